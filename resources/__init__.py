@@ -1,0 +1,1 @@
+"""Data files of DevExplorer (icons, GPU profiles), found with `importlib.resources`. No code."""
