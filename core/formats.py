@@ -1,0 +1,54 @@
+"""Numbers as people read them: bytes, seconds, rates. The one home of each conversion; no thread, no Qt."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "—"
+"""What stands on screen for "not available"."""
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def bytes_text(count: int | float | None, digits: int = 2) -> str:
+    """`553433088` -> `527.80 MiB`; bytes below 1 KiB without decimals."""
+    if count is None:
+        return MISSING
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_BINARY) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{int(count)} B" if unit == 0 else f"{value:.{digits}f} {_BINARY[unit]}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """`0.0431` -> `43.1 ms`."""
+    if seconds is None or math.isnan(seconds):
+        return MISSING
+    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(seconds) < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Significant digits without exponent for everyday sizes: `101.3` -> `101`, `8.123` -> `8.12`, `0.0123` -> `0.0123`."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if magnitude >= digits:
+        return f"{value:,.0f}"
+    return f"{value:.{min(digits - 1 - magnitude, 9)}f}" if magnitude > -6 else f"{value:.{digits - 1}e}"
+
+
+def shape_text(shape: tuple[int, ...] | None) -> str:
+    """`(64, 3, 3)` -> `64×3×3`; a scalar is `()`, an unknown shape `—`."""
+    if shape is None:
+        return MISSING
+    return "×".join(map(str, shape)) if shape else "()"
+
+
+def count_text(count: int, noun: str) -> str:
+    """`count_text(1, "parameter")` -> `1 parameter`; otherwise with an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

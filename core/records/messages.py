@@ -1,0 +1,323 @@
+"""What goes over the link: commands to the engine, events from it. Plain frozen records; both unions are tagged.
+
+`request` is chosen by the sender, unique per command; events that answer a command repeat it, 0 means nobody asked.
+Ending: every command is answered by exactly one `JobEnded`, after everything else that it caused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
+    request: int = 0
+
+
+class BuildModel(_Command):
+    """Build a sample model of the zoo, in the given device and dtype."""
+
+    recipe: str
+    """Name in the zoo: `mlp`, `vgg16-bn`, …"""
+    name: str | None = None
+    """Name in the workspace; None: the recipe's, with a number when taken."""
+    device: str = "cpu"
+    dtype: str | None = None
+    seed: int = 0
+    """Seed of the initial values, so that a rebuilt model has the same ones."""
+
+
+class NewTensor(_Command):
+    """Create a named tensor."""
+
+    name: str | None = None
+    fill: str = "ones"
+    """`ones`, `zeros`, `rand`, `randn`, `arange`, `text` (values in `text`), `file` (a .npy file named in `text`)."""
+    shape: tuple[int, ...] = ()
+    text: str = ""
+    dtype: str | None = None
+    device: str = "cpu"
+    requires_grad: bool = False
+    fall_back: bool = False
+    """Use the CPU, and say so, when there is no such device (the tutorial's `try_gpu`)."""
+    seed: int = 0
+
+
+class Move(_Command):
+    """Move (or copy) objects or parts of models to one device, all or none."""
+
+    targets: tuple[str, ...]
+    """`name`, or `name:path` for a submodule."""
+    device: str
+    dtype: str | None = None
+    copy: bool = False
+
+
+class Undo(_Command):
+    """Undo the last move."""
+
+
+class Remove(_Command):
+    """Remove objects from the workspace and free what they held."""
+
+    names: tuple[str, ...]
+
+
+class Forward(_Command):
+    """Run a model, or a part of it (`name:path`), on a workspace tensor, or on a sample input made on its device."""
+
+    target: str
+    input: str | None = None
+    output: str | None = None
+    """Name for the result in the workspace; None: the result is described and dropped."""
+
+
+class Backward(_Command):
+    """Forward, sum, backward: fills the gradients of a model."""
+
+    target: str
+    input: str | None = None
+
+
+class EditElement(_Command):
+    """Set one element of a tensor in place (`name`, or `name:path` of a parameter or buffer)."""
+
+    target: str
+    index: tuple[int, ...]
+    value: float
+
+
+class Combine(_Command):
+    """`result = left + right` (or `-`, `*`, `@`) for two workspace tensors."""
+
+    left: str
+    right: str
+    operator: str = "+"
+    name: str | None = None
+
+
+class StartBenchmark(_Command):
+    """Start a benchmark; its `request` is the run's number."""
+
+    spec: BenchSpec
+
+
+class StopBenchmark(_Command):
+    """Stop a running benchmark within one block; None: all of them."""
+
+    run: int | None = None
+
+
+class AddVirtual(_Command):
+    """Add virtual GPUs, numbered on from those that are there."""
+
+    spec: str
+    """`[Nx ]PROFILE[, ...]`"""
+
+
+class SetThreads(_Command):
+    """Set the number of CPU threads that torch uses for one operation."""
+
+    threads: int
+
+
+class Cancel(_Command):
+    """Cancel a job that waits or runs, at its next step."""
+
+    job: int
+
+
+Command = (
+    BuildModel
+    | NewTensor
+    | Move
+    | Undo
+    | Remove
+    | Forward
+    | Backward
+    | EditElement
+    | Combine
+    | StartBenchmark
+    | StopBenchmark
+    | AddVirtual
+    | SetThreads
+    | Cancel
+)
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One line of the inspector: a label and its value, ready to be read."""
+
+    label: str
+    value: str
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A way out that takes one click: what the button says and what it sends."""
+
+    label: str
+    command: Command
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    request: int = 0
+
+
+class EngineReady(_Event):
+    """The engine is up: what torch says about itself. Sent once, first."""
+
+    pid: int
+    python_version: str
+    torch_version: str
+    cuda_version: str | None
+    """The CUDA version this torch was built with; None: a build without CUDA."""
+    cuda_available: bool
+    cuda_device_count: int
+    cuda_visible_devices: str | None
+    threads: int
+    virtual_unavailable: str | None
+    """Why virtual GPUs cannot work with this torch; None: they can."""
+    recipes: dict[str, str]
+    """Sample models: name -> one line of description."""
+    default_dtype: str = "float32"
+
+
+class EngineDevices(_Event):
+    """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the receiver)."""
+
+    devices: tuple[DeviceInfo, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+class ObjectChanged(_Event):
+    """A new or changed object."""
+
+    snapshot: ObjectSnapshot
+
+
+class ObjectRemoved(_Event):
+    """An object that is gone."""
+
+    name: str
+
+
+class Moved(_Event):
+    """A move that succeeded."""
+
+    report: MoveReport
+    time_unix_s: float
+    undoes: bool = False
+    """True when this move was the undo of another."""
+
+
+class Answer(_Event):
+    """What happened, in words: the inspector shows it."""
+
+    title: str
+    words: str
+    facts: tuple[Fact, ...] = ()
+    code: str = ""
+    """The Python that does the same."""
+    subject: str | None = None
+    """The object that it is about."""
+    failed: bool = False
+    offers: tuple[Offer, ...] = ()
+    time_unix_s: float = 0.0
+
+
+class BenchStarted(_Event):
+    """Warm-up is over and the first block begins."""
+
+    run: int
+    spec: BenchSpec
+    time_unix_s: float
+    simulated: bool
+    datasheet_tflops: float | None = None
+
+
+class BenchEnded(_Event):
+    """The run's result; None with a reason when nothing was measured."""
+
+    run: int
+    time_unix_s: float
+    result: BenchResult | None
+    reason: str | None = None
+
+
+class UndoState(_Event):
+    """What Undo would do now; None: nothing."""
+
+    title: str | None
+    kept_bytes: int
+
+
+class JobStarted(_Event):
+    """A command began."""
+
+    title: str
+    time_unix_s: float
+
+
+class JobProgress(_Event):
+    """A command goes on."""
+
+    done: float
+    """0 to 1."""
+    text: str = ""
+
+
+class JobEnded(_Event):
+    """A command is over."""
+
+    ok: bool
+    time_unix_s: float
+
+
+class Log(_Event):
+    """A line for the log: the engine's own, or what user code printed."""
+
+    level: str
+    """`info`, `warning`, `error`, `output` (printed by user code)."""
+    text: str
+    time_unix_s: float
+
+
+class EngineLost(_Event):
+    """The engine process ended. Made by the supervisor, never by the engine itself."""
+
+    reason: str
+    will_restart: bool
+    time_unix_s: float
+
+
+class Rebuilt(_Event):
+    """After a restart: what came back and what did not. Made by the session."""
+
+    restored: tuple[str, ...]
+    lost: tuple[str, ...]
+    """Each with its reason: `y: the result of an addition`."""
+
+
+Event = (
+    EngineReady
+    | EngineDevices
+    | ObjectChanged
+    | ObjectRemoved
+    | Moved
+    | Answer
+    | BenchStarted
+    | BenchPoint
+    | BenchEnded
+    | UndoState
+    | JobStarted
+    | JobProgress
+    | JobEnded
+    | Log
+    | EngineLost
+    | Rebuilt
+    | DeviceSample
+    | AllocatorSample
+)

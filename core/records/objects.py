@@ -1,0 +1,101 @@
+"""Objects of the workspace as the window sees them: placement snapshots and move reports. Plain frozen records, made on any thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children."""
+
+    path: str
+    """As `state_dict` and `get_submodule` spell it, below the object: `features.0.weight`; "" for the object itself.
+    Gradients end in `.grad`; what is reachable but not registered is written as Python would: `heads[0].weight`."""
+    name: str
+    """Last part of the path; may hold spaces (`block 0`)."""
+    kind: str
+    """`module`, `parameter`, `buffer`, `gradient`, `tensor` (a workspace tensor, or an unregistered one inside a model)."""
+    type: str
+    """Class name: `Linear`, `Parameter`, `Tensor`."""
+    depth: int
+    """0 for the object itself; the parent is the nearest earlier row with depth - 1."""
+    shape: tuple[int, ...] | None = None
+    """None for modules and for parameters that are still uninitialised."""
+    dtype: str | None = None
+    """As torch writes it, without `torch.`; for a module the dtype that all its tensors share, else None."""
+    devices: tuple[str, ...] = ()
+    """A tensor's one device; for a module every device that holds one of its tensors, sorted; empty when it holds none."""
+    bytes: int = 0
+    """A tensor's elements × element size; a module's sum over its registered tensors, a tied one counted once."""
+    elements: int = 0
+    requires_grad: bool | None = None
+    tied_to: str | None = None
+    """The first path of the very same tensor object, when this is not the first."""
+    registered: bool = True
+    """False for modules and tensors in plain lists, dicts or attributes: `.to()`, `parameters()`, `state_dict()` do not see them."""
+    initialised: bool = True
+    """False for a lazy parameter before its first forward."""
+    is_leaf: bool | None = None
+    grad_fn: str | None = None
+    storage: int | None = None
+    """Address of the storage, to see whether two tensors share memory."""
+    identity: int | None = None
+    """`id()` of the Python object in the engine."""
+
+
+class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One named object and everything in it, read without changing anything."""
+
+    name: str
+    kind: str
+    """`model` or `tensor`."""
+    type: str
+    rows: tuple[Row, ...]
+    bytes_by_device: dict[str, int]
+    """Registered tensors and gradients, each tensor object once."""
+    tensors_by_device: dict[str, int]
+    training: bool | None = None
+    values: str | None = None
+    """Small tensors only: the values as torch prints them."""
+
+
+class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one move did, in numbers. The words for it are made from this record by `core.workspace.words`."""
+
+    objects: tuple[str, ...]
+    """What was moved: object names, or `name:path` for a part of a model."""
+    source: tuple[str, ...]
+    """Devices that the tensors came from, sorted."""
+    destination: str
+    dtype: str | None
+    """The dtype asked for, or None when it stayed."""
+    parameters: int
+    """Tensors moved, by role; a tied one counts once."""
+    buffers: int
+    gradients: int
+    tensors: int
+    bytes: int
+    """Copied to the destination, in the new dtype."""
+    seconds: float
+    """On the clock of the device: simulated when `simulated`, else wall time with the device synchronised."""
+    wall_seconds: float
+    gb_per_s: float | None
+    """Decimal GB/s from `bytes` and `seconds`; None when nothing was copied."""
+    simulated: bool
+    copied: bool = False
+    """True for "Copy to": the original stayed and `created` names the new object."""
+    created: tuple[str, ...] = ()
+    same_object: bool = True
+    """The Python objects are the same as before (models and parameters, or a tensor that was already there)."""
+    already_there: bool = False
+    """Nothing had to be done."""
+    lossy: bool = False
+    """The cast can lose precision or range, so that moving back would not restore the bits."""
+    uninitialised: int = 0
+    """Lazy parameters: nothing to copy yet, but they will be created on the destination."""
+    left_behind: tuple[str, ...] = ()
+    """Paths of unregistered tensors inside the objects that did not move along."""
+    before: dict[str, int] = {}
+    """Bytes of the moved objects per device, before and after."""
+    after: dict[str, int] = {}
+    kept_for_undo_bytes: int = 0

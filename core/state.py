@@ -1,0 +1,305 @@
+"""What the window knows: devices, objects, timelines, runs, markers, log. Lives on the main thread; no Qt, no torch.
+
+`State.apply(event)` is the only way in and answers which parts changed, so that panels redraw only those.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.messages import (
+    Answer,
+    BenchEnded,
+    BenchStarted,
+    EngineDevices,
+    EngineLost,
+    EngineReady,
+    Event,
+    Fact,
+    JobEnded,
+    JobProgress,
+    JobStarted,
+    Log,
+    Moved,
+    ObjectChanged,
+    ObjectRemoved,
+    Rebuilt,
+    UndoState,
+)
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.telemetry.timeline import Timeline
+
+LOG_LINES = 2000
+MARKERS = 200
+
+
+class Change(enum.Flag):
+    """Parts of the state that an event changed."""
+
+    NOTHING = 0
+    DEVICES = enum.auto()
+    """The list of devices, or what a device is."""
+    SAMPLES = enum.auto()
+    OBJECTS = enum.auto()
+    ANSWER = enum.auto()
+    RUNS = enum.auto()
+    MARKERS = enum.auto()
+    LOG = enum.auto()
+    ENGINE = enum.auto()
+    UNDO = enum.auto()
+    JOBS = enum.auto()
+
+
+class MemoryParts(NamedTuple):
+    """The parts of a device's memory in bytes; None where it cannot be known. They add up to the total where all are known."""
+
+    workspace: int | None
+    """Storages that named objects of the workspace hold."""
+    other_allocated: int | None
+    """Other live tensors of the engine: benchmark operands, activations."""
+    cached: int | None
+    """Reserved by the caching allocator and not allocated: given back by "release cache"."""
+    context: int | None
+    """CUDA context and libraries of the engine process: given back only when it ends."""
+    other_processes: int | None
+    free: int | None
+
+
+@dataclass
+class Device:
+    """One device with its latest readings and its histories (unix seconds against bytes and TFLOP/s)."""
+
+    info: DeviceInfo
+    colour: int
+    """Index into the palette; the CPU has -1. Stays with the device for the session."""
+    sample: DeviceSample | None = None
+    allocator: AllocatorSample | None = None
+    memory: Timeline = field(default_factory=Timeline)
+    throughput: Timeline = field(default_factory=Timeline)
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Memory in use by everybody, by the freshest source."""
+        return self.sample.memory_used_bytes if self.sample is not None else self.info.memory_used_bytes
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Capacity."""
+        if self.sample is not None and self.sample.memory_total_bytes is not None:
+            return self.sample.memory_total_bytes
+        return self.info.memory_total_bytes
+
+    @property
+    def parts(self) -> MemoryParts:
+        """Where the used memory went, as far as the two readings tell."""
+        used, total, allocator = self.used_bytes, self.total_bytes, self.allocator
+        free = None if used is None or total is None else max(total - used, 0)
+        if allocator is None:
+            return MemoryParts(None, None, None, None, used, free)
+        workspace = allocator.workspace_bytes or 0
+        other = max(allocator.allocated_bytes - workspace, 0)
+        cached = max(allocator.reserved_bytes - allocator.allocated_bytes, 0)
+        context = allocator.context_bytes
+        rest = None if used is None else max(used - allocator.reserved_bytes - (context or 0), 0)
+        return MemoryParts(workspace, other, cached, context, rest, free)
+
+
+class Marker(NamedTuple):
+    """A vertical line in both plots."""
+
+    time_unix_s: float
+    text: str
+    device: str | None
+
+
+@dataclass
+class Run:
+    """A benchmark run as far as it has come."""
+
+    run: int
+    spec: BenchSpec
+    simulated: bool = False
+    datasheet_tflops: float | None = None
+    latest: BenchPoint | None = None
+    points: int = 0
+    started_unix_s: float | None = None
+    result: BenchResult | None = None
+    reason: str | None = None
+    ended: bool = False
+
+
+@dataclass
+class Job:
+    """A command that is being carried out."""
+
+    request: int
+    title: str
+    started_unix_s: float
+    done: float | None = None
+    text: str = ""
+
+
+class State:
+    """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, Device] = {}
+        self.problems: tuple[Problem, ...] = ()
+        self.objects: dict[str, ObjectSnapshot] = {}
+        self.runs: dict[int, Run] = {}
+        self.jobs: dict[int, Job] = {}
+        self.markers: deque[Marker] = deque(maxlen=MARKERS)
+        self.log: deque[Log] = deque(maxlen=LOG_LINES)
+        self.answer: Answer | None = None
+        self.answers: dict[str, Answer] = {}
+        """The latest answer about each object, for the inspector."""
+        self.engine: EngineReady | None = None
+        """None while the engine starts or after it was lost."""
+        self.engine_words = "engine: starting"
+        self.undo_title: str | None = None
+        self.undo_bytes = 0
+        self._next_colour = 0
+
+    @property
+    def usable_devices(self) -> list[str]:
+        """Ids of the devices that tensors can be put on, in the order of the cards."""
+        return [device.info.id for device in self.devices.values() if device.info.usable]
+
+    @property
+    def active_runs(self) -> list[Run]:
+        """Runs that have not ended."""
+        return [run for run in self.runs.values() if not run.ended]
+
+    def set_catalog(self, catalog: Catalog) -> Change:
+        """Take over a new list of devices; histories of devices that stay are kept."""
+        known, self.devices = self.devices, {}
+        for info in catalog.devices:
+            device = known.get(info.id)
+            if device is None:
+                device = Device(info, -1 if info.kind == "cpu" else self._next_colour)
+                self._next_colour += info.kind != "cpu"
+            device.info = info
+            self.devices[info.id] = device
+        self.problems = catalog.problems
+        return Change.DEVICES
+
+    def apply(self, event: Event) -> Change:
+        """Take over one event; returns what changed."""
+        match event:
+            case DeviceSample(device=name):
+                return self._sample(name, event)
+            case AllocatorSample(device=name):
+                if name in self.devices:
+                    self.devices[name].allocator = event
+                return Change.SAMPLES
+            case BenchPoint():
+                return self._point(event)
+            case ObjectChanged(snapshot=snapshot):
+                self.objects[snapshot.name] = snapshot
+                return Change.OBJECTS
+            case ObjectRemoved(name=name):
+                self.objects.pop(name, None)
+                self.answers.pop(name, None)
+                return Change.OBJECTS
+            case Answer():
+                self.answer = event
+                if event.subject is not None:
+                    self.answers[event.subject] = event
+                return Change.ANSWER
+            case Moved(report=report, time_unix_s=time_s):
+                if report.already_there:
+                    return Change.NOTHING
+                names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
+                self.markers.append(Marker(time_s, f"{names} → {report.destination}", report.destination))
+                return Change.MARKERS
+            case UndoState(title=title, kept_bytes=kept):
+                self.undo_title, self.undo_bytes = title, kept
+                return Change.UNDO
+            case BenchStarted(run=number, spec=spec):
+                self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops, started_unix_s=event.time_unix_s)
+                self.markers.append(Marker(event.time_unix_s, f"matmul {spec.device}", spec.device))
+                return Change.RUNS | Change.MARKERS
+            case BenchEnded(run=number):
+                return self._bench_ended(event)
+            case JobStarted(request=request, title=title, time_unix_s=time_s):
+                self.jobs[request] = Job(request, title, time_s)
+                return Change.JOBS
+            case JobProgress(request=request, done=done, text=text):
+                if request in self.jobs:
+                    self.jobs[request].done, self.jobs[request].text = done, text
+                return Change.JOBS
+            case JobEnded(request=request):
+                self.jobs.pop(request, None)
+                return Change.JOBS
+            case Log():
+                self.log.append(event)
+                return Change.LOG
+            case EngineReady():
+                self.engine = event
+                self.engine_words = "engine ready"
+                return Change.ENGINE
+            case EngineLost():
+                return self._lost(event)
+            case Rebuilt():
+                return self._rebuilt(event)
+            case EngineDevices():
+                return Change.NOTHING  # the session joins it with NVML's knowledge and calls set_catalog
+        return Change.NOTHING
+
+    def _sample(self, name: str, sample: DeviceSample) -> Change:
+        device = self.devices.get(name)
+        if device is None:
+            return Change.NOTHING
+        device.sample = sample
+        used = sample.memory_used_bytes
+        device.memory.append(sample.time_unix_s, float("nan") if used is None else float(used))
+        return Change.SAMPLES
+
+    def _point(self, point: BenchPoint) -> Change:
+        run = self.runs.get(point.run)
+        device = self.devices.get(point.device)
+        if run is None or device is None:
+            return Change.NOTHING
+        run.latest = point
+        run.points += 1
+        device.throughput.append(point.time_unix_s, point.tflops)
+        return Change.SAMPLES | Change.RUNS
+
+    def _bench_ended(self, event: BenchEnded) -> Change:
+        run = self.runs.get(event.run)
+        if run is not None:
+            run.result, run.reason, run.ended = event.result, event.reason, True
+            if run.spec.device in self.devices:  # a gap, so that the curve does not join this run with the next
+                self.devices[run.spec.device].throughput.append(event.time_unix_s, float("nan"))
+        return Change.RUNS
+
+    def _lost(self, event: EngineLost) -> Change:
+        self.engine = None
+        self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
+        self.jobs.clear()
+        self.objects.clear()
+        self.undo_title, self.undo_bytes = None, 0
+        for run in self.active_runs:
+            run.ended, run.reason = True, event.reason
+            if run.spec.device in self.devices:
+                self.devices[run.spec.device].throughput.append(event.time_unix_s, float("nan"))
+        for device in self.devices.values():
+            device.allocator = None
+        self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
+        self.markers.append(Marker(event.time_unix_s, "engine lost", None))
+        words = "It is being restarted and the workspace rebuilt." if event.will_restart else "It was not restarted: use “Restart engine”."
+        self.answer = Answer(title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s)
+        return ~Change.NOTHING
+
+    def _rebuilt(self, event: Rebuilt) -> Change:
+        facts: Sequence[Fact] = [Fact("back", ", ".join(event.restored) or "nothing"), Fact("not back", "; ".join(event.lost) or "nothing")]
+        words = "The engine runs again. Sample models and tensors were made again from their recipes and moved to where they were."
+        self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
+        return Change.ANSWER
