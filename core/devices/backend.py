@@ -1,0 +1,90 @@
+"""What the engine asks of a kind of device (`Backend`), and all kinds together (`Fleet`). Used on the engine's threads; no torch here.
+
+A backend answers for every device of its kinds: `core.devices.torch_devices` for what torch itself drives (cpu, cuda, mps, xpu, …),
+`core.virtual.machine` for virtual GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from devexplorer.core.devices.device_id import choose_device
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+
+
+class Backend(Protocol):
+    """One family of devices as seen from inside the engine process. Device ids are canonical (`cuda:0`)."""
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Every device of this family, the unusable ones with their reason. Creates no context and allocates nothing."""
+        ...
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be found out, and why."""
+        ...
+
+    def free_bytes(self, device: str) -> int | None:
+        """Bytes that new tensors can take now, memory cached by the allocator included; None where nobody knows.
+
+        May create the device's context: called only for a device that is about to be used.
+        """
+        ...
+
+    def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
+        """Bytes that the device's allocator would take for new tensors of these sizes (rounding included)."""
+        ...
+
+    def synchronize(self, device: str) -> None:
+        """Wait until the device has done all its work."""
+        ...
+
+    def clock_seconds(self, device: str) -> float:
+        """Seconds on the clock by which this device's work is timed: its simulated clock, or the wall (`time.perf_counter`)."""
+        ...
+
+    def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample | None:
+        """The allocator's numbers; None where there is no allocator to ask, or no context yet."""
+        ...
+
+    def device_sample(self, device: str, time_unix_s: float) -> DeviceSample | None:
+        """A full reading, only from devices that nothing outside the engine can watch (virtual GPUs, torch backends without NVML)."""
+        ...
+
+    def empty_cache(self, device: str) -> None:
+        """Give cached memory back to the device."""
+        ...
+
+
+class Fleet:
+    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time, so devices may be added."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self._backends = tuple(backends)
+
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """Every device of every backend, in the backends' order."""
+        return tuple(info for backend in self._backends for info in backend.devices())
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Every backend's problems."""
+        return tuple(problem for backend in self._backends for problem in backend.problems())
+
+    def usable(self) -> list[str]:
+        """Ids of the devices that tensors can be put on."""
+        return [info.id for info in self.infos() if info.usable]
+
+    def info(self, device: str) -> DeviceInfo:
+        """The facts about one device."""
+        return next(info for info in self.infos() if info.id == device)
+
+    def choose(self, text: str) -> str:
+        """The canonical id for what a person typed; `BadInput` when there is no such usable device."""
+        return choose_device(text, self.usable())
+
+    def backend(self, device: str) -> Backend:
+        """The backend that answers for a device id."""
+        for backend in self._backends:
+            if any(info.id == device for info in backend.devices()):
+                return backend
+        raise KeyError(device)
