@@ -1,0 +1,177 @@
+"""One matmul benchmark run: operands, verification, warm-up, blocks, result. Runs on the jobs thread (CPU) or on a bench thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.errors import Unavailable
+from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
+
+WARM_UP_SECONDS = 0.2
+LONGEST_BLOCK = 10_000
+"""Iterations; keeps the list of events of a block of tiny products small."""
+SMALL = (48, 32, 64)
+"""Shape (M, N, K) of the one product that is verified; multiples of 16, as the float8 and int8 kernels ask."""
+
+Allocate = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a canonical name; `tf32` has float32's storage."""
+    dtype = getattr(torch, "float32" if name == "tf32" else name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def operands(m: int, n: int, k: int, dtype: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random A (M×K) and B (K×N) on the device; values within ±1, integers within ±8."""
+    kind = torch_dtype(dtype)
+    if not kind.is_floating_point and not kind.is_complex:
+        return tuple(torch.randint(-8, 8, shape, device=device).to(kind) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+    if kind.itemsize == 1:  # float8: made in float32 and cast; B column-major, as the kernel asks
+        a = torch.rand(m, k, device=device).mul_(2).sub_(1).to(kind)
+        return a, torch.rand(n, k, device=device).mul_(2).sub_(1).to(kind).t()
+    return tuple(torch.rand(shape, device=device, dtype=kind).mul_(2).sub_(1) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+
+
+def product(a: torch.Tensor, b: torch.Tensor, dtype: str) -> tuple[Operation, torch.Tensor]:
+    """Return a callable that computes `a @ b` without allocating where the kernel allows it, and its (first) result.
+
+    Raises `Unavailable` with the reason where this device and torch have no such product.
+    """
+    try:
+        if dtype == "int8":
+            out = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
+            torch._int_mm(a, b, out=out)
+            return lambda: torch._int_mm(a, b, out=out), out
+        if dtype.startswith("float8"):
+            one = torch.ones((), device=a.device)
+            out = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out), out
+        out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+        torch.mm(a, b, out=out)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        first_line = str(error).strip().splitlines()[0]
+        raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {first_line}") from error
+    return lambda: torch.mm(a, b, out=out), out
+
+
+def agrees(dtype: str, device: str) -> bool:
+    """Whether one small product on the device agrees with float64 on the CPU, within the dtype's rounding.
+
+    The bound is 4·K·eps·max|A|·max|B| for sums in the dtype itself (Higham, Accuracy and Stability of Numerical Algorithms, 3.5).
+    """
+    a, b = operands(*SMALL, dtype, device)
+    _, out = product(a, b, dtype)
+    expected = a.cpu().to(torch.float64) @ b.cpu().to(torch.float64)
+    if not out.dtype.is_floating_point:
+        return bool(torch.equal(out.cpu().to(torch.float64), expected))
+    eps = 2.0**-10 if dtype == "tf32" else torch.finfo(out.dtype).eps
+    return bool((out.cpu().to(torch.float64) - expected).abs().max() <= 4 * SMALL[2] * eps)
+
+
+class MatmulRun:
+    """One run, driven from outside: `prepare()`, then `step()` until it returns None (or you have enough), then `result()`.
+
+    `tflops` of a point comes from the block's median sample; the run's median, p20 and p80 are over all samples
+    (iterations where the device times them one by one, blocks elsewhere).
+    """
+
+    def __init__(
+        self,
+        spec: BenchSpec,
+        run: int,
+        timer: BlockTimer,
+        *,
+        prepare: Callable[[BenchSpec], Operation] | None = None,
+        datasheet_tflops: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.spec = spec
+        self.run = run
+        self.datasheet_tflops = datasheet_tflops
+        self.simulated = timer.simulated
+        self._timer = timer
+        self._prepare = prepare or self._real_operands
+        self._clock = clock
+        self._operation: Operation | None = None
+        self._verified: bool | None = None
+        self._samples: list[float] = []
+        self._each = 0.0
+        self._iterations = 0
+        self._blocks = 0
+        self._seconds = 0.0
+
+    def _real_operands(self, spec: BenchSpec) -> Operation:
+        a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device)
+        return product(a, b, spec.dtype)[0]
+
+    def prepare(self) -> None:
+        """Verify a small product, allocate the operands, warm up for 0.2 s (or one iteration, where that is longer)."""
+        self._verified = agrees(self.spec.dtype, self.spec.device)
+        self._operation = self._prepare(self.spec)
+        spent, iterations = 0.0, 1
+        while spent < WARM_UP_SECONDS:
+            block = self._timer.block(self._operation, iterations)
+            spent += block.seconds
+            self._each = block.seconds / block.iterations
+            iterations = self._block_length()
+
+    def _block_length(self) -> int:
+        """Iterations that fill a block at the latest speed."""
+        length = int(self.spec.block_seconds / self._each) if self._each > 0 else LONGEST_BLOCK
+        return min(max(length, 1), LONGEST_BLOCK)
+
+    def step(self) -> BenchPoint | None:
+        """Run and time one block; None when the run has had its seconds or iterations."""
+        assert self._operation is not None, "call prepare() first"
+        length = self._block_length()
+        if self.spec.iterations is not None:
+            length = min(length, self.spec.iterations - self._iterations)
+        if length < 1 or (self.spec.seconds is not None and self._seconds >= self.spec.seconds):
+            return None
+        block = self._timer.block(self._operation, length)
+        self._each = block.seconds / block.iterations
+        self._samples.extend(block.samples)
+        self._iterations += block.iterations
+        self._blocks += 1
+        self._seconds += block.seconds
+        return BenchPoint(
+            run=self.run,
+            device=self.spec.device,
+            time_unix_s=self._clock(),
+            tflops=self._tflops(float(np.median(block.samples))),
+            iterations=block.iterations,
+            seconds=block.seconds,
+            simulated=self.simulated,
+        )
+
+    def _tflops(self, seconds: float) -> float:
+        return self.spec.flop / seconds / 1e12
+
+    def result(self, *, stopped: bool) -> BenchResult | None:
+        """The figures of all blocks so far; None when there was not one."""
+        if not self._samples:
+            return None
+        slow, median, fast = np.percentile(self._samples, (80, 50, 20))
+        return BenchResult(
+            run=self.run,
+            spec=self.spec,
+            tflops=Spread(median=self._tflops(float(median)), p20=self._tflops(float(slow)), p80=self._tflops(float(fast))),
+            iterations=self._iterations,
+            blocks=self._blocks,
+            seconds=self._seconds,
+            stopped=stopped,
+            simulated=self.simulated,
+            threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
+            torch_version=torch.__version__,
+            verified=self._verified,
+            datasheet_tflops=self.datasheet_tflops,
+        )

@@ -1,0 +1,83 @@
+"""The command line's grammar, and one clear line for what does not fit it. No torch, no Qt: the window's start-up reads it too."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+from typing import NoReturn
+
+from devexplorer.core.errors import BadInput
+
+BENCHMARKS = ("matmul",)
+"""Benchmarks of this version."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `BadInput` where argparse would print usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    common = _Parser(add_help=False)
+    common.add_argument(
+        "--virtual",
+        metavar="SPEC",
+        default=argparse.SUPPRESS,
+        help='add virtual GPUs, for example "2x Tesla T4" or "Tesla T4, NVIDIA A10"',
+    )
+    top = _Parser(
+        prog="devexplorer",
+        parents=[common],
+        description="See every PyTorch device, move tensors and models between them, measure them. Without a command: the window.",
+    )
+    top.add_argument("--version", action="version", version=f"devexplorer {importlib.metadata.version('devexplorer')}")
+    top.add_argument("--theme", choices=("dark", "light"), help="colours of the window")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+
+    tour = commands.add_parser("tour", parents=[common], help="do the main job, unattended, in the real window")
+    tour.add_argument("--screenshots", metavar="DIR", help="save pictures of each step there")
+    tour.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="colours of the window")
+
+    devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
+    _json(devices)
+
+    watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
+    watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
+    watch.add_argument("--count", metavar="TICKS", help="stop after so many readings")
+    _json(watch)
+
+    bench = commands.add_parser("bench", parents=[common], help="measure what a device does")
+    bench.add_argument("benchmark", metavar="BENCHMARK", help=" or ".join(BENCHMARKS))
+    bench.add_argument("--device", metavar="D", action="append", nargs="+", help="device to measure; may be given several times")
+    bench.add_argument("--dtype", metavar="T", default="float32", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
+    bench.add_argument("--size", metavar="N|MxNxK", default="1024", help="shape of the product (default 1024)")
+    bench.add_argument("--mode", metavar="MODE", default="live", help="live")
+    bench.add_argument("--seconds", metavar="S", help="how long to measure (default 5)")
+    bench.add_argument("--iterations", metavar="N", help="stop after so many iterations")
+    _json(bench)
+
+    place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
+    place.add_argument("target", metavar="TARGET", help="a sample model (mlp, lenet, vgg16-bn, …) or package.module:factory")
+    place.add_argument("--device", metavar="D", help="move there first")
+    _json(place)
+
+    env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
+    _json(env)
+    return top
+
+
+def _json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments; raises `BadInput` with what is wrong and where to look."""
+    try:
+        arguments = parser().parse_args(argv)
+    except BadInput as error:
+        raise BadInput(f"{error}; see devexplorer --help") from None
+    arguments.virtual = getattr(arguments, "virtual", None)
+    return arguments

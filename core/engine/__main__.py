@@ -1,0 +1,102 @@
+"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC]`, commands on standard input, events on
+standard output. The main thread is the link's reader; a writer thread sends. End of input ends the process and its whole group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from typing import BinaryIO, NoReturn
+
+from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, read_payload
+from devexplorer.core.engine.output import capture_output, take_link
+from devexplorer.core.errors import LinkError
+from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.telemetry.mailbox import Mailbox
+
+NICE = 10
+"""The window must stay smooth while the engine computes on every core."""
+
+
+class _Writer:
+    """Sends events from a thread of its own, so that a slow window never holds up a measurement."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._mailbox = Mailbox()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="link-out", daemon=True)
+        self._thread.start()
+
+    def send(self, event: Event) -> None:
+        """Send an event soon. Any thread."""
+        self._mailbox.put(event)
+        self._ready.set()
+
+    def flush(self, deadline_s: float) -> None:
+        """Wait until everything is sent, at most so long."""
+        end = time.monotonic() + deadline_s
+        while self._ready.is_set() and time.monotonic() < end:
+            time.sleep(0.005)
+
+    def _run(self) -> None:
+        while True:
+            self._ready.wait()
+            events = self._mailbox.drain()
+            if not events:
+                self._ready.clear()
+                events = self._mailbox.drain()  # put between the drain and the clear
+            data = memoryview(b"".join(map(frame, events)))
+            while data:
+                try:
+                    data = data[self._stream.write(data) :]
+                except OSError:  # the window is gone; the reader sees it too and ends the process
+                    return
+
+
+def main() -> NoReturn:
+    """Run until the input ends."""
+    commands, events = take_link()
+    parser = argparse.ArgumentParser(prog="python -m devexplorer.core.engine")
+    parser.add_argument("--virtual")
+    arguments = parser.parse_args()
+    writer = _Writer(events)
+    capture_output(writer.send)
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    try:
+        from devexplorer.core.engine.engine import Engine  # imports torch: about a second, after the link stands
+
+        engine = Engine(writer.send, virtual_spec=arguments.virtual)
+    except Exception as error:  # no torch, a broken one, a wrong specification: the window shows why
+        writer.send(Log(level="error", text=f"the engine cannot start: {error}", time_unix_s=time.time()))
+        writer.flush(1.0)
+        _end_group(3)
+    engine.start()
+    try:
+        while (payload := read_payload(commands, COMMAND_LIMIT)) is not None:
+            try:
+                engine.submit(decode_command(payload))
+            except LinkError as error:  # refused alone; the frames after it are whole
+                writer.send(Log(level="error", text=str(error), time_unix_s=time.time()))
+    except LinkError:  # the stream is cut: the window is gone
+        pass
+    engine.close(0.3)
+    _end_group(0)
+
+
+def _end_group(code: int) -> NoReturn:
+    """End this process and what user code started; never waits for threads that compute."""
+    if os.name == "posix" and os.getpgrp() == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Benchmark runs of the engine: those on the CPU are stepped by the jobs thread, each accelerator has a bench thread of its own.
+
+CPU products are timed on the jobs thread alone, because a second thread that computes makes small products several times slower
+(each thread that uses OpenMP brings its own team of workers).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from devexplorer.core.benchmark.matmul import MatmulRun, product, torch_dtype
+from devexplorer.core.benchmark.spec import check_fits
+from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, CudaTimer, Operation, SynchronisedTimer, VirtualTimer
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.messages import BenchEnded, BenchStarted, Event, JobEnded, StartBenchmark
+from devexplorer.core.virtual.backend import meta_empty
+from devexplorer.core.virtual.machine import VirtualMachine
+
+Send = Callable[[Event], None]
+
+
+@dataclass
+class _Active:
+    """A run under way."""
+
+    number: int
+    spec: BenchSpec
+    run: MatmulRun
+    stop: threading.Event = field(default_factory=threading.Event)
+    started: bool = False
+    ended: bool = False
+    thread: threading.Thread | None = None
+
+
+class Benchmarks:
+    """Starts, steps and stops runs. `start`, `step` on the jobs thread; `stop` from any thread."""
+
+    def __init__(self, send: Send, fleet: Fleet, machine: VirtualMachine | None, clock: Callable[[], float] = time.time) -> None:
+        self._send = send
+        self._fleet = fleet
+        self._machine = machine
+        self._clock = clock
+        self._active: dict[int, _Active] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a run on the CPU waits for its next block on the jobs thread."""
+        return any(active.thread is None for active in list(self._active.values()))
+
+    def start(self, command: StartBenchmark) -> None:
+        """Check and start one run. Raises `BadInput` before anything is allocated."""
+        device = self._fleet.choose(command.spec.device)
+        spec = msgspec.structs.replace(command.spec, device=device)
+        if any(active.spec.device == device for active in list(self._active.values())):
+            raise BadInput(f"a benchmark is running on {device} already; stop it first, or choose another device")
+        info = self._fleet.info(device)
+        if spec.dtype == "tf32" and info.kind not in ("cuda", "virtual"):
+            raise BadInput(f"tf32 is a mode of CUDA's tensor cores; {device} has none, take float32")
+        check_fits(spec, self._fleet.backend(device).free_bytes(device))
+        stop = threading.Event()
+        timer, prepare = self._timer(device, info.kind, stop)
+        datasheet = info.datasheet_tflops.get(spec.dtype)
+        run = MatmulRun(spec, command.request, timer, prepare=prepare, datasheet_tflops=datasheet, clock=self._clock)
+        active = _Active(command.request, spec, run, stop)
+        if device != "cpu":
+            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True)
+        with self._lock:
+            self._active[command.request] = active
+        if active.thread is not None:
+            active.thread.start()
+
+    def _timer(
+        self, device: str, kind: str, stop: threading.Event
+    ) -> tuple[BlockTimer, Callable[[BenchSpec], Operation] | None]:
+        if kind == "cpu":
+            return CpuTimer(), None
+        if kind == "virtual":
+            assert self._machine is not None
+            return VirtualTimer(device, self._machine, stop), _meta_operands
+        if kind == "cuda":
+            return CudaTimer(device), None
+        return SynchronisedTimer(lambda: self._fleet.backend(device).synchronize(device)), None
+
+    def stop(self, number: int | None = None) -> None:
+        """Ask one run (None: all) to end after its block."""
+        for active in list(self._active.values()):
+            if number in (None, active.number):
+                active.stop.set()
+
+    def join(self, deadline_s: float) -> None:
+        """Stop everything and wait for the bench threads until the deadline."""
+        self.stop()
+        end = time.monotonic() + deadline_s
+        for active in list(self._active.values()):
+            if active.thread is not None:
+                active.thread.join(max(end - time.monotonic(), 0))
+
+    def step(self) -> None:
+        """Run one block of every run on the CPU."""
+        for active in list(self._active.values()):
+            if active.thread is None:
+                self._step(active)
+
+    def _run_alone(self, active: _Active) -> None:
+        while not active.ended:
+            self._step(active)
+
+    def _step(self, active: _Active) -> None:
+        try:
+            if not active.started:
+                active.started = True
+                active.run.prepare()
+                self._send(
+                    BenchStarted(
+                        request=active.number,
+                        run=active.number,
+                        spec=active.spec,
+                        time_unix_s=self._clock(),
+                        simulated=active.run.simulated,
+                        datasheet_tflops=active.run.datasheet_tflops,
+                    )
+                )
+                return
+            point = None if active.stop.is_set() else active.run.step()
+            if point is not None:
+                self._send(point)
+                return
+            reason = None
+        except Exception as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
+            reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        self._end(active, reason)
+
+    def _end(self, active: _Active, reason: str | None) -> None:
+        result = active.run.result(stopped=active.stop.is_set())
+        if result is None and reason is None:
+            reason = "stopped before the first block was measured"
+        now, number = self._clock(), active.number
+        active.ended = True
+        with self._lock:
+            self._active.pop(number, None)
+        self._send(BenchEnded(request=number, run=number, time_unix_s=now, result=result, reason=reason))
+        self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
+
+
+def _meta_operands(spec: BenchSpec) -> Operation:
+    """Operands without values: their memory is counted and each product pays its cost, and the CPU computes nothing."""
+    dtype = torch_dtype(spec.dtype)
+    a, b = meta_empty((spec.m, spec.k), dtype, spec.device), meta_empty((spec.n, spec.k), dtype, spec.device).t()
+    return product(a, b, spec.dtype)[0]

@@ -1,0 +1,206 @@
+"""The engine: commands in, events out. Owns torch, the workspace and the benchmarks; the same object runs in a child process
+(the application), in this process (tests, command line) and wherever else somebody feeds it commands.
+
+Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of CPU benchmarks between
+commands; accelerators are measured on bench threads; the gauge thread reads the allocators ten times a second.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+import msgspec
+import torch
+
+from devexplorer.core.devices.backend import Backend, Fleet
+from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
+from devexplorer.core.engine import handlers
+from devexplorer.core.engine.benchmarks import Benchmarks
+from devexplorer.core.errors import DevExplorerError, Unavailable
+from devexplorer.core.records.messages import (
+    Cancel,
+    Command,
+    EngineDevices,
+    EngineReady,
+    Event,
+    JobEnded,
+    JobProgress,
+    JobStarted,
+    Log,
+    StartBenchmark,
+    StopBenchmark,
+)
+from devexplorer.core.virtual import backend as virtual
+from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.workspace import words
+from devexplorer.core.workspace.workspace import Workspace
+from devexplorer.core.workspace.zoo import recipes
+
+GAUGE_SECONDS = 0.1
+
+
+class Engine:
+    """Feed it with `submit`, listen through `send` (called from several threads), end it with `close`."""
+
+    def __init__(
+        self,
+        send: Callable[[Event], None],
+        *,
+        virtual_spec: str | None = None,
+        gauge_seconds: float | None = GAUGE_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread."""
+        self.send = send
+        self.clock = clock
+        self.machine: VirtualMachine | None = None
+        self.torch = TorchBackend()
+        backends: list[Backend] = [self.torch]
+        self._virtual_unavailable = virtual.unavailable()
+        if self._virtual_unavailable is None:
+            self.machine = virtual.install()
+            backends.append(self.machine)
+        if virtual_spec:
+            self.add_virtual(virtual_spec)
+        self.fleet = Fleet(backends)
+        self.workspace = Workspace(self.fleet, clock=clock)
+        self.benchmarks = Benchmarks(send, self.fleet, self.machine, clock)
+        self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._cancelled: set[int] = set()
+        self._closing = threading.Event()
+        self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
+        self._gauge_seconds = gauge_seconds
+        self._gauge = threading.Thread(target=self._read_gauges, name="gauge", daemon=True)
+
+    def start(self) -> None:
+        """Announce what is here and start the threads."""
+        self.send(EngineReady(**torch_facts(), virtual_unavailable=self._virtual_unavailable, recipes=self._recipes()))
+        self.send_devices()
+        self._jobs.start()
+        if self._gauge_seconds is not None:
+            self._gauge.start()
+
+    @staticmethod
+    def _recipes() -> dict[str, str]:
+        return {name: recipe.description for name, recipe in recipes().items()}
+
+    def submit(self, command: Command) -> None:
+        """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
+        match command:
+            case StopBenchmark(run=run):
+                self.benchmarks.stop(run)
+            case Cancel(job=job):
+                self._cancelled.add(job)
+        self._queue.put(command)
+
+    def close(self, deadline_s: float = 2.0) -> None:
+        """Stop everything and join the threads until the deadline."""
+        end = time.monotonic() + deadline_s
+        self._closing.set()
+        self._queue.put(None)
+        self.benchmarks.join(deadline_s)
+        for thread in (self._jobs, self._gauge):
+            if thread.is_alive():
+                thread.join(max(end - time.monotonic(), 0))
+
+    # --- what handlers use -------------------------------------------------------------------------------------------
+
+    def add_virtual(self, spec: str) -> list[str]:
+        """Add virtual GPUs; returns their ids."""
+        if self.machine is None:
+            raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
+        return [device.id for device in self.machine.add(parse_virtual(spec))]
+
+    def send_devices(self) -> None:
+        """Announce the list of devices."""
+        self.send(EngineDevices(devices=self.fleet.infos(), problems=self.fleet.problems()))
+
+    def progress(self, request: int) -> Callable[[float, str], None]:
+        """A callback that reports progress of one command, at most 20 times a second."""
+        latest = 0.0
+
+        def report(done: float, text: str) -> None:
+            nonlocal latest
+            now = time.monotonic()
+            if now - latest >= 0.05:
+                latest = now
+                self.send(JobProgress(request=request, done=done, text=text))
+
+        return report
+
+    def cancelled(self, request: int) -> Callable[[], bool]:
+        """A question that a long job asks between its steps."""
+        return lambda: request in self._cancelled or self._closing.is_set()
+
+    # --- the jobs thread ---------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            try:
+                command = self._queue.get(block=not self.benchmarks.stepping)
+            except queue.Empty:
+                self.benchmarks.step()
+                continue
+            if command is None:
+                return
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        request = command.request
+        if request in self._cancelled:
+            self._cancelled.discard(request)
+            self._ended(request, ok=False)
+            return
+        self.send(JobStarted(request=request, title=handlers.title(command), time_unix_s=self.clock()))
+        try:
+            if isinstance(command, StartBenchmark):
+                self.benchmarks.start(command)  # the run says itself when it has ended
+                return
+            handlers.handle(self, command)
+        except Exception as error:
+            self._failed(command, error)
+            return
+        finally:
+            self._cancelled.discard(request)
+        self._ended(request, ok=True)
+
+    def _failed(self, command: Command, error: Exception) -> None:
+        """Say what went wrong; the workspace's own undoing has already happened."""
+        if not isinstance(error, DevExplorerError | torch.OutOfMemoryError):
+            text = "".join(traceback.format_exception(error))
+            self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
+        answer = words.refusal(error, command)
+        self.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=self.clock()))
+        self._ended(command.request, ok=False)
+
+    def _ended(self, request: int, *, ok: bool) -> None:
+        self.send(JobEnded(request=request, ok=ok, time_unix_s=self.clock()))
+
+    # --- the gauge thread --------------------------------------------------------------------------------------------
+
+    def _read_gauges(self) -> None:
+        assert self._gauge_seconds is not None
+        due = time.monotonic()
+        while not self._closing.is_set():
+            self.read_gauges()
+            due = max(due + self._gauge_seconds, time.monotonic())  # a late reading is not followed by a burst
+            self._closing.wait(due - time.monotonic())
+
+    def read_gauges(self) -> None:
+        """Send one reading of every allocator, and of every device that nothing outside the engine can watch."""
+        now = self.clock()
+        held: dict[str, int] = self.workspace.storages_by_device()
+        samples: Sequence[str] = self.fleet.usable()
+        for device in samples:
+            backend = self.fleet.backend(device)
+            allocator = backend.allocator_sample(device, now)
+            if allocator is not None:
+                self.send(msgspec.structs.replace(allocator, workspace_bytes=held.get(device, 0)))
+            reading = backend.device_sample(device, now)
+            if reading is not None:
+                self.send(reading)

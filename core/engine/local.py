@@ -1,0 +1,55 @@
+"""The engine in this process, for the command line and for tests: send a command, get its events. Called from one thread."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from types import TracebackType
+
+import msgspec
+
+from devexplorer.core.engine.engine import Engine
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded
+
+
+class LocalEngine:
+    """A context manager around an `Engine`; `events` holds everything that came and was not asked for yet."""
+
+    def __init__(self, virtual_spec: str | None = None, *, gauge_seconds: float | None = None) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.engine = Engine(self._events.put, virtual_spec=virtual_spec, gauge_seconds=gauge_seconds)
+        self._requests = 0
+
+    def __enter__(self) -> LocalEngine:
+        self.engine.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.engine.close()
+
+    def send(self, command: Command) -> int:
+        """Send a command; returns its request number."""
+        self._requests += 1
+        self.engine.submit(msgspec.structs.replace(command, request=self._requests))
+        return self._requests
+
+    def events(self, request: int, timeout_s: float | None = None) -> Iterator[Event]:
+        """Every event as it comes, until the command has ended; raises `queue.Empty` when nothing comes for `timeout_s`."""
+        while True:
+            event = self._events.get(timeout=timeout_s)
+            yield event
+            if isinstance(event, JobEnded) and event.request == request:
+                return
+
+    def run(self, command: Command, timeout_s: float | None = 60.0) -> list[Event]:
+        """Send a command and wait until it has ended."""
+        return list(self.events(self.send(command), timeout_s))
+
+    def demand(self, command: Command) -> list[Event]:
+        """As `run`, and raise `BadInput` with the engine's words when it was refused or failed."""
+        events = self.run(command, None)
+        for event in events:
+            if isinstance(event, Answer) and event.failed:
+                raise BadInput(event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers))
+        return events

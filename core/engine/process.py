@@ -1,0 +1,175 @@
+"""One engine process: start it, feed it, listen to it, notice its end, end its whole group. Three plain threads per process.
+
+- `engine-watch` starts the process and waits for the process itself, not for the end of its output: a forked child can hold the pipe.
+- `link-in` reads events into the mailbox.
+- `link-out` writes commands, so that a stuck engine never blocks the window.
+
+An `EngineProcess` is used once; after `EngineLost` the session makes a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from devexplorer.core.engine.link import EVENT_LIMIT, decode_event, frame, read_payload
+from devexplorer.core.errors import LinkError
+from devexplorer.core.records.messages import Command, EngineLost, Event, Log
+
+GRACE_SECONDS = 0.7
+"""How long an engine that was asked to end may take before its group is killed."""
+
+
+class EngineProcess:
+    """Starts at once on its own threads; `put` receives events from them (a `Mailbox.put`)."""
+
+    def __init__(
+        self,
+        put: Callable[[Event], None],
+        *,
+        virtual_spec: str | None = None,
+        command: Sequence[str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._put = put
+        self._clock = clock
+        self._command = list(command or (sys.executable, "-m", "devexplorer.core.engine"))
+        if virtual_spec:
+            self._command += ["--virtual", virtual_spec]
+        self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = threading.Event()
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._run, name="engine-watch", daemon=True)
+
+    def start(self) -> None:
+        """Start the process; returns at once."""
+        self._watch.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, once it has been started."""
+        return None if self._process is None else self._process.pid
+
+    def send(self, command: Command) -> None:
+        """Send a command soon; after the end it is dropped."""
+        self._outbox.put(command)
+
+    def kill(self) -> None:
+        """End the process and its group at once; `EngineLost` follows."""
+        if self._process is not None and not self._ended.is_set():
+            _kill_group(self._process.pid)
+
+    def close(self) -> None:
+        """Ask the process to end by ending its input. Returns at once; no `EngineLost` follows."""
+        self._closing.set()
+        self._outbox.put(None)
+
+    def join(self, deadline_s: float) -> bool:
+        """After `close`: wait for the end, kill the group after a grace period; False when the deadline came first."""
+        self._watch.join(min(GRACE_SECONDS, deadline_s))
+        if self._watch.is_alive():
+            self.kill()
+            self._watch.join(max(deadline_s - GRACE_SECONDS, 0))
+        return not self._watch.is_alive()
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
+            )
+        except OSError as error:
+            self._lost(f"the engine could not be started: {error}")
+            return
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        reader = threading.Thread(target=self._read, args=(process.stdout,), name="link-in", daemon=True)
+        writer = threading.Thread(target=self._write, args=(process.stdin,), name="link-out", daemon=True)
+        reader.start()
+        writer.start()
+        code = self._wait(process)
+        self._ended.set()
+        self._outbox.put(None)
+        writer.join(1.0)
+        reader.join(1.0)  # what it said before it ended comes first
+        if not reader.is_alive():
+            process.stdout.close()
+        self._lost(f"The engine ended {_how(code)}.")
+
+    @staticmethod
+    def _wait(process: subprocess.Popen[bytes]) -> int:
+        """Wait for the process; end its group before the id is reaped and can be given to another process."""
+        if os.name == "posix":
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            _kill_group(process.pid)
+        return process.wait()
+
+    def _lost(self, reason: str) -> None:
+        self._ended.set()
+        if not self._closing.is_set():
+            self._put(EngineLost(reason=reason, will_restart=False, time_unix_s=self._clock()))
+
+    def _read(self, stream: BinaryIO) -> None:
+        try:
+            while (payload := read_payload(stream, EVENT_LIMIT)) is not None:
+                try:
+                    event = decode_event(payload)
+                except LinkError as error:
+                    self._put(Log(level="error", text=str(error), time_unix_s=self._clock()))
+                    continue
+                if isinstance(event, EngineLost):
+                    continue  # only this supervisor says so
+                if not self._closing.is_set():
+                    self._put(event)
+        except LinkError as error:
+            if not self._ended.is_set() and not self._closing.is_set():
+                self._put(Log(level="error", text=f"the link to the engine broke: {error}", time_unix_s=self._clock()))
+                self.kill()
+        except (OSError, ValueError):  # the pipe was closed under us at the end
+            pass
+
+    def _write(self, stream: BinaryIO) -> None:
+        try:
+            while (command := self._outbox.get()) is not None:
+                stream.write(frame(command))
+                stream.flush()
+        except OSError:  # the engine is gone; the watch thread says so
+            pass
+        finally:
+            try:
+                stream.close()
+            except OSError:
+                pass
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a process group led by `pid`; its members may have ended already."""
+    try:
+        if os.name == "posix":
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGTERM)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        try:
+            return f"by signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"by signal {-code}"
+    return f"with exit code {code}"

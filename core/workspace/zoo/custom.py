@@ -1,0 +1,42 @@
+"""Layers of our own: without parameters, with them, and the bilinear reduction. Built on the jobs thread."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Centred(nn.Module):
+    """Subtracts the mean over everything: shape kept, no parameters, works wherever its input is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean()
+
+
+class OwnLinear(nn.Module):
+    """`relu(x W + b)` with W of shape (inputs, outputs), both parameters registered by hand."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(inputs, outputs), std=inputs**-0.5))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.weight + self.bias)
+
+
+class Bilinear(nn.Module):
+    """`y_k = Σ_ij W_ijk x_i x_j`: (batch, inputs) → (batch, outputs), W of shape (inputs, inputs, outputs)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(inputs, inputs, outputs), std=1 / inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)  # (batch, inputs²)
+        return pairs @ self.weight.flatten(0, 1)
+
+
+def custom_layers() -> nn.Module:
+    """Own linear 20 → 32, centred, bilinear reduction 32 → 10."""
+    return nn.Sequential(OwnLinear(20, 32), Centred(), Bilinear(32, 10))

@@ -1,0 +1,121 @@
+"""The one table of actions: toolbar, context menu, keyboard and command palette all read it. Main thread; no widgets but QAction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from devexplorer.gui.controller import TWO_T4, Controller
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QWidget
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """One thing that can be done: its words, its key, why it cannot be done now (None: it can), and how it is done."""
+
+    id: str
+    text: str
+    tip: str
+    run: Callable[[], None]
+    why_not: Callable[[], str | None] = lambda: None
+    key: str = ""
+    icon: str = ""
+
+
+def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
+    """Every action of the window, in the order of menus and palette."""
+    c = controller
+    return [
+        ActionSpec("new_tensor", "New tensor…", "Create a tensor on a device", window.new_tensor, c.why_no_engine, "N", "tensor"),
+        ActionSpec("add_virtual", "Add virtual GPUs…", "Choose profiles of simulated cards", window.choose_virtual, c.why_no_engine, "", "virtual-gpu"),
+        ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", lambda: c.add_virtual(TWO_T4), c.why_no_engine, "", "virtual-gpu"),
+        ActionSpec("forward", "Forward", "Run the selected model on the selected tensor, or on a sample input", c.forward, c.why_no_model, "F", "forward"),
+        ActionSpec("backward", "Backward", "Forward, sum and backward: fills the gradients", c.backward, c.why_no_model, "Shift+F", "backward"),
+        ActionSpec("add", "Add tensors", "Add the two selected tensors", lambda: c.combine("+"), c.why_no_pair, "+", "add"),
+        ActionSpec("edit", "Edit an element…", "Set one element of the selected tensor or parameter", window.edit_element, window.why_no_element, "E", ""),
+        ActionSpec("remove", "Remove", "Remove the selected objects and free their memory", c.remove, c.why_no_selection, "Del", "remove"),
+        ActionSpec("undo", "Undo move", "Move back what was moved last", c.undo, c.why_no_undo, "Ctrl+Z", "undo"),
+        ActionSpec("benchmark", "Benchmark", "Measure matrix products with the settings of the Benchmark tab", window.start_benchmark, c.why_no_engine, "B", "benchmark"),
+        ActionSpec("stop", "Stop benchmark", "Stop after the current block; what was measured is kept", c.stop_benchmark, c.why_no_stop, "Shift+B", "stop"),
+        ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live", window.toggle_pause, lambda: None, "Space", "pause"),
+        ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, lambda: None, "/", "filter"),
+        ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, lambda: None, "Ctrl+T", "theme"),
+        ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses", window.choose_threads, c.why_no_engine, "", "cpu"),
+        ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace", window.restart_engine, lambda: None, "", ""),
+        ActionSpec("words", "Words", "What the words in this window mean", window.show_words, lambda: None, "F1", ""),
+    ]  # fmt: skip
+
+
+class WindowActions:
+    """What only the window can do; `MainWindow` implements it. (A base class, not a protocol, so that a missing method is an error.)"""
+
+    def new_tensor(self) -> None:
+        """Open the dialog for a new tensor."""
+        raise NotImplementedError
+
+    def choose_virtual(self) -> None:
+        """Open the dialog of virtual GPUs."""
+        raise NotImplementedError
+
+    def edit_element(self) -> None:
+        """Ask for an index and a value."""
+        raise NotImplementedError
+
+    def why_no_element(self) -> str | None:
+        """Reason why no element can be edited."""
+        raise NotImplementedError
+
+    def start_benchmark(self) -> None:
+        """Start what the Benchmark tab says."""
+        raise NotImplementedError
+
+    def toggle_pause(self) -> None:
+        """Hold or release the plots."""
+        raise NotImplementedError
+
+    def focus_filter(self) -> None:
+        """Put the cursor into the filter."""
+        raise NotImplementedError
+
+    def toggle_theme(self) -> None:
+        """Change the theme."""
+        raise NotImplementedError
+
+    def choose_threads(self) -> None:
+        """Ask for the number of CPU threads."""
+        raise NotImplementedError
+
+    def restart_engine(self) -> None:
+        """Restart the engine."""
+        raise NotImplementedError
+
+    def show_words(self) -> None:
+        """Show the vocabulary."""
+        raise NotImplementedError
+
+
+def make_qactions(specs: list[ActionSpec], parent: QWidget) -> dict[str, QAction]:
+    """One QAction per specification, with its key; keep them current with `refresh`."""
+    actions = {}
+    for spec in specs:
+        action = QAction(spec.text, parent)
+        action.setObjectName(spec.id)
+        if spec.key:
+            action.setShortcut(QKeySequence(spec.key))
+        action.triggered.connect(lambda _checked=False, run=spec.run: run())
+        parent.addAction(action)
+        actions[spec.id] = action
+    return actions
+
+
+def refresh(specs: list[ActionSpec], actions: dict[str, QAction]) -> None:
+    """Enable what can be done now; a disabled action says why in its tooltip."""
+    for spec in specs:
+        action, reason = actions[spec.id], spec.why_not()
+        if action.isEnabled() != (reason is None):
+            action.setEnabled(reason is None)
+        key = f" ({spec.key})" if spec.key else ""
+        tip = reason or f"{spec.tip}{key}"
+        if action.toolTip() != tip:
+            action.setToolTip(tip)

@@ -1,0 +1,91 @@
+"""The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects garbage. Main thread.
+
+Curves move at up to 30 Hz, texts at 2 Hz, a hidden window at 1 Hz. Cyclic garbage is collected here and nowhere else: a collection on a
+worker thread may destroy a Qt object there, which crashes Qt.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from devexplorer.core.session import Session
+from devexplorer.core.state import Change, State
+from PySide6.QtCore import QObject, Qt, QTimer
+
+BEAT_MS = 33
+HIDDEN_MS = 1000
+TEXT_SECONDS = 0.5
+YOUNG_GC_SECONDS = 1.0
+FULL_GC_SECONDS = 60.0
+LATENESS_KEPT = 20_000
+
+
+class View(Protocol):
+    """What the heartbeat drives."""
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw what changed; called every beat."""
+
+    def refresh_texts(self) -> None:
+        """Redraw live numbers; called twice a second."""
+
+
+class Heartbeat(QObject):
+    """`start()` in the application; tests call `tick()` by hand."""
+
+    def __init__(
+        self,
+        session: Session,
+        state: State,
+        view: View,
+        parent: QObject | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._state, self._view = session, state, view
+        self._clock, self._monotonic = clock, monotonic
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.timeout.connect(self.tick)
+        self._texts_due = self._young_due = self._full_due = 0.0
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._full_due = self._monotonic() + FULL_GC_SECONDS
+        self._timer.start(BEAT_MS)
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._timer.stop()
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Beat slowly while nobody looks."""
+        if self._timer.isActive():
+            self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
+
+    def tick(self) -> None:
+        """One beat."""
+        drained = self._session.drain()
+        changes = Change.NOTHING
+        if drained.catalog is not None:
+            changes |= self._state.set_catalog(drained.catalog)
+        for event in drained.events:
+            changes |= self._state.apply(event)
+        self._view.refresh(changes, self._clock())
+        now = self._monotonic()
+        if now >= self._texts_due:
+            self._texts_due = now + TEXT_SECONDS
+            self._view.refresh_texts()
+        self._collect(now)
+
+    def _collect(self, now: float) -> None:
+        if now >= self._full_due and not self._state.active_runs and not self._state.jobs:
+            self._full_due = now + FULL_GC_SECONDS
+            gc.collect()
+        elif now >= self._young_due:
+            self._young_due = now + YOUNG_GC_SECONDS
+            gc.collect(0)

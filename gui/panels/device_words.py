@@ -1,0 +1,107 @@
+"""What a device card says: the texts of one device, ready to be painted. Main thread; reads the state, changes nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.records.devices import Problem
+from devexplorer.core.state import Device
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+class Reading(NamedTuple):
+    """One number with the words round it: `util` `97` `%`."""
+
+    before: str
+    value: str
+    after: str
+
+
+class CardTexts(NamedTuple):
+    """Everything that a card or a compact row shows in words."""
+
+    id: str
+    name: str
+    note: str
+    """Dimmed behind the name: `nvidia-smi 1`."""
+    simulated: bool
+    used: str
+    """The big number, in the unit of `of_total`."""
+    of_total: str
+    short: str
+    """Used and total for a compact row: `6.71 / 22.5`."""
+    readings: tuple[Reading, ...]
+    reason: str
+    """Why the device cannot be used; empty when it can."""
+    warning: str
+    """Something about a usable device that the user should know; empty when there is nothing."""
+
+
+def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
+    """The texts of `device`; `problems` are those of the whole catalog."""
+    info, sample = device.info, device.sample
+    used, total = device.used_bytes, device.total_bytes
+    unit, word = (MIB, "MiB") if total is not None and total < GIB else (GIB, "GiB")
+    total_text = MISSING if total is None else _three(total / unit)
+    used_text = MISSING if used is None else _three(used / unit)
+    of_total = f"of {total_text} {word}" if total is not None else (word if used is not None else "")
+    if info.memory_shared and total is not None:
+        of_total += ", shared"
+    readings = [Reading("util", _percent(None if sample is None else sample.utilization_percent), "%")]
+    if info.kind == "cpu":
+        readings.append(Reading("threads", MISSING if info.threads is None else str(info.threads), ""))
+    elif info.simulated:
+        readings.append(Reading("roofline clock", "", ""))
+    else:
+        readings.append(Reading("", number_text(None if sample is None else sample.temperature_c), "°C"))
+        readings.append(Reading("", number_text(None if sample is None else sample.power_w), "W"))
+    whole = [problem.reason for problem in problems if problem.device == info.id and problem.field is None]
+    return CardTexts(
+        id=info.id,
+        name=info.name,
+        note="" if info.nvml_index is None or info.kind == "nvml" else f"nvidia-smi {info.nvml_index}",
+        simulated=info.simulated,
+        used=used_text,
+        of_total=of_total,
+        short=f"{used_text} / {total_text}",
+        readings=tuple(readings),
+        reason="" if info.usable else info.reason or "This torch cannot use it.",
+        warning=" ".join(whole) if info.usable else "",
+    )
+
+
+def card_tooltip(device: Device, problems: tuple[Problem, ...] = ()) -> str:
+    """What identifies the device, and the reason for each field that is not available."""
+    info = device.info
+    lines = [f"{info.id}: {info.name}" + (", simulated" if info.simulated else "")]
+    if info.reason and not info.usable:
+        lines.append(info.reason)
+    for label, value in (
+        ("CUDA ordinal", info.cuda_ordinal),
+        ("nvidia-smi index", info.nvml_index),
+        ("UUID", info.uuid),
+        ("bus id", info.bus_id),
+        ("compute capability", info.compute_capability),
+        ("multiprocessors", info.sm_count),
+        ("driver", info.driver_version),
+    ):
+        if value is not None:
+            lines.append(f"{label}: {value}")
+    if device.total_bytes is not None:
+        shared = " (the system's: this device has no memory of its own)" if info.memory_shared else ""
+        lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
+    for problem in problems:
+        if problem.device == info.id:
+            lines.append(problem.reason if problem.field is None else f"{problem.field}: {problem.reason}")
+    return "\n".join(lines)
+
+
+def _three(value: float) -> str:
+    """Three digits, and never more than two behind the point: `5.42`, `22.5`, `141`, `0.00`."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.0f}"

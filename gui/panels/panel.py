@@ -1,0 +1,106 @@
+"""The frame that every panel has: a header row, a content, and an empty state that offers the action that fills it. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
+
+from devexplorer.gui.theme import Role, font
+
+HEADER_PX = 30
+EDGE_PX = 12
+"""Between a panel's border and its content."""
+
+
+def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool = False) -> QLabel:
+    """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.style`."""
+    result = QLabel(text)
+    result.setTextFormat(Qt.TextFormat.PlainText)
+    result.setFont(font(role))
+    result.setWordWrap(wrap)
+    if words:
+        result.setProperty("words", words)
+    return result
+
+
+class EmptyState(QWidget):
+    """One sentence and the one action that fills the panel."""
+
+    chosen = Signal()
+
+    def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.sentence = label(sentence, words="dim", wrap=True)
+        self.sentence.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.button = QPushButton(action)
+        self.button.clicked.connect(self.chosen)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, EDGE_PX)
+        layout.setSpacing(EDGE_PX)
+        layout.addStretch(2)
+        layout.addWidget(self.sentence)
+        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(3)
+
+
+class Panel(QFrame):
+    """A titled frame. Subclasses give it a content and, where it can be empty, an `EmptyState`."""
+
+    def __init__(self, title: str, subtitle: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAccessibleName(title)
+        self._title = label(title, Role.STRONG)
+        self._subtitle = label(subtitle, words="dim")
+        self._subtitle.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._subtitle_text = subtitle
+        header = QWidget()
+        header.setObjectName("panelHeader")
+        header.setFixedHeight(HEADER_PX)
+        self._header = QHBoxLayout(header)
+        self._header.setContentsMargins(EDGE_PX, 0, 6, 0)
+        self._header.setSpacing(8)
+        self._header.addWidget(self._title)
+        self._header.addWidget(self._subtitle, 1)
+        self._stack = QStackedLayout()
+        self._empty: EmptyState | None = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 1, 1, 1)
+        layout.setSpacing(0)
+        layout.addWidget(header)
+        layout.addLayout(self._stack, 1)
+
+    @property
+    def subtitle(self) -> str:
+        """The dimmed words behind the title."""
+        return self._subtitle_text
+
+    def set_subtitle(self, text: str) -> None:
+        """Change the dimmed words behind the title."""
+        if text != self._subtitle_text:
+            self._subtitle_text = text
+            self._subtitle.setText(text)
+
+    def add_to_header(self, widget: QWidget) -> None:
+        """Put `widget` at the right end of the header row."""
+        self._header.addWidget(widget)
+
+    def set_content(self, widget: QWidget) -> None:
+        """Show `widget` below the header."""
+        self._stack.addWidget(widget)
+        self._stack.setCurrentWidget(widget)
+
+    def set_empty_state(self, empty: EmptyState) -> None:
+        """Have `empty` ready for when there is nothing to show; switch with `show_empty`."""
+        self._empty = empty
+        self._stack.addWidget(empty)
+
+    def show_empty(self, is_empty: bool) -> None:
+        """Show the empty state, or the content."""
+        if self._empty is not None:
+            self._stack.setCurrentIndex(self._stack.indexOf(self._empty) if is_empty else 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty state is on show."""
+        return self._empty is not None and self._stack.currentWidget() is self._empty

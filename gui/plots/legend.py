@@ -1,0 +1,236 @@
+"""The legend in a plot's header: one entry per device in its colour; a click hides and shows the curve. Main thread only.
+
+What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them where there is
+room, else once in front of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
+
+from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
+
+LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
+"""Length of the line, between line and text, between entries, height of an entry."""
+
+
+class Entry(NamedTuple):
+    """A device as the legend shows it."""
+
+    device: str
+    colour: int
+    """Palette index."""
+    simulated: bool
+    value: str = ""
+    """The number that stands behind the name."""
+
+
+class LegendEntry(QAbstractButton):
+    """One device: its line, its name, its number; checked while its curve is shown."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setCheckable(True)
+        self.setChecked(True)
+        self.setFont(font(Role.LABEL))
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._entry = Entry("", 0, False)
+        self._theme = DARK
+        self.with_word = True
+
+    def set_entry(self, entry: Entry, theme: Theme) -> None:
+        """Show that device."""
+        if (entry, theme) == (self._entry, self._theme):
+            return
+        self._entry, self._theme = entry, theme
+        word = " (simulated)" if entry.simulated else ""
+        self.setAccessibleName(f"{entry.device}{word} {entry.value}".strip())
+        self.setToolTip(f"{entry.device}{word}: click to hide or show its curve")
+        self.update()
+
+    @property
+    def text_shown(self) -> str:
+        """What stands behind the line."""
+        entry = self._entry
+        parts = [entry.device, entry.value, "simulated" if entry.simulated and self.with_word else ""]
+        return " ".join(part for part in parts if part)
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        # Digits as wide as they may become, so that the row does not tremble while a number runs.
+        text = "".join("0" if letter.isdigit() else letter for letter in self.text_shown)
+        return QSize(LINE_PX + GAP_PX + metrics.horizontalAdvance(text) + 4, HEIGHT_PX)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        shown, middle = self.isChecked(), self.height() // 2 + 0.5
+        if shown:
+            painter.setPen(device_pen(self._entry.colour, self._theme, simulated=self._entry.simulated))
+            painter.drawLine(QPointF(2, middle), QPointF(2 + LINE_PX - 2, middle))
+        else:
+            painter.setPen(QColor(self._theme.dim))
+            painter.drawEllipse(QPointF(LINE_PX / 2, middle), 2.5, 2.5)
+        chosen = self.font()
+        chosen.setStrikeOut(not shown)
+        painter.setFont(chosen)
+        painter.setPen(QColor(device_colour(self._entry.colour, self._theme) if shown else self._theme.dim))
+        room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
+        painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self.text_shown)
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(self._theme.accent), 1))
+            painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
+
+
+class Legend(QWidget):
+    """All devices of a plot in one row, right-aligned."""
+
+    toggled = Signal(str, bool)
+    """Device and whether its curve is to be shown."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(HEIGHT_PX)
+        self.setAccessibleName("Legend")
+        self._theme = DARK
+        self._entries: tuple[Entry, ...] = ()
+        self._buttons: dict[str, LegendEntry] = {}
+        self._hidden: set[str] = set()
+        self._word = ""
+        self._word_x = 0
+        self._more = QToolButton(self)
+        self._more.setProperty("look", "quiet")
+        self._more.setFont(font(Role.LABEL))
+        self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._menu = QMenu(self._more)
+        self._more.setMenu(self._menu)
+        self._more.hide()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        for entry in self._entries:
+            self._buttons[entry.device].set_entry(entry, theme)
+        self.update()
+
+    def set_entries(self, entries: Sequence[Entry]) -> None:
+        """Show these devices, in this order; does nothing when they are shown already."""
+        if tuple(entries) == self._entries:
+            return
+        self._entries = tuple(entries)
+        for gone in self._buttons.keys() - {entry.device for entry in entries}:
+            self._buttons.pop(gone).deleteLater()
+        for entry in entries:
+            if entry.device not in self._buttons:
+                button = LegendEntry(self)
+                button.setChecked(entry.device not in self._hidden)
+                button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
+                self._buttons[entry.device] = button
+            self._buttons[entry.device].set_entry(entry, self._theme)
+        self._arrange()
+
+    def shows(self, device: str) -> bool:
+        """Whether the curve of `device` is to be shown."""
+        return device not in self._hidden
+
+    def button(self, device: str) -> LegendEntry:
+        """The entry of `device`."""
+        return self._buttons[device]
+
+    @property
+    def in_menu(self) -> list[str]:
+        """Devices that had no room and stand in the menu."""
+        return [action.data() for action in self._menu.actions()] if not self._more.isHidden() else []
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(60, HEIGHT_PX)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._arrange()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._word:
+            painter = QPainter(self)
+            painter.setFont(font(Role.LABEL))
+            painter.setPen(QColor(self._theme.dim))
+            room = QRectF(self._word_x, 0, self.width(), self.height())
+            painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self._word)
+
+    def _toggle(self, device: str, shown: bool) -> None:
+        (self._hidden.discard if shown else self._hidden.add)(device)
+        self.toggled.emit(device, shown)
+
+    def _arrange(self) -> None:
+        """Give each entry its place; from the right edge, because the header's left belongs to the title."""
+        room = self.width()
+        for with_word in (True, False):
+            for button in self._buttons.values():
+                button.with_word = with_word
+            total = sum(self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries)
+            if total <= room:
+                break
+        simulated = [entry for entry in self._entries if entry.simulated]
+        self._word = "simulated:" if simulated and not with_word else ""
+        word_px = QFontMetrics(font(Role.LABEL)).horizontalAdvance(self._word) + 6 if self._word else 0
+        shown, left_over = self._split(room - word_px)
+        widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
+        more_px = self._show_more(left_over)
+        x = room - more_px - sum(widths) - SPACE_PX * max(len(widths) - 1, 0) - (word_px if any(e.simulated for e in shown) else 0)
+        first_simulated = next((entry.device for entry in shown if entry.simulated), None)
+        if first_simulated is None:
+            self._word = ""
+        for entry, width in zip(shown, widths, strict=True):
+            if entry.device == first_simulated and self._word:
+                self._word_x = x
+                x += word_px
+            button = self._buttons[entry.device]
+            button.setGeometry(x, 0, width, HEIGHT_PX)
+            button.show()
+            x += width + SPACE_PX
+        self.update()
+
+    def _split(self, room: int) -> tuple[list[Entry], list[Entry]]:
+        """Entries that fit into `room` pixels (real devices first, as the devices' order has them), and the others."""
+        widths = [self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries]
+        if sum(widths) - SPACE_PX <= room:
+            return list(self._entries), []
+        room -= 36  # the "+N"
+        count = 0
+        while count < len(widths) and sum(widths[: count + 1]) <= room:
+            count += 1
+        return list(self._entries[:count]), list(self._entries[count:])
+
+    def _show_more(self, entries: Sequence[Entry]) -> int:
+        """Fill the menu; returns the pixels that its button takes, the space before it included."""
+        for entry in entries:
+            self._buttons[entry.device].hide()
+        self._menu.clear()
+        self._more.setVisible(bool(entries))
+        if not entries:
+            return 0
+        self._more.setText(f"+{len(entries)}")
+        self._more.setAccessibleName(f"{len(entries)} more devices")
+        for entry in entries:
+            action = QAction(f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu)
+            action.setData(entry.device)
+            action.setCheckable(True)
+            action.setChecked(self.shows(entry.device))
+            action.toggled.connect(self._buttons[entry.device].setChecked)
+            self._menu.addAction(action)
+        width = max(self._more.sizeHint().width(), 28)
+        self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
+        return width + 4
+
+

@@ -1,0 +1,182 @@
+"""Lines with labels over the curves: vertical markers for moves and runs, horizontal guides for capacity and datasheet.
+
+Main thread only. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from devexplorer.gui.theme import DARK, Role, Theme, font
+
+GAP_PX = 4.0
+"""Between a line and its label."""
+ROW_PX = 15.0
+ROWS = 3
+"""Rows of marker labels at most; what has no place in them keeps its line and gives up its label."""
+SHORTEST_LABEL_PX = 44.0
+"""A label that would be cut shorter than this is left out."""
+
+
+class Line(NamedTuple):
+    """A marker or guide: where (pixels from the left, or from the top), what it says, in which colour (`#RRGGBB`)."""
+
+    at_px: float
+    text: str
+    colour: str
+
+
+class PlacedLabel(NamedTuple):
+    """A label that found its place."""
+
+    text: str
+    rect: QRectF
+
+
+def place_labels(
+    lines: Sequence[Line],
+    *,
+    width_px: float,
+    rows: int,
+    text_width: Callable[[str], float],
+    elide: Callable[[str, float], str],
+    taken: Sequence[QRectF] = (),
+) -> list[PlacedLabel]:
+    """Find a place for the label of each line, oldest first in `lines`, so that none overlaps another or a rect in `taken`.
+
+    Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label stands right
+    of its line, left of it where the right edge is near, in the first row that is free; then it is cut short; then left out.
+    """
+    placed: list[PlacedLabel] = []
+    occupied = list(taken)
+
+    def is_free(rect: QRectF) -> bool:
+        room = rect.adjusted(-GAP_PX, 0.5, GAP_PX, -0.5)
+        return not any(room.intersects(other) for other in occupied)
+
+    for line in reversed(lines):
+        if not 0 <= line.at_px <= width_px:
+            continue
+        start, width = line.at_px + GAP_PX, text_width(line.text)
+        fits_right = start + width <= width_px
+        fits_left = line.at_px - GAP_PX - width >= 0
+        if not fits_right and fits_left:
+            start = line.at_px - GAP_PX - width
+        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
+        found = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
+        if found is None:
+            found = _cut_short(line, width_px, rows, elide, occupied)
+        if found is not None and found.text:
+            placed.append(found)
+            occupied.append(found.rect)
+    return placed[::-1]
+
+
+def _cut_short(
+    line: Line, width_px: float, rows: int, elide: Callable[[str, float], str], occupied: Sequence[QRectF]
+) -> PlacedLabel | None:
+    """The label in the row with the most room right of its line, elided; None where there is too little."""
+    start, best, best_row = line.at_px + GAP_PX, 0.0, 0
+    for row in range(rows):
+        band = QRectF(start - GAP_PX, row * ROW_PX + 0.5, width_px, ROW_PX - 1)
+        ends = [rect.left() - GAP_PX for rect in occupied if rect.intersects(band)]
+        room = min([*ends, width_px]) - start
+        if room > best:
+            best, best_row = room, row
+    if best < SHORTEST_LABEL_PX:
+        return None
+    return PlacedLabel(elide(line.text, best), QRectF(start, best_row * ROW_PX, best, ROW_PX))
+
+
+class LinesItem(QGraphicsItem):
+    """Paints markers and guides over a view box of the given size. Coordinates are the view box's pixels."""
+
+    def __init__(self, parent: QGraphicsItem) -> None:
+        super().__init__(parent)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self.setZValue(50)
+        self._theme = DARK
+        self._font = font(Role.LABEL)
+        self._metrics = QFontMetricsF(self._font)
+        self._rect = QRectF()
+        self._markers: list[Line] = []
+        self._guides: list[Line] = []
+        self.labels: list[PlacedLabel] = []
+        """Labels of markers as they are drawn now, oldest first."""
+        self.guide_labels: list[PlacedLabel] = []
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.update()
+
+    def show_lines(self, rect: QRectF, markers: list[Line], guides: list[Line]) -> None:
+        """Show these lines; does nothing when they are the ones that are shown."""
+        if (rect, markers, guides) == (self._rect, self._markers, self._guides):
+            return
+        if rect != self._rect:
+            self.prepareGeometryChange()
+        self._rect, self._markers, self._guides = rect, markers, guides
+        self._place()
+        self.update()
+
+    def _place(self) -> None:
+        width, height = self._rect.width(), self._rect.height()
+        self.guide_labels = []
+        for guide in sorted(self._guides):
+            text = self._elide(guide.text, width - 12)
+            above = guide.at_px - ROW_PX - 1
+            rect = QRectF(6, above if above >= 0 else guide.at_px + 1, self._metrics.horizontalAdvance(text), ROW_PX)
+            for earlier in self.guide_labels:  # two guides close together: the second label stands behind the first
+                if rect.intersects(earlier.rect):
+                    rect.moveLeft(earlier.rect.right() + 16)
+            if rect.right() <= width:
+                self.guide_labels.append(PlacedLabel(text, rect))
+        self.labels = place_labels(
+            self._markers,
+            width_px=width,
+            rows=max(min(ROWS, int(height / 2 // ROW_PX)), 1),
+            text_width=self._metrics.horizontalAdvance,
+            elide=self._elide,
+            taken=[label.rect for label in self.guide_labels],
+        )
+
+    def _elide(self, text: str, width: float) -> str:
+        return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+
+    def boundingRect(self) -> QRectF:
+        return self._rect
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        painter.setFont(self._font)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        for guide in self._guides:
+            if guide.at_px >= 0:
+                painter.setPen(_pen(guide.colour, [1.0, 4.0]))
+                y = round(guide.at_px) + 0.5
+                painter.drawLine(QPointF(0, y), QPointF(self._rect.width(), y))
+        for marker in self._markers:
+            if 0 <= marker.at_px <= self._rect.width():
+                painter.setPen(_pen(marker.colour, []))
+                x = round(marker.at_px) + 0.5
+                painter.drawLine(QPointF(x, 0), QPointF(x, self._rect.height()))
+        backdrop = QColor(self._theme.panel)
+        backdrop.setAlphaF(0.85)  # a label may stand across another marker's line or a curve, and stays readable
+        for label in (*self.guide_labels, *self.labels):
+            painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
+            painter.setPen(QColor(self._theme.soft))
+            painter.drawText(label.rect, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), label.text)
+
+
+def _pen(colour: str, dash: list[float]) -> QPen:
+    pen = QPen(QColor(colour), 1.0)
+    pen.setCosmetic(True)
+    if dash:
+        pen.setDashPattern(dash)
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+    return pen

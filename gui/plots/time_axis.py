@@ -1,0 +1,166 @@
+"""What both plots show of time: live or paused, how many seconds, where the cursor is. Main thread only.
+
+x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that scrolling costs
+the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and the ticks are clock times.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+import pyqtgraph as pg
+from PySide6.QtCore import QObject, Signal
+
+SPANS_S = (30.0, 120.0, 600.0)
+"""Seconds that the live plots can show."""
+
+SHORTEST_S, LONGEST_S = 0.5, 3600.0
+"""Limits of the paused zoom."""
+
+CLOCK_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)
+
+
+class TimeAxis(QObject):
+    """The time that all plots share; each of them reads it and listens to `changed`."""
+
+    changed = Signal()
+    """Span, pause, pan or zoom: everything but time passing."""
+    cursor_moved = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.now_unix_s = 0.0
+        """x = 0. Stands still while paused."""
+        self.paused = False
+        self.span_s = 120.0
+        """Seconds shown while live."""
+        self.left_s, self.right_s = -self.span_s, 0.0
+        """What is shown, in seconds from `now_unix_s`."""
+        self.cursor_s: float | None = None
+        """Where the cursor stands, in seconds from `now_unix_s`; None: nowhere."""
+        self._clock_unix_s = 0.0
+
+    @property
+    def left_unix_s(self) -> float:
+        """Left edge as a time."""
+        return self.now_unix_s + self.left_s
+
+    @property
+    def right_unix_s(self) -> float:
+        """Right edge as a time."""
+        return self.now_unix_s + self.right_s
+
+    @property
+    def width_s(self) -> float:
+        """Seconds shown now."""
+        return self.right_s - self.left_s
+
+    def advance(self, now_unix_s: float) -> None:
+        """Time passes: called by the heartbeat, as often as it likes."""
+        self._clock_unix_s = now_unix_s
+        if not self.paused:
+            self.now_unix_s = now_unix_s
+
+    def set_paused(self, paused: bool) -> None:
+        """Hold the picture, or go back to now."""
+        if paused == self.paused:
+            return
+        self.paused = paused
+        if not paused:
+            self.now_unix_s = self._clock_unix_s
+            self.left_s, self.right_s = -self.span_s, 0.0
+        self.changed.emit()
+
+    def set_span(self, span_s: float) -> None:
+        """Show that many seconds; while paused the right edge stays."""
+        self.span_s = span_s
+        self.left_s = self.right_s - span_s
+        self.changed.emit()
+
+    def step_span(self, steps: int) -> None:
+        """Next longer (1) or shorter (-1) of `SPANS_S`."""
+        nearest = min(range(len(SPANS_S)), key=lambda index: abs(SPANS_S[index] - self.span_s))
+        self.set_span(SPANS_S[min(max(nearest + steps, 0), len(SPANS_S) - 1)])
+
+    def pan(self, seconds: float) -> None:
+        """Show earlier (negative) or later times, never the future. Only while paused."""
+        if self.paused:
+            seconds = min(seconds, self._clock_unix_s - self.right_unix_s)
+            self.left_s, self.right_s = self.left_s + seconds, self.right_s + seconds
+            self.changed.emit()
+
+    def zoom(self, factor: float, about_s: float) -> None:
+        """Show `factor` times as many seconds; `about_s` (seconds from now) stays where it is. Only while paused."""
+        if self.paused:
+            width = min(max(self.width_s * factor, SHORTEST_S), LONGEST_S)
+            share = (about_s - self.left_s) / self.width_s
+            self.left_s = about_s - share * width
+            self.right_s = self.left_s + width
+            self.pan(0.0)  # not beyond the present; tells everybody
+
+    def set_cursor(self, seconds: float | None) -> None:
+        """Put the cursor there (seconds from now, kept inside what is shown), or take it away."""
+        if seconds is not None:
+            seconds = min(max(seconds, self.left_s), self.right_s)
+        if seconds != self.cursor_s:
+            self.cursor_s = seconds
+            self.cursor_moved.emit()
+
+
+def span_text(seconds: float) -> str:
+    """`120` -> `2 min`."""
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def clock_text(time_unix_s: float, step_s: float = 1.0) -> str:
+    """Local wall-clock time, with tenths where steps are shorter than a second."""
+    moment = datetime.fromtimestamp(round(time_unix_s, 1))
+    return moment.strftime("%H:%M:%S") + (f".{moment.microsecond // 100_000}" if step_s < 1 else "")
+
+
+def live_ticks(span_s: float) -> list[tuple[float, str]]:
+    """Ticks of the live axis: `-120 s`, `-90`, … `now`; minutes from ten minutes on."""
+    step = {30.0: 10.0, 120.0: 30.0, 600.0: 120.0}.get(span_s, span_s / 4)
+    per_unit, unit = (60.0, "min") if span_s >= 600 else (1.0, "s")
+    ticks = [(-index * step, f"−{index * step / per_unit:g}") for index in range(round(span_s / step), 0, -1)]
+    if ticks:
+        ticks[0] = (ticks[0][0], f"{ticks[0][1]} {unit}")
+    return [*ticks, (0.0, "now")]
+
+
+def clock_ticks(left_s: float, right_s: float, now_unix_s: float, most: int) -> list[tuple[float, str]]:
+    """Ticks of the paused axis at round local times, `most` of them at most."""
+    width = right_s - left_s
+    step = next((step for step in CLOCK_STEPS_S if width / step <= most), CLOCK_STEPS_S[-1])
+    # Whole multiples of the step since local midnight, so that 15-minute steps fall on the quarter in every time zone.
+    start = datetime.fromtimestamp(now_unix_s + left_s)
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    first = math.ceil((now_unix_s + left_s - midnight) / step - 1e-9)
+    last = math.floor((now_unix_s + right_s - midnight) / step + 1e-9)
+    times = [midnight + index * step for index in range(first, last + 1)]
+    return [(time - now_unix_s, clock_text(time, step)) for time in times]
+
+
+class TimeTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """The x axis below a plot: seconds before now while live, clock time while paused."""
+
+    def __init__(self, axis: TimeAxis) -> None:
+        super().__init__("bottom")
+        self._axis = axis
+        # Ends of the text may stand past the plot: "now" and the first tick are centred below the plot's corners.
+        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=False, autoExpandTextSpace=False, tickTextHeight=14)
+        self.setHeight(22)
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
+        return [(1.0, [value for value, _ in self._ticks(size)])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        texts = dict(self._ticks(self.geometry().width()))
+        return [texts.get(value, "") for value in values]
+
+    def _ticks(self, size_px: float) -> list[tuple[float, str]]:
+        axis = self._axis
+        if not axis.paused:
+            return live_ticks(axis.span_s)
+        return clock_ticks(axis.left_s, axis.right_s, axis.now_unix_s, most=max(int(size_px // 90), 2))
