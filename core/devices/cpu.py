@@ -1,4 +1,4 @@
-"""The CPU as a device, without torch: what it is (`CpuFacts`) and how it is doing (`CpuReader`). Any one thread at a time.
+"""The CPU as a device, without torch: what it is (`CpuFacts`), how it is doing (`CpuReader`). Any one thread at a time.
 
 Memory is the system's, or that of the control group (container, systemd slice) where its limit is lower.
 """
@@ -78,7 +78,7 @@ def cpu_facts(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"))
 
 
 class CpuReader:
-    """Reads memory and utilization of the CPU; call it from one thread, since utilization is counted between two calls."""
+    """Reads memory and utilization of the CPU. One thread calls `read`: utilization is counted between two calls."""
 
     def __init__(self, facts: CpuFacts | None = None, percent: Callable[[], float] = psutil.cpu_percent) -> None:
         self.facts = facts if facts is not None else cpu_facts()
@@ -119,7 +119,7 @@ class CpuReader:
         return self.facts.info(self.used_bytes(), threads)
 
     def read(self, now: float) -> DeviceSample:
-        """One reading, stamped `now` (unix seconds). Utilization is that of all cores since the last call; None in the first."""
+        """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call; None in the first."""
         percent = self._percent()  # the first call has nothing to compare with and answers 0
         utilization, self._primed = (percent if self._primed else None), True
         return DeviceSample(
@@ -172,16 +172,16 @@ def _memory_limit(proc: Path, cgroup: Path) -> MemoryLimit | None:
         return None
     found: list[MemoryLimit] = []
     for line in lines:
-        hierarchy, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        hierarchy, controllers, path = [*line.split(":", 2), "", ""][:3]
         if hierarchy == "0":
             root, name, version = cgroup, "memory.max", 2
         elif "memory" in controllers.split(","):
             root, name, version = cgroup / "memory", "memory.limit_in_bytes", 1
         else:
             continue
-        # Inside a container the path can be the host's, which does not exist here: the group is then mounted as the root.
-        groups = [root.joinpath(*PurePosixPath(path).parts[1:]), *root.joinpath(*PurePosixPath(path).parts[1:]).parents]
-        for group in groups:
+        # Inside a container the path can be the host's, which does not exist here: its group is then mounted as the root.
+        own = root.joinpath(*PurePosixPath(path).parts[1:])
+        for group in (own, *own.parents):
             limit = _number(group / name)
             if limit is not None:
                 found.append(MemoryLimit(limit, group, version))

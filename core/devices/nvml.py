@@ -1,7 +1,7 @@
 """The one door to NVML: which NVIDIA cards there are, and how each of them is doing. Sampler threads; no torch, no Qt.
 
 Whatever goes wrong in there (no library, no driver, an old driver, a lost card, a field that this card lacks) becomes
-`None` plus one `Problem` here, and nowhere else: callers need no try/except, and no failure hides another field or card.
+`None` plus one `Problem` here, nowhere else: callers need no try/except, and no failure hides another field or card.
 Each query is named with its `nvidia-smi --query-gpu` equivalent, so that a reader can check a figure by hand.
 A call that blocks holds its own thread only; the sampler has a thread per card for that reason.
 """
@@ -19,6 +19,8 @@ import msgspec
 from devexplorer.core.devices import nvml_fields as fields
 from devexplorer.core.devices.nvml_fields import Way
 from devexplorer.core.records.devices import DeviceSample, Problem, ProcessUse
+
+_HIDDEN = "this is a container with its own process numbers: processes outside are not visible from here"
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,16 +118,14 @@ class Nvml:
         return self._started
 
     def start(self) -> bool:
-        """Load and initialise NVML; can take seconds where the driver has to wake the cards. False with a problem when there is none."""
+        """Load and initialise NVML; False, with a problem, when there is none. Takes seconds if the cards are asleep."""
         if self._started:
             return True
         if self._module is None:
             try:
                 self._module = importlib.import_module("pynvml")
             except ImportError:
-                self._note(
-                    None, "nvml", "the Python package nvidia-ml-py is not installed: NVIDIA cards cannot be watched"
-                )
+                self._note(None, "nvml", "NVIDIA cards cannot be watched: the package nvidia-ml-py is not installed")
                 return False
         try:
             self._module.nvmlInit()
@@ -295,11 +295,7 @@ class Nvml:
                 use[pid] = memory if use.get(pid) is None else max(use[pid] or 0, memory or 0)
         hidden = self._hidden_processes()
         if not use and hidden:
-            self._note(
-                card,
-                "processes",
-                "this is a container with its own process numbers: processes outside are not visible from here",
-            )
+            self._note(card, "processes", _HIDDEN)
             return None
         name = (lambda _: None) if hidden else self._process_name  # a pid from outside may be somebody else's in here
         return tuple(ProcessUse(pid, name(pid), memory) for pid, memory in sorted(use.items()))
@@ -349,7 +345,7 @@ class Nvml:
     def _is_lacking(self, error: Exception) -> bool:
         """Whether asking again is useless: the card, the driver or pynvml itself does not have it."""
         if isinstance(error, AttributeError) or type(error).__name__ == "NVMLLibraryMismatchError":
-            return True  # neither is an NVMLError: a function that this pynvml lacks, an old driver without versioned getters
+            return True  # no NVMLErrors: a function that this pynvml lacks, a driver without versioned getters
         lacking = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT", "DEPRECATED")
         return getattr(error, "value", None) in {self._code(name) for name in lacking}
 
@@ -394,9 +390,11 @@ class Nvml:
         if code == self._code("LIBRARY_NOT_FOUND"):
             return f"no NVIDIA driver is installed here ({library} was not found)"
         if code == self._code("DRIVER_NOT_LOADED"):
-            return "the NVIDIA driver is installed but not loaded: load its kernel module (modprobe nvidia), or reboot after an installation"
+            return "the NVIDIA driver is installed but not loaded: run modprobe nvidia, or reboot after an installation"
         if code == self._code("LIB_RM_VERSION_MISMATCH") or "version mismatch" in text.lower():
-            return "the NVIDIA driver and its library have different versions, as after an update: reboot or reload the driver"
+            return (
+                "the NVIDIA driver and its library differ in version, as after an update: reboot or reload the driver"
+            )
         if code == self._code("FUNCTION_NOT_FOUND") or isinstance(error, AttributeError):
             return f"the NVIDIA library {library} is too old or damaged: a function is missing ({text})"
         return f"NVML did not start: {self._words(error)}"

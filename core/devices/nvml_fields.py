@@ -1,4 +1,4 @@
-"""How each field is asked of NVML, in the units of the records, and what a pid is called. Sampler threads; no torch, no Qt.
+"""How each field is asked of NVML, in the units of the records, and what a pid is called. Sampler threads; no torch.
 
 Nothing is imported from pynvml here: `core.devices.nvml` owns the module and hands it in. A field has one or more ways,
 in order of preference; the next one is tried where this card, driver or pynvml lacks the one before.
@@ -93,7 +93,7 @@ GRAPHICS_PROCESSES: tuple[Way, ...] = (
 def process_name(pid: int) -> str | None:
     """The program that a pid runs; None when it is gone or somebody else's."""
     try:
-        return psutil.Process(pid).name()
+        return str(psutil.Process(pid).name())
     except (psutil.Error, OSError):
         return None
 

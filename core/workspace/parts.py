@@ -7,10 +7,12 @@ Nothing here decides what to move; `core.workspace.moves` does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devexplorer.core.errors import MoveFailed
 
@@ -23,14 +25,47 @@ def plain_copy(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tens
     return tensor.to(device=device, dtype=dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where a tensor shall be, in which dtype."""
+
+    device: torch.device
+    dtype: torch.dtype
+    ready: Tensor | None = None
+    """Contents that need no copy: an original that was kept for undo."""
+    ready_gradient: Tensor | None = None
+
+    def contents(self, tensor: Tensor, copy: Copy) -> Tensor:
+        """The tensor as it shall be."""
+        return copy(tensor, self.device, self.dtype) if self.ready is None else self.ready
+
+    def gradient_contents(self, gradient: Tensor, copy: Copy) -> Tensor:
+        """Its gradient as it shall be."""
+        return copy(gradient, self.device, self.dtype) if self.ready_gradient is None else self.ready_gradient
+
+
+PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
+"""How an uninitialised parameter is told its device and dtype."""
+
+
 class Part(Protocol):
     """One step of a move. `copy` allocates, `commit` only rebinds; `rollback` may be called at any time, also twice."""
 
     path: str
+    tensor: Tensor
+    wanted: Wanted
 
-    def copy(self, copy: Copy) -> None: ...
-    def commit(self) -> None: ...
-    def rollback(self) -> None: ...
+    def copy(self, copy: Copy) -> None:
+        """Make the new contents; nothing changes yet."""
+        ...
+
+    def commit(self) -> None:
+        """Let the new contents take the place of the old ones."""
+        ...
+
+    def rollback(self) -> None:
+        """Restore what was there, wherever the part stands."""
+        ...
 
 
 class ParameterPart:
@@ -40,51 +75,53 @@ class ParameterPart:
     the two objects swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
     """
 
-    def __init__(
-        self, path: str, parameter: Tensor, device: torch.device, dtype: torch.dtype, ready: Tensor | None = None
-    ) -> None:
-        self.path = path
-        self.parameter = parameter
+    def __init__(self, path: str, parameter: Tensor, wanted: Wanted) -> None:
+        self.path, self.tensor, self.wanted = path, parameter, wanted
+        self.old = parameter.data
         self.gradient = parameter.grad
-        self.device, self.dtype = device, dtype
-        self.ready = ready
-        """Contents that need no copy: an original that was kept for undo."""
+        self.old_gradient = None if self.gradient is None else self.gradient.data
         self.new: Tensor | None = None
         self.new_gradient: Tensor | None = None
-        self.old = parameter.data
-        self.old_gradient = None if self.gradient is None else self.gradient.data
         self._partner: nn.Parameter | None = None
         """What holds the original contents while the two are swapped."""
 
     def copy(self, copy: Copy) -> None:
         """Make the new contents, and the new gradient."""
-        self.new = copy(self.old, self.device, self.dtype) if self.ready is None else self.ready
+        self.new = self.wanted.contents(self.old, copy)
         if self.old_gradient is not None:
-            self.new_gradient = copy(self.old_gradient, self.device, self.dtype)
+            self.new_gradient = self.wanted.gradient_contents(self.old_gradient, copy)
 
     def commit(self) -> None:
         """Put the new contents into the Parameter object."""
         assert self.new is not None
-        if not is_swapped(self.old, self.new):
-            self.parameter.data = self.new
-            if self.gradient is not None and self.new_gradient is not None:
-                self.gradient.data = self.new_gradient
+        if is_swapped(self.old, self.new):
+            self._swap(self.new)
             return
-        refuse_live_graph(self.path, self.parameter)
-        partner = nn.Parameter(self.new, requires_grad=self.parameter.requires_grad)
+        self.tensor.data = self.new
+        if self.gradient is not None and self.new_gradient is not None:
+            self.gradient.data = self.new_gradient
+
+    def _swap(self, new: Tensor) -> None:
+        refuse_live_graph(self.path, self.tensor)
+        partner = nn.Parameter(new, requires_grad=self.tensor.requires_grad)
         partner.grad = self.new_gradient
-        torch.utils.swap_tensors(self.parameter, partner)
+        belongs_to_class = vars(self.old)
+        for key, value in vars(self.tensor).items():  # what the user hung on the parameter goes with it
+            if key not in belongs_to_class and key != "_is_param":
+                setattr(partner, key, value)
+        torch.utils.swap_tensors(self.tensor, partner)
         self._partner = partner
 
     def rollback(self) -> None:
-        """Put the originals back."""
+        """Put the originals back and let go of the new ones."""
         if self._partner is not None:
-            torch.utils.swap_tensors(self.parameter, self._partner)
+            torch.utils.swap_tensors(self.tensor, self._partner)
             self._partner = None
         elif self.new is not None and not is_swapped(self.old, self.new):
-            self.parameter.data = self.old
+            self.tensor.data = self.old
             if self.gradient is not None and self.old_gradient is not None:
                 self.gradient.data = self.old_gradient
+        self.new = self.new_gradient = None
 
 
 class BufferPart:
@@ -94,20 +131,17 @@ class BufferPart:
         self,
         path: str,
         holders: list[tuple[nn.Module, str]],
-        device: torch.device,
-        dtype: torch.dtype,
-        ready: Tensor | None = None,
+        wanted: Wanted,
     ) -> None:
         module, key = holders[0]
         original = module._buffers[key]
         assert original is not None
-        self.path, self.holders, self.original = path, holders, original
-        self.device, self.dtype, self.ready = device, dtype, ready
+        self.path, self.holders, self.tensor, self.wanted = path, holders, original, wanted
         self.new: Tensor | None = None
 
     def copy(self, copy: Copy) -> None:
         """Make the new buffer."""
-        self.new = copy(self.original.detach(), self.device, self.dtype) if self.ready is None else self.ready
+        self.new = self.wanted.contents(self.tensor.detach(), copy)
 
     def commit(self) -> None:
         """Put it in place of the old one, everywhere at once."""
@@ -117,21 +151,15 @@ class BufferPart:
     def rollback(self) -> None:
         """Put the original object back."""
         for module, key in self.holders:
-            module._buffers[key] = self.original
+            module._buffers[key] = self.tensor
+        self.new = None
 
 
 class LazyPart:
     """A parameter or buffer without a shape yet: nothing to copy; it will be created on the new device at the first forward."""
 
-    def __init__(
-        self,
-        path: str,
-        tensor: Tensor,
-        device: torch.device,
-        dtype: torch.dtype,
-        place: Callable[[Tensor, torch.device, torch.dtype], None],
-    ) -> None:
-        self.path, self.tensor, self.device, self.dtype = path, tensor, device, dtype
+    def __init__(self, path: str, tensor: Tensor, wanted: Wanted, place: PlaceLazy) -> None:
+        self.path, self.tensor, self.wanted = path, tensor, wanted
         self._place = place
         self._was = (tensor.device, tensor.dtype)
 
@@ -140,7 +168,7 @@ class LazyPart:
 
     def commit(self) -> None:
         """Note the new device."""
-        self._place(self.tensor, self.device, self.dtype)
+        self._place(self.tensor, self.wanted.device, self.wanted.dtype)
 
     def rollback(self) -> None:
         """Note the old one again."""
@@ -151,23 +179,15 @@ class LazyPart:
 class NamePart:
     """A tensor of the workspace: its name is bound to the result, as `x = x.to(device)` does."""
 
-    def __init__(
-        self,
-        path: str,
-        tensor: Tensor,
-        device: torch.device,
-        dtype: torch.dtype,
-        bind: Callable[[str, Tensor], None],
-        ready: Tensor | None = None,
-    ) -> None:
-        self.path, self.original = path, tensor
-        self.device, self.dtype, self.ready = device, dtype, ready
+    def __init__(self, path: str, tensor: Tensor, wanted: Wanted, bind: Callable[[str, Tensor], None]) -> None:
+        self.path, self.tensor, self.wanted = path, tensor, wanted
         self.new: Tensor | None = None
         self._bind = bind
 
     def copy(self, copy: Copy) -> None:
-        """Make the result; a tensor that requires grad stays connected to it."""
-        self.new = copy(self.original, self.device, self.dtype) if self.ready is None else self.ready
+        """Make the result; it stays connected to a tensor that requires grad."""
+        with torch.enable_grad():
+            self.new = self.wanted.contents(self.tensor, copy)
 
     def commit(self) -> None:
         """Bind the name to the result."""
@@ -176,12 +196,14 @@ class NamePart:
 
     def rollback(self) -> None:
         """Bind the name to the original again."""
-        self._bind(self.path, self.original)
+        self._bind(self.path, self.tensor)
+        self.new = None
 
 
 def is_swapped(old: Tensor, new: Tensor) -> bool:
     """Whether a parameter has to swap contents, because `parameter.data = new` cannot change its Python class."""
-    return type(old) is not torch.Tensor or type(new) is not torch.Tensor or not torch._has_compatible_shallow_copy_type(old, new)
+    wrapped = is_traceable_wrapper_subclass(old) or is_traceable_wrapper_subclass(new)
+    return wrapped or not torch._has_compatible_shallow_copy_type(old, new)
 
 
 def refuse_live_graph(path: str, parameter: Tensor) -> None:

@@ -21,6 +21,8 @@ class Verdict(NamedTuple):
 
     allowed: bool
     words: str
+    nothing_to_do: bool = False
+    """Not allowed only because it would change nothing."""
 
 
 def encode(targets: tuple[str, ...]) -> QMimeData:
@@ -87,10 +89,10 @@ def verdict(state: State, targets: tuple[str, ...], device_id: str) -> Verdict:
         return Verdict(False, "cannot hold tensors")
     tensors = list(tensors_of(state, targets))
     if not tensors:
-        return Verdict(False, "nothing to move")
+        return Verdict(False, "nothing to move", nothing_to_do=True)
     elsewhere = [row for row in tensors if row.devices != (device_id,)]
     if not elsewhere:
-        return Verdict(False, "already here")
+        return Verdict(False, "already here", nothing_to_do=True)
     parts = device.parts
     if parts.free is None:
         return Verdict(True, "free memory is not known")

@@ -180,7 +180,8 @@ class DeviceItem(QWidget):
         painter.fillPath(outline, QColor(theme.hover if self._hovered and not self._selected else theme.card))
         edge = QColor(theme.border_strong)
         if self._drop_here and self._verdict is not None:
-            edge = colour if self._verdict.allowed else QColor(theme.error)
+            refused = not self._verdict.allowed and not self._verdict.nothing_to_do
+            edge = QColor(theme.error) if refused else colour
         elif self._selected:
             edge = colour
         pen = QPen(edge, 1)
@@ -223,8 +224,8 @@ class DeviceItem(QWidget):
         if self._verdict.allowed:
             self._words(painter, where, self._verdict.words, Role.TEXT, self._theme.text)
         else:
-            already = self._verdict.words == "already here"
-            sign, colour = ("check", self._theme.dim) if already else ("error", self._theme.error)
+            nothing = self._verdict.nothing_to_do
+            sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)
             x = self._sign(painter, where.left(), where.center().y() + 1, sign, colour)
             where = QRect(x, where.top(), where.right() - x, where.height())
             self._words(painter, where, self._verdict.words, Role.TEXT, colour)
@@ -362,7 +363,8 @@ class DeviceRow(DeviceItem):
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._ID + 6
-        width = self.width() - left - self._numbers_width() - self._UTIL - self._SIDE - 8
+        sign = _ICON + 6 if self.texts.warning else 0
+        width = self.width() - left - sign - self._numbers_width() - self._UTIL - self._SIDE - 8
         self.bar.setGeometry(left, (self._HEIGHT - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
@@ -382,7 +384,7 @@ class DeviceRow(DeviceItem):
             self._paint_verdict(painter, numbers)
             return
         if texts.warning:
-            self._sign(painter, numbers.left() - 4, numbers.center().y() + 1, "warning", theme.warning)
+            self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
         util = texts.readings[0]
         self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)
         unit = texts.of_total.split(",")[0].rsplit(" ", 1)[-1]

@@ -95,7 +95,7 @@ class Legend(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(HEIGHT_PX)
         self.setAccessibleName("Legend")
         self._theme = DARK
@@ -133,6 +133,7 @@ class Legend(QWidget):
                 button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
                 self._buttons[entry.device] = button
             self._buttons[entry.device].set_entry(entry, self._theme)
+        self.updateGeometry()
         self._arrange()
 
     def shows(self, device: str) -> bool:
@@ -148,8 +149,14 @@ class Legend(QWidget):
         """Devices that had no room and stand in the menu."""
         return [action.data() for action in self._menu.actions()] if not self._more.isHidden() else []
 
+    def sizeHint(self) -> QSize:
+        for button in self._buttons.values():
+            button.with_word = True
+        width = sum(button.sizeHint().width() + SPACE_PX for button in self._buttons.values()) - SPACE_PX
+        return QSize(max(width, 0), HEIGHT_PX)
+
     def minimumSizeHint(self) -> QSize:
-        return QSize(60, HEIGHT_PX)
+        return QSize(60 if self._entries else 0, HEIGHT_PX)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

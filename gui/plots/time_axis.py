@@ -39,7 +39,8 @@ class TimeAxis(QObject):
         """What is shown, in seconds from `now_unix_s`."""
         self.cursor_s: float | None = None
         """Where the cursor stands, in seconds from `now_unix_s`; None: nowhere."""
-        self._clock_unix_s = 0.0
+        self.clock_unix_s = 0.0
+        """The time of the last `advance`, paused or not."""
 
     @property
     def left_unix_s(self) -> float:
@@ -58,7 +59,7 @@ class TimeAxis(QObject):
 
     def advance(self, now_unix_s: float) -> None:
         """Time passes: called by the heartbeat, as often as it likes."""
-        self._clock_unix_s = now_unix_s
+        self.clock_unix_s = now_unix_s
         if not self.paused:
             self.now_unix_s = now_unix_s
 
@@ -68,7 +69,7 @@ class TimeAxis(QObject):
             return
         self.paused = paused
         if not paused:
-            self.now_unix_s = self._clock_unix_s
+            self.now_unix_s = self.clock_unix_s
             self.left_s, self.right_s = -self.span_s, 0.0
         self.changed.emit()
 
@@ -86,7 +87,7 @@ class TimeAxis(QObject):
     def pan(self, seconds: float) -> None:
         """Show earlier (negative) or later times, never the future. Only while paused."""
         if self.paused:
-            seconds = min(seconds, self._clock_unix_s - self.right_unix_s)
+            seconds = min(seconds, self.clock_unix_s - self.right_unix_s)
             self.left_s, self.right_s = self.left_s + seconds, self.right_s + seconds
             self.changed.emit()
 

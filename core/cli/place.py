@@ -1,0 +1,114 @@
+"""`devexplorer place`: which parameter and buffer of a model is where. A model of the user's own runs in this process."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+
+from devexplorer.core.cli.output import console, document, quiet_stdout, table
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import MISSING, bytes_text, count_text, shape_text
+from devexplorer.core.records.messages import BuildModel, Move, ObjectChanged
+from devexplorer.core.records.objects import ObjectSnapshot, Row
+
+NAME = "model"
+
+
+def place(arguments: argparse.Namespace) -> int:
+    """Build the model, move it when asked, print its placement."""
+    with quiet_stdout():
+        snapshot = _placed(arguments.target, arguments.device, arguments.virtual)
+    rows = [row for row in snapshot.rows if row.kind in ("parameter", "buffer") and row.registered]
+    loose = [row for row in snapshot.rows if row.kind != "module" and not row.registered]
+    if arguments.json:
+        print(
+            document(
+                target=arguments.target,
+                rows=[_row(row) for row in rows],
+                devices={
+                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()
+                },
+                unregistered=[_row(row) for row in loose],
+                simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
+            )
+        )
+        return 0
+    listing = table("path", "kind", ">shape", "dtype", "device", ">bytes", "tied to")
+    for row in (*rows, *loose):
+        shape = shape_text(row.shape) if row.initialised else "not yet known"
+        kind = row.kind if row.registered else "not registered"
+        listing.add_row(row.path, kind, shape, row.dtype, row.devices[0] if row.devices else MISSING, f"{row.bytes:,}", row.tied_to or "")
+    out = console()
+    out.print(listing)
+    for name, size in snapshot.bytes_by_device.items():
+        simulated = " (simulated)" if name.startswith("vgpu") else ""
+        out.print(f"{name}{simulated}: {count_text(snapshot.tensors_by_device[name], 'tensor')}, {bytes_text(size)}")
+    if not rows:
+        out.print(f"{arguments.target} has no parameters and no buffers.")
+    return 0
+
+
+def _placed(target: str, device: str | None, virtual_spec: str | None) -> ObjectSnapshot:
+    from devexplorer.core.engine.local import LocalEngine
+
+    with LocalEngine(virtual_spec) as local:
+        if device is not None:
+            device = local.engine.fleet.choose(device)
+        if ":" in target:
+            local.engine.workspace.add(NAME, user_model(target))
+        else:
+            local.demand(BuildModel(recipe=target, name=NAME))
+        if device is not None:
+            events = local.demand(Move(targets=(NAME,), device=device))
+            changed = [event.snapshot for event in events if isinstance(event, ObjectChanged)]
+            if changed:
+                return changed[-1]
+        return local.engine.workspace.snapshot(NAME)
+
+
+def user_model(target: str) -> object:
+    """What `package.module:factory` gives when called without arguments; the current folder is importable."""
+    module_name, _, factory_name = target.partition(":")
+    if not module_name or not factory_name:
+        raise BadInput(f"'{target}' is neither a sample model nor package.module:factory")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except BaseException as error:
+        raise BadInput(f"the module '{module_name}' could not be imported: {_first_line(error)}") from error
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise BadInput(f"the module '{module_name}' has no class or function '{factory_name}'")
+    try:
+        model = factory()
+    except BaseException as error:
+        raise BadInput(f"{target}() failed: {_first_line(error)}") from error
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise BadInput(f"{target}() gave a {type(model).__name__}; a torch.nn.Module is needed")
+    return model
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _row(row: Row) -> dict[str, object]:
+    return {
+        "path": row.path,
+        "kind": row.kind,
+        "shape": row.shape,
+        "dtype": row.dtype,
+        "device": row.devices[0] if row.devices else None,
+        "bytes": row.bytes,
+        "tied_to": row.tied_to,
+        "requires_grad": row.requires_grad,
+        "initialised": row.initialised,
+    }

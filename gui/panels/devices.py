@@ -1,0 +1,186 @@
+"""The devices panel: a card per device, compact rows from the fifth on, and the offer of virtual GPUs. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.state import State
+from devexplorer.gui.item_models.dragging import verdict
+from devexplorer.gui.panels.device_card import DeviceCard, DeviceItem, DeviceRow
+from devexplorer.gui.panels.panel import EDGE_PX, Panel, label
+from devexplorer.gui.theme import Role, Theme
+
+FULL_CARDS = 4
+"""So many devices get a full card; from the next one on they are compact rows."""
+
+
+class DevicesPanel(Panel):
+    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings (2 Hz)."""
+
+    selected = Signal(object)
+    """Id of the device that was chosen (str)."""
+    dropped = Signal(object, object)
+    """Targets (tuple of str) and the id of the device they were dropped on."""
+    add_virtual_requested = Signal()
+    """The user wants to choose virtual GPUs."""
+    virtual_offered = Signal()
+    """The user takes the offer of two virtual GPUs."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Devices", parent=parent)
+        self._state, self._theme = state, theme
+        self._items: dict[str, DeviceItem] = {}
+        self._chosen: str | None = None
+        self._dragged: tuple[str, ...] = ()
+        self.add_button = QPushButton("+ virtual GPU")
+        self.add_button.setProperty("look", "quiet")
+        self.add_button.setToolTip("Add GPUs that this machine does not have: real values, counted memory, modelled time")
+        self.add_button.clicked.connect(self.add_virtual_requested)
+        self.add_to_header(self.add_button)
+        self.offer = self._make_offer()
+        self._simulated = label("simulated", Role.LABEL, "dim")
+        self._machine = label("", Role.LABEL, "dim", wrap=True)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        everything = QVBoxLayout(inner)
+        everything.setContentsMargins(8, 8, 8, 8)
+        everything.setSpacing(8)
+        self._cards, self._rows = QVBoxLayout(), QVBoxLayout()
+        self._rows.setSpacing(4)
+        for part in (self._cards, self._rows):
+            everything.addLayout(part)
+        everything.addWidget(self.offer)
+        everything.addWidget(self._machine)
+        everything.addStretch(1)
+        self._scroll = QScrollArea()
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._scroll.setWidget(inner)
+        self.set_content(self._scroll)
+        self.refresh_devices()
+
+    def _make_offer(self) -> QFrame:
+        offer = QFrame()
+        offer.setObjectName("offer")
+        self.offer_words = label("", words="soft", wrap=True)
+        self.offer_button = QPushButton("Add two virtual GPUs")
+        self.offer_button.setProperty("look", "primary")
+        self.offer_button.clicked.connect(self.virtual_offered)
+        layout = QVBoxLayout(offer)
+        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        layout.setSpacing(10)
+        layout.addWidget(self.offer_words)
+        layout.addWidget(self.offer_button)
+        return offer
+
+    @property
+    def items(self) -> dict[str, DeviceItem]:
+        """The card or row of each device by its id, in the order on screen."""
+        return self._items
+
+    @property
+    def chosen(self) -> str | None:
+        """Id of the chosen device, or None."""
+        return self._chosen
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        for item in self._items.values():
+            item.set_theme(theme)
+
+    def choose(self, device_id: str | None) -> None:
+        """Mark a device as chosen, without telling anybody."""
+        self._chosen = device_id
+        for name, item in self._items.items():
+            item.set_selected(name == device_id)
+
+    def show_verdicts(self, targets: tuple[str, ...]) -> None:
+        """Say on every card what dropping `targets` there would do; empty: nothing is dragged any more."""
+        self._dragged = targets
+        for name, item in self._items.items():
+            item.set_verdict(verdict(self._state, targets, name) if targets else None)
+
+    def refresh_devices(self) -> None:
+        """Devices came, went or changed: cards that stay keep their widget."""
+        state = self._state
+        wanted = {name: DeviceCard if at < FULL_CARDS else DeviceRow for at, name in enumerate(state.devices)}
+        for name in [name for name, item in self._items.items() if wanted.get(name) is not type(item)]:
+            item = self._items.pop(name)
+            item.hide()
+            item.deleteLater()
+        items = {}
+        for name, kind in wanted.items():
+            items[name] = self._items.get(name) or self._new_item(kind, name)
+        self._items = items
+        self._fill()
+        self.choose(self._chosen if self._chosen in items else None)
+        self.refresh_texts()
+
+    def _new_item(self, kind: type[DeviceItem], name: str) -> DeviceItem:
+        item = kind(self._state.devices[name], self._theme)
+        item.selected.connect(self._on_selected)
+        item.dropped.connect(self.dropped)
+        item.drag_entered.connect(self.show_verdicts)
+        return item
+
+    def _fill(self) -> None:
+        """Put everything into reading order; compact rows of simulated devices stand below that word."""
+        for part in (self._cards, self._rows):
+            while part.count():
+                part.takeAt(0)
+        headed = False
+        for name, item in self._items.items():
+            if isinstance(item, DeviceCard):
+                self._cards.addWidget(item)
+                continue
+            if self._state.devices[name].info.simulated and not headed:
+                headed = True
+                self._rows.addWidget(self._simulated)
+            self._rows.addWidget(item)
+        self._simulated.setVisible(headed)
+        previous: QWidget = self.add_button
+        for item in (*self._items.values(), self.offer_button):
+            QWidget.setTabOrder(previous, item)
+            previous = item
+
+    def refresh_texts(self) -> None:
+        """Take over the latest readings."""
+        state = self._state
+        for name, item in self._items.items():
+            device = state.devices.get(name)
+            if device is not None:
+                item.refresh(device, state.problems)
+        reasons = [problem.reason for problem in state.problems if problem.device is None]
+        only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
+        why = reasons[0].rstrip(".") + "." if reasons else "neither NVML nor torch knows one."
+        unavailable = state.engine.virtual_unavailable if state.engine is not None else None
+        then = "Two virtual GPUs make everything work, simulated."
+        if unavailable is not None:
+            then = f"Virtual GPUs cannot work here either: {unavailable}"
+        _set_text(self.offer_words, f"No GPU here: {why} {then}")
+        self.offer_button.setVisible(unavailable is None)
+        self.offer.setVisible(only_cpu)
+        self.add_button.setEnabled(unavailable is None)
+        if unavailable is not None:
+            self.add_button.setToolTip(f"Virtual GPUs are not available: {unavailable}")
+        _set_text(self._machine, "\n".join(reasons))
+        self._machine.setVisible(bool(reasons) and not only_cpu)
+        if self._dragged:
+            self.show_verdicts(self._dragged)
+
+    def _on_selected(self, device_id: str) -> None:
+        self.choose(device_id)
+        self.selected.emit(device_id)
+
+    def sizeHint(self) -> QSize:
+        return QSize(276, 520)
+
+
+def _set_text(target: QLabel, text: str) -> None:
+    """Set a label's text only when it changes: `setText` lays everything out anew."""
+    if target.text() != text:
+        target.setText(text)

@@ -1,0 +1,140 @@
+"""The throughput plot: TFLOP/s of running benchmarks over time, against the datasheet. Main thread only."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+
+from devexplorer.core.formats import MISSING, number_text, shape_text
+from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.state import Device, Run, State
+from devexplorer.core.telemetry.timeline import Timeline
+from devexplorer.gui.panels.panel import EmptyState
+from devexplorer.gui.plots.curves import THROUGHPUT_UNITS
+from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
+from devexplorer.gui.plots.timeline_plot import TimelinePlot, header_words
+from devexplorer.gui.theme import Role, font
+
+DATASHEET_REACH = 4.0
+"""A datasheet figure up to so many times the measured one is in range; a farther one would press the curve flat."""
+FIRST_SIZE = 1024
+"""Size of the benchmark that the empty plot offers."""
+
+
+class ThroughputPlot(TimelinePlot):
+    """One line per device that was measured, its datasheet figure dotted; the header has the shape and the current values.
+
+    `start_requested` carries a `tuple[BenchSpec, ...]`, as the benchmark panel's signal of that name does.
+    """
+
+    start_requested = Signal(object)
+
+    def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__("Throughput", THROUGHPUT_UNITS, state, time_axis, parent)
+        self._runs: dict[str, Run] = {}
+        self.empty = EmptyState("No benchmark has run yet.", "Benchmark")
+        self.empty.chosen.connect(self._offer_taken)
+        self.set_empty_state(self.empty)
+        self.show_empty(True)
+        self.time_control = TimeControl(time_axis)
+        self.add_to_header(self.time_control)
+
+    def refresh(self, now_unix_s: float) -> None:
+        # The last run of each device that measured something; runs that still warm up have the device's name already.
+        self._runs = {run.spec.device: run for run in self._state.runs.values() if run.points or not run.ended or run.result}
+        self.show_empty(not self._runs)
+        if not self._runs:
+            self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
+        super().refresh(now_unix_s)
+
+    def _timeline(self, device: Device) -> Timeline:
+        return device.throughput
+
+    def _listed(self, device: Device) -> bool:
+        return device.info.id in self._runs
+
+    def _shown_runs(self) -> list[Run]:
+        return [self._runs[device.info.id] for device in self._shown_devices()]
+
+    def _rescale(self, highest_shown: float) -> bool:
+        datasheets = [run.datasheet_tflops for run in self._shown_runs() if run.datasheet_tflops]
+        within = [figure for figure in datasheets if figure <= DATASHEET_REACH * highest_shown]
+        return self._scale.fit(max([highest_shown, *within]))
+
+    def _guides(self) -> list[tuple[float, str, str]]:
+        figures: dict[float, list[Run]] = {}
+        for run in self._shown_runs():
+            if run.datasheet_tflops:
+                figures.setdefault(run.datasheet_tflops, []).append(run)
+        guides = []
+        for figure, runs in figures.items():
+            out_of_range = figure > self._scale.top
+            words = f"datasheet {number_text(figure / self._scale.unit.factor)}{' ↑' if out_of_range else ''}"
+            if len(figures) > 1 or len(self._runs) > len(runs):
+                words += f"  {', '.join(run.spec.device for run in runs)}"
+            if any(run.simulated for run in runs):
+                words += "  simulated"
+            # Out of range: no line, the label stands at the top with an arrow. Nothing is hidden.
+            guides.append((self._scale.top * 2 if out_of_range else figure, words, self._theme.dim))
+        return guides
+
+    def _entry(self, device: Device) -> Entry:
+        run, factor = self._runs[device.info.id], self._scale.unit.factor
+        if run.ended:
+            value = f"median {number_text(run.result.tflops.median / factor)}" if run.result else ""
+        else:
+            value = number_text(run.latest.tflops / factor) if run.latest else "warming up"
+        return Entry(device.info.id, device.colour, device.info.simulated, value)
+
+    def _subtitle_words(self) -> str:
+        running = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
+        shapes = {f"{run.spec.dtype} {shape_text((run.spec.m, run.spec.n, run.spec.k))}" for run in running}
+        return header_words([self._scale.unit.name, shapes.pop() if len(shapes) == 1 else ""])
+
+    def _value_text(self, value: float) -> str:
+        return MISSING if math.isnan(value) else number_text(value / self._scale.unit.factor)
+
+    def _first_device(self) -> str:
+        usable = self._state.usable_devices
+        return next((name for name in usable if name != "cpu"), usable[0] if usable else "cpu")
+
+    def _offer_taken(self) -> None:
+        spec = BenchSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
+        self.start_requested.emit((spec,))
+
+
+class TimeControl(QToolButton):
+    """Span and pause of the shared time axis in one small button with a menu. One is enough: all plots follow."""
+
+    def __init__(self, axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._axis = axis
+        self.setProperty("look", "quiet")
+        self.setFont(font(Role.LABEL))
+        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        menu = QMenu(self)
+        self.spans = {}
+        for span in SPANS_S:
+            self.spans[span] = menu.addAction(f"Show {span_text(span)}")
+            self.spans[span].setCheckable(True)
+            self.spans[span].triggered.connect(lambda _checked=False, seconds=span: axis.set_span(seconds))
+        menu.addSeparator()
+        self.pause = menu.addAction("Pause the plots\tSpace")
+        self.pause.setCheckable(True)
+        self.pause.triggered.connect(axis.set_paused)
+        self.setMenu(menu)
+        self.setToolTip("How much time the plots show. Wheel: more or less. While paused: wheel zooms, drag pans.")
+        axis.changed.connect(self._show)
+        self._show()
+
+    def _show(self) -> None:
+        axis = self._axis
+        self.setText("paused ▾" if axis.paused else f"{span_text(axis.span_s)} ▾")
+        self.setAccessibleName("Time shown: paused" if axis.paused else f"Time shown: {span_text(axis.span_s)}")
+        self.pause.setChecked(axis.paused)
+        for span, action in self.spans.items():
+            action.setChecked(span == axis.span_s)
