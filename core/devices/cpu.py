@@ -179,7 +179,7 @@ def _memory_limit(proc: Path, cgroup: Path) -> MemoryLimit | None:
             root, name, version = cgroup / "memory", "memory.limit_in_bytes", 1
         else:
             continue
-        # Inside a container the path can be the host's, which does not exist here: its group is then mounted as the root.
+        # Inside a container the path can be the host's, which does not exist here: its group is then the root.
         own = root.joinpath(*PurePosixPath(path).parts[1:])
         for group in (own, *own.parents):
             limit = _number(group / name)

@@ -118,7 +118,7 @@ class Nvml:
         return self._started
 
     def start(self) -> bool:
-        """Load and initialise NVML; False, with a problem, when there is none. Takes seconds if the cards are asleep."""
+        """Load and initialise NVML; False, with a problem, when there is none. Takes seconds if cards are asleep."""
         if self._started:
             return True
         if self._module is None:

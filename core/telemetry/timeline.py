@@ -61,7 +61,7 @@ class Timeline:
         self._next = self._count = 0
 
     def window(self) -> tuple[Floats, Floats]:
-        """Times and values, oldest first: read-only views, shape `(len(self),)`, that stay right until the next `append`."""
+        """Times and values, oldest first: read-only views, shape `(len(self),)`, right until the next `append`."""
         end = self._next + self._capacity
         times, values = self._times[end - self._count : end], self._values[end - self._count : end]
         times.flags.writeable = values.flags.writeable = False

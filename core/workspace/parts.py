@@ -161,7 +161,7 @@ class LazyPart:
     def __init__(self, path: str, tensor: Tensor, wanted: Wanted, place: PlaceLazy) -> None:
         self.path, self.tensor, self.wanted = path, tensor, wanted
         self._place = place
-        self._was = (tensor.device, tensor.dtype)
+        self.origin = (tensor.device, tensor.dtype)
 
     def copy(self, copy: Copy) -> None:
         """Nothing to copy."""
@@ -172,8 +172,8 @@ class LazyPart:
 
     def rollback(self) -> None:
         """Note the old one again."""
-        if (self.tensor.device, self.tensor.dtype) != self._was:
-            self._place(self.tensor, *self._was)
+        if (self.tensor.device, self.tensor.dtype) != self.origin:
+            self._place(self.tensor, *self.origin)
 
 
 class NamePart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 
@@ -94,3 +95,8 @@ def type_name(thing: nn.Module | Tensor) -> str:
     if isinstance(thing, Tensor) and kind.__module__.startswith(VIRTUAL_PACKAGE):
         return "Parameter" if isinstance(thing, nn.Parameter) else "Tensor"
     return kind.__name__
+
+
+def device_id(device: torch.device) -> str:
+    """The id as DevExplorer writes it: `cuda:0`, but `cpu` and `mps`, of which there is one."""
+    return device.type if device.type in ("cpu", "mps", "meta") or device.index is None else f"{device.type}:{device.index}"

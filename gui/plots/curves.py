@@ -69,6 +69,9 @@ class YScale:
     step: float = 0.0
     unit: Unit = Unit("", 1.0)
 
+    stale: bool = False
+    """Set to have the next `fit` choose anew, however well the present top fits."""
+
     def __post_init__(self) -> None:
         self.unit = self.units[0]
         self.top, self.step = self.unit.factor, self.unit.factor / 4
@@ -76,8 +79,9 @@ class YScale:
     def fit(self, needed: float) -> bool:
         """Make room for `needed` and a little air; returns whether anything changed."""
         needed *= 1.05
-        if needed <= 0 or 0.6 * self.top <= needed <= self.top:
+        if needed <= 0 or (not self.stale and 0.6 * self.top <= needed <= self.top):
             return False
+        self.stale = False
         return self.set_top(needed)
 
     def set_top(self, at_least: float) -> bool:

@@ -39,7 +39,7 @@ class MemoryPlot(TimelinePlot):
         """Scale to the largest capacity of the shown devices, or fit to what is shown."""
         self._to_capacity = to_capacity
         self.scale_button.setChecked(to_capacity)
-        self._scale.top = math.inf  # so that a smaller scale counts as much too large and is taken at once
+        self._scale.stale = True
         self._axis_is_stale = True
         self.refresh(self._axis.clock_unix_s)
 

@@ -199,14 +199,12 @@ class TimelinePlot(Panel):
         if not self.isVisible():
             return
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
-        if self._axis_is_stale:
-            self._apply_axis()
         self._group.setPos(self._epoch_s - self._axis.now_unix_s, 0.0)
         changed = self._draw_curves()
         if (changed or texts_are_due) and self._rescale(self._highest_shown()):
-            self._view.setYRange(0, self._scale.top, padding=0)
-            self._redraw_axes()
-            texts_are_due = True
+            self._axis_is_stale = texts_are_due = True
+        if self._axis_is_stale:
+            self._apply_axis()
         if texts_are_due:
             self._texts_at_s = now_unix_s
             self._refresh_texts()
@@ -364,9 +362,6 @@ class TimelinePlot(Panel):
         self._axis_is_stale = False
         self._view.setXRange(self._axis.left_s, self._axis.right_s, padding=0)
         self._view.setYRange(0, self._scale.top, padding=0)
-        self._redraw_axes()
-
-    def _redraw_axes(self) -> None:
         for ticks in (self._value_ticks, self.canvas.getAxis("bottom")):
             ticks.picture = None
             ticks.update()

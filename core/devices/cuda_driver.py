@@ -1,0 +1,162 @@
+"""The CUDA driver's own list of GPUs, in torch's order, without creating a context. Engine process, any one thread.
+
+torch asks the CUDA runtime, whose device queries create a context (hundreds of MiB) on the way; the driver API answers
+the same questions after `cuInit` alone. It reads CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER itself, once, at `cuInit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from devexplorer.core.records.devices import Problem
+
+# Values of CUdevice_attribute in cuda.h
+_ATTRIBUTE = {"sm_count": 16, "bus": 33, "slot": 34, "domain": 50, "major": 75, "minor": 76, "integrated": 18}
+
+_WORDS = {
+    34: "this is the stub of the CUDA library that the toolkit is linked with: install the NVIDIA driver",
+    46: "a card is busy or not permitted to this user",
+    100: "the CUDA driver finds no GPU",
+    101: "CUDA_VISIBLE_DEVICES names a card that is not there",
+    803: "the NVIDIA driver and its CUDA library differ in version: reboot or reload the driver",
+    804: "this card does not support the installed CUDA compatibility package",
+    999: "the NVIDIA driver does not answer: look into dmesg, reload the driver or reboot",
+}
+"""CUresult values that people meet, and what to do."""
+
+
+class CudaDevice(NamedTuple):
+    """One device as the CUDA driver lists it."""
+
+    ordinal: int
+    """The N of torch's `cuda:N`."""
+    name: str
+    uuid: str | None
+    """`GPU-…`; also for a MIG instance, whose bytes are those of its `MIG-…`."""
+    bus_id: str | None
+    """`domain:bus:device.0`, as nvidia-smi writes it."""
+    memory_total_bytes: int | None
+    compute_capability: str | None
+    sm_count: int | None
+    integrated: bool
+    """Shares the system's memory."""
+
+
+class CudaDriver:
+    """libcuda through ctypes. `library` stands in for it (tests); a missing one is a problem, never an exception."""
+
+    def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None) -> None:
+        self._library = library
+        self._environ = os.environ if environ is None else environ
+        self._handles: list[ctypes.c_int] | None = None
+        self._problem: Problem | None = None
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why there is no list, after `devices` was asked for one."""
+        return self._problem
+
+    def cuda_version(self) -> str | None:
+        """The newest CUDA that this driver supports (`cuDriverGetVersion`): `12.4`."""
+        version = ctypes.c_int()
+        if self._open() is None or self._call("cuDriverGetVersion", ctypes.byref(version)) != 0:
+            return None
+        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+    def devices(self) -> tuple[CudaDevice, ...]:
+        """Every device that this process may use, by ordinal."""
+        return tuple(self._device(ordinal, handle) for ordinal, handle in enumerate(self._open() or ()))
+
+    def has_context(self, ordinal: int) -> bool | None:
+        """Whether this process has a context on the device (`cuDevicePrimaryCtxGetState`, which creates none)."""
+        handles = self._open() or []
+        flags, active = ctypes.c_uint(), ctypes.c_int()
+        if not 0 <= ordinal < len(handles):
+            return None
+        if self._call("cuDevicePrimaryCtxGetState", handles[ordinal], ctypes.byref(flags), ctypes.byref(active)) != 0:
+            return None
+        return bool(active.value)
+
+    def _open(self) -> list[ctypes.c_int] | None:
+        """Load, initialise and enumerate, once; None with a problem when that is not possible."""
+        if self._handles is not None or self._problem is not None:
+            return self._handles
+        if self._library is None:
+            name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+            try:
+                self._library = ctypes.CDLL(name)
+            except OSError:
+                return self._fail(f"no NVIDIA driver is installed here ({name} was not found)")
+        result = self._call("cuInit", ctypes.c_uint(0))
+        if result != 0:
+            return self._fail(self._words(result))
+        count = ctypes.c_int()
+        result = self._call("cuDeviceGetCount", ctypes.byref(count))
+        if result != 0:
+            return self._fail(self._words(result))
+        handles = []
+        for ordinal in range(count.value):
+            handle = ctypes.c_int()
+            result = self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(ordinal))
+            if result != 0:
+                return self._fail(self._words(result))
+            handles.append(handle)
+        if not handles:
+            return self._fail(self._words(100))
+        self._handles = handles
+        return handles
+
+    def _device(self, ordinal: int, handle: ctypes.c_int) -> CudaDevice:
+        name = ctypes.create_string_buffer(256)
+        named = self._call("cuDeviceGetName", name, ctypes.c_int(len(name)), handle) == 0
+        total = ctypes.c_size_t()
+        sized = self._call("cuDeviceTotalMem_v2", ctypes.byref(total), handle) == 0
+        major, minor = self._attribute(handle, "major"), self._attribute(handle, "minor")
+        domain, bus, slot = (self._attribute(handle, part) for part in ("domain", "bus", "slot"))
+        return CudaDevice(
+            ordinal=ordinal,
+            name=name.value.decode("utf-8", "replace") if named else f"CUDA device {ordinal}",
+            uuid=self._uuid(handle),
+            bus_id=None if domain is None or bus is None or slot is None else f"{domain:08X}:{bus:02X}:{slot:02X}.0",
+            memory_total_bytes=total.value if sized else None,
+            compute_capability=None if major is None or minor is None else f"{major}.{minor}",
+            sm_count=self._attribute(handle, "sm_count"),
+            integrated=bool(self._attribute(handle, "integrated")),
+        )
+
+    def _uuid(self, handle: ctypes.c_int) -> str | None:
+        raw = (ctypes.c_ubyte * 16)()
+        # The second version (CUDA 11.4) gives a MIG instance its own UUID, the first that of its card.
+        for function in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+            if self._call(function, ctypes.byref(raw), handle) == 0:
+                return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+        return None
+
+    def _attribute(self, handle: ctypes.c_int, name: str) -> int | None:
+        value = ctypes.c_int()
+        found = self._call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(_ATTRIBUTE[name]), handle) == 0
+        return value.value if found else None
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """The CUresult of a call; 500 (CUDA_ERROR_NOT_FOUND) for a function that this driver lacks."""
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            return 500
+        return int(function(*arguments))
+
+    def _words(self, result: int) -> str:
+        if result == 500:
+            return "the NVIDIA driver is too old: its CUDA library lacks a function"
+        visible = self._environ.get("CUDA_VISIBLE_DEVICES")
+        if result == 100 and visible is not None:
+            return f"no GPU is visible to this process: CUDA_VISIBLE_DEVICES is '{visible}'"
+        return _WORDS.get(result, f"the CUDA driver did not start (error {result})")
+
+    def _fail(self, reason: str) -> None:
+        self._problem = Problem(reason, field="cuda")

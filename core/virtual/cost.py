@@ -1,0 +1,99 @@
+"""How long a real card would take: a roofline over the profile, and the simulated clock that adds it up. No torch; any thread.
+
+    seconds of an operation = max(FLOP / (peak · COMPUTE), bytes / (bandwidth · MEMORY)) + LAUNCH
+    seconds of a copy       = bytes / (slower link · LINK) + COPY
+
+Every constant is an assumption of one number for all cards, with its source beside it; docs/virtual_gpus.md repeats them. None of them is
+random, and none is fitted to what it is later compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from devexplorer.core.virtual.profiles import Profile
+
+COMPUTE_EFFICIENCY = 271 / 312
+"""Share of the datasheet rate that a large product reaches: bf16 on an A100-SXM4-80GB, 271 of 312 TFLOP/s (the `peak_burst` of the
+mamf-finder tables in stas00/ml-engineering). That row is where the factor comes from: do not check the model on it."""
+
+MEMORY_EFFICIENCY = 0.88
+"""Share of the datasheet bandwidth that a streaming kernel reaches: 1.80 of 2.04 TB/s on an A100 80GB SXM, confirmed by Nsight Compute
+(https://forums.developer.nvidia.com/t/trouble-to-reach-peak-bandwidth-of-a100/339083)."""
+
+LINK_EFFICIENCY = 12.36 / 15.75
+"""Share of a link's rate that a large copy reaches: the sample output in nvbandwidth's README, 12.36 GB/s, taken to be PCIe 3 x16."""
+
+LAUNCH_SECONDS = 4e-6
+"""What each kernel costs beyond its work: a few microseconds. NVIDIA's article "Getting Started with CUDA Graphs" puts back-to-back short
+kernels at 3.8 µs each; cited from memory."""
+
+COPY_SECONDS = 6e-6
+"""What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548, section 5.2)."""
+
+FLOAT64_SHARE = {"6.0": 1 / 2, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64, "9.0": 1 / 2, "10.0": 1 / 2,
+                 "12.0": 1 / 64, "gfx942": 1 / 2}  # fmt: skip
+"""float64's share of the float32 rate by compute capability: the arithmetic throughput table of the CUDA C++ Programming Guide (vector
+units; float64 tensor cores are left out), and AMD's MI300X datasheet (81.7 of 163.4 TFLOP/s). Elsewhere 1/64."""
+
+
+class Roofline:
+    """Seconds that operations take on one profile."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        rates = dict(profile.tflops)
+        rates["float64"] = rates["float32"] * FLOAT64_SHARE.get(profile.compute_capability, 1 / 64)
+        self._seconds_per_flop = {dtype: 1 / (rate * 1e12 * COMPUTE_EFFICIENCY) for dtype, rate in rates.items()}
+        self._fallback = self._seconds_per_flop["float32"]
+        self._seconds_per_byte = 1 / (profile.memory_gb_s * 1e9 * MEMORY_EFFICIENCY)
+
+    def operation_seconds(self, flop: int, nbytes: int, dtype: str = "float32") -> float:
+        """Seconds of one operation; a dtype that the chip has no unit for runs at float32's rate (so does tf32 before Ampere)."""
+        compute = flop * self._seconds_per_flop.get(dtype, self._fallback)
+        memory = nbytes * self._seconds_per_byte
+        return (compute if compute > memory else memory) + LAUNCH_SECONDS
+
+    def host_copy_seconds(self, nbytes: int) -> float:
+        """Seconds of a copy between the host (pinned memory) and this card."""
+        return nbytes / (self.profile.host_gb_s * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
+
+
+def operation_seconds(profile: Profile, flop: int, nbytes: int, dtype: str = "float32") -> float:
+    """Seconds of one operation on a card of this profile."""
+    return Roofline(profile).operation_seconds(flop, nbytes, dtype)
+
+
+def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes: int) -> float:
+    """Seconds of a copy between two cards, over the slower of their peer links; None is the host: then over the card's host link."""
+    if source is not None and destination is not None:
+        return nbytes / (min(source.link_gb_s, destination.link_gb_s) * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
+    card = source if source is not None else destination
+    if card is None:
+        return 0.0
+    return Roofline(card).host_copy_seconds(nbytes)
+
+
+class SimulatedClock:
+    """Two sums of one virtual GPU: seconds that the card would have been busy, and seconds that the CPU took in its place."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy = 0.0
+        self._stand_in = 0.0
+
+    def advance(self, seconds: float, stand_in_seconds: float = 0.0) -> None:
+        """Add work: `seconds` of the card, `stand_in_seconds` of wall time on the CPU."""
+        with self._lock:
+            self._busy += seconds
+            self._stand_in += stand_in_seconds
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds that the card would have been busy."""
+        return self._busy
+
+    @property
+    def stand_in_seconds(self) -> float:
+        """Wall seconds that the CPU computed in place of the card."""
+        return self._stand_in

@@ -1,0 +1,183 @@
+"""The virtual GPUs of this process: memory, clock and identity of each, and the answers that the engine asks of a kind of device. No torch.
+
+Computing threads change a `VirtualGpu`, the gauge thread reads it: what they share is behind the locks of the allocator and the clock.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from devexplorer.core.dtypes import item_bytes
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.virtual.cost import Roofline, SimulatedClock
+from devexplorer.core.virtual.memory import Block, CachingAllocator
+from devexplorer.core.virtual.profiles import MAX_DEVICES, Profile
+
+CONTEXT_BYTES = 400 << 20
+"""What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7 and newer
+(pytorch/pytorch issue 109888; issue 107667 says 300 MB). A real one differs by card and grows with the kernels that are used."""
+
+
+class VirtualGpu:
+    """One virtual GPU. `id` is what torch and the interface call it."""
+
+    def __init__(self, index: int, profile: Profile, context_bytes: int = CONTEXT_BYTES) -> None:
+        self.index = index
+        self.id = f"vgpu:{index}"
+        self.profile = profile
+        self.memory = CachingAllocator(profile.memory_bytes, context_bytes, index)
+        self.clock = SimulatedClock()
+        self.roofline = Roofline(profile)
+        self.used = False
+        """Whether a tensor was ever put here; from then on the context counts."""
+
+    def allocate(self, nbytes: int) -> Block:
+        """Take memory for a storage; the first one creates the context. Raises `OutOfDeviceMemory`."""
+        self.used = True
+        return self.memory.allocate(nbytes)
+
+    @property
+    def context_bytes(self) -> int:
+        """What the context takes: nothing before the first tensor."""
+        return self.memory.context_bytes if self.used else 0
+
+    @property
+    def used_bytes(self) -> int:
+        """What nvidia-smi would show: reserved, and the context."""
+        return self.memory.reserved_bytes + self.context_bytes
+
+    def info(self) -> DeviceInfo:
+        """What this device is."""
+        profile = self.profile
+        return DeviceInfo(
+            id=self.id,
+            kind="virtual",
+            name=profile.name,
+            uuid=f"VGPU-{self.index}-{re.sub(r'[^a-z0-9]+', '-', profile.name.lower()).strip('-')}",
+            memory_total_bytes=profile.memory_bytes,
+            memory_used_bytes=self.used_bytes,
+            compute_capability=profile.compute_capability,
+            sm_count=profile.sm_count,
+            datasheet_tflops=dict(profile.tflops),
+            memory_gb_s=profile.memory_gb_s,
+            simulated=True,
+        )
+
+
+class VirtualMachine:
+    """All virtual GPUs of this process: the `Backend` of `core.devices.backend` for `vgpu:N`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._now = clock
+        self._lock = threading.Lock()
+        self._gpus: tuple[VirtualGpu, ...] = ()
+        self._read: dict[str, tuple[float, float]] = {}
+        """Device -> (time, busy seconds) of its last reading."""
+
+    def add(self, profiles: Sequence[Profile]) -> tuple[VirtualGpu, ...]:
+        """Add a device per profile, numbered on from those that are there."""
+        with self._lock:
+            if len(self._gpus) + len(profiles) > MAX_DEVICES:
+                raise BadInput(f"there are {len(self._gpus)} virtual GPUs already, and {MAX_DEVICES} is the most there can be")
+            added = tuple(VirtualGpu(len(self._gpus) + offset, profile) for offset, profile in enumerate(profiles))
+            now = self._now()
+            self._read.update({gpu.id: (now, 0.0) for gpu in added})
+            self._gpus += added
+        return added
+
+    def reset(self) -> None:
+        """Drop every device and its counters. Tensors that still live keep their old device's books to themselves."""
+        with self._lock:
+            self._gpus = ()
+            self._read.clear()
+
+    @property
+    def gpus(self) -> tuple[VirtualGpu, ...]:
+        """Every device, by index."""
+        return self._gpus
+
+    def gpu(self, device: str | int) -> VirtualGpu:
+        """The device with this id or index; `KeyError` when there is none."""
+        index = device if isinstance(device, int) else int(device.removeprefix("vgpu:")) if device.startswith("vgpu:") else -1
+        gpus = self._gpus
+        if not 0 <= index < len(gpus):
+            raise KeyError(device)
+        return gpus[index]
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """What each virtual GPU is."""
+        return tuple(gpu.info() for gpu in self._gpus)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Nothing about a virtual GPU is unknown."""
+        return ()
+
+    def free_bytes(self, device: str) -> int:
+        """Bytes that new tensors can take; the context is subtracted also before the first tensor."""
+        return self.gpu(device).memory.free_bytes
+
+    def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
+        """Bytes of `free_bytes` that new tensors of these sizes would use up."""
+        return self.gpu(device).memory.would_take(sizes)
+
+    def synchronize(self, device: str) -> None:
+        """Nothing to wait for: operations are done when they return."""
+
+    def clock_seconds(self, device: str) -> float:
+        """Seconds that the card would have been busy since it was added."""
+        return self.gpu(device).clock.busy_seconds
+
+    def stand_in_seconds(self, device: str) -> float:
+        """Wall seconds that the CPU spent in place of the card."""
+        return self.gpu(device).clock.stand_in_seconds
+
+    def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample:
+        """The allocator's numbers of this moment."""
+        gpu = self.gpu(device)
+        allocated, reserved, peak = gpu.memory.figures()
+        return AllocatorSample(
+            device=device,
+            time_unix_s=time_unix_s,
+            allocated_bytes=allocated,
+            reserved_bytes=reserved,
+            peak_allocated_bytes=peak,
+            context_bytes=gpu.context_bytes,
+            simulated=True,
+        )
+
+    def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
+        """Memory in use, and how busy the card would have been since the last reading (100 % at most).
+
+        A virtual GPU has no temperature, power or clock rate: those stay None.
+        """
+        gpu = self.gpu(device)
+        busy, now = gpu.clock.busy_seconds, self._now()
+        with self._lock:
+            then, busy_then = self._read.get(device, (now, busy))
+            self._read[device] = (now, busy)
+        share = (busy - busy_then) / (now - then) if now > then else None
+        return DeviceSample(
+            device=device,
+            time_unix_s=time_unix_s,
+            memory_used_bytes=gpu.used_bytes,
+            memory_total_bytes=gpu.profile.memory_bytes,
+            utilization_percent=None if share is None else min(100.0, 100 * share),
+            simulated=True,
+        )
+
+    def empty_cache(self, device: str) -> None:
+        """Give cached segments back."""
+        self.gpu(device).memory.empty_cache()
+
+    def matmul_seconds(self, device: str, m: int, n: int, k: int, dtype: str) -> float:
+        """Seconds of one product (M×K)·(K×N) on that card, `tf32` meaning TF32 products of float32 tensors."""
+        nbytes = (m * k + k * n + m * n) * item_bytes(dtype)
+        return self.gpu(device).roofline.operation_seconds(2 * m * n * k, nbytes, dtype)
+
+    def advance(self, device: str, seconds: float) -> None:
+        """Let a device be busy for `seconds` of its simulated time."""
+        self.gpu(device).clock.advance(seconds)

@@ -1,0 +1,253 @@
+"""How much memory tensors take on a virtual GPU: the rules of PyTorch's CUDA caching allocator, without the memory. No torch.
+
+The rules and constants are those of `c10/cuda/CUDACachingAllocator.cpp` (default settings: no expandable segments, no limit on
+splitting, one stream):
+
+- a request is rounded up to 512 B; up to 1 MiB it comes from the small pool, above from the large one;
+- the smallest free block that is large enough is taken;
+- without one, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the request rounded up to 2 MiB;
+- what is left of a block becomes a free block when it is at least 512 B (small pool) or more than 1 MiB (large pool);
+- a freed block merges with its free neighbours; its segment stays reserved;
+- when the device is full, every wholly free segment is given back, and the reservation tried once more.
+
+Thread-safe. Storages die on any thread, also in a garbage collection that starts inside this very module: `free` therefore never waits for
+the lock; it leaves the block on a list that the next holder of the lock works through.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from devexplorer.core.formats import bytes_text
+
+MIN_BLOCK = 512
+"""kMinBlockSize: every block is a multiple of it."""
+SMALL_SIZE = 1 << 20
+"""kSmallSize: the largest request of the small pool, and what a large block must have left over to be split."""
+SMALL_BUFFER = 2 << 20
+"""kSmallBuffer: a segment of the small pool."""
+LARGE_BUFFER = 20 << 20
+"""kLargeBuffer: a segment for requests below MIN_LARGE_ALLOC."""
+MIN_LARGE_ALLOC = 10 << 20
+"""kMinLargeAlloc: from here on a request has a segment of its own."""
+ROUND_LARGE = 2 << 20
+"""kRoundLarge: what such a segment is rounded up to."""
+
+
+class OutOfDeviceMemory(MemoryError):
+    """The device is full. `str(error)` is the message in CUDA's wording."""
+
+
+class Block:
+    """A piece of a segment. `address` is unique on its device, and 512-byte aligned."""
+
+    __slots__ = ("address", "cached", "free", "next", "previous", "size", "small")
+
+    def __init__(self, address: int, size: int, small: bool) -> None:
+        self.address = address
+        self.size = size
+        self.small = small
+        self.free = True
+        self.cached = False
+        """Used by `would_take` only: a copy of a block that is free now."""
+        self.previous: Block | None = None
+        self.next: Block | None = None
+
+    @property
+    def whole_segment(self) -> bool:
+        """Whether this block is a segment that is not split."""
+        return self.previous is None and self.next is None
+
+
+def rounded(nbytes: int) -> int:
+    """Size of the block that a request asks for."""
+    return max(MIN_BLOCK, -(-nbytes // MIN_BLOCK) * MIN_BLOCK)
+
+
+def segment_size(size: int) -> int:
+    """Size of the segment that is reserved for a block of `size`."""
+    if size <= SMALL_SIZE:
+        return SMALL_BUFFER
+    if size < MIN_LARGE_ALLOC:
+        return LARGE_BUFFER
+    return -(-size // ROUND_LARGE) * ROUND_LARGE
+
+
+class CachingAllocator:
+    """The allocator of one device with `capacity_bytes`, of which the context takes `context_bytes` for itself."""
+
+    def __init__(self, capacity_bytes: int, context_bytes: int = 0, index: int = 0) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.context_bytes = context_bytes
+        self.index = index
+        self._lock = threading.Lock()
+        self._dropped: deque[Block] = deque()
+        self._pools: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
+        """small? -> free blocks by (size, address)."""
+        self._next_address = (index + 1) << 44  # apart from the other devices' addresses
+        self._allocated = self._reserved = self._peak = 0
+
+    def allocate(self, nbytes: int) -> Block:
+        """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemory`."""
+        if nbytes <= 0:
+            return Block(0, 0, small=True)
+        size = rounded(nbytes)
+        with self._held():
+            block = self._take_cached(size) or self._reserve(size)
+            self._split(block, size)
+            block.free = False
+            self._allocated += block.size
+            self._peak = max(self._peak, self._allocated)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back. Never waits, may be called from a finalizer on any thread."""
+        if block.size == 0:
+            return
+        self._dropped.append(block)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._work_through_dropped()
+            finally:
+                self._lock.release()
+
+    def empty_cache(self) -> None:
+        """Give every wholly free segment back to the device."""
+        with self._held():
+            self._release_segments()
+
+    def reset_peak(self) -> None:
+        """Let the peak start again from what is allocated now."""
+        with self._held():
+            self._peak = self._allocated
+
+    @property
+    def allocated_bytes(self) -> int:
+        """In blocks that are in use."""
+        with self._held():
+            return self._allocated
+
+    @property
+    def reserved_bytes(self) -> int:
+        """In segments."""
+        with self._held():
+            return self._reserved
+
+    @property
+    def peak_allocated_bytes(self) -> int:
+        """The most that was allocated at one time."""
+        with self._held():
+            return self._peak
+
+    @property
+    def free_bytes(self) -> int:
+        """What is not in blocks in use: not yet reserved, or cached. Fragmentation can keep a single request from having all of it."""
+        with self._held():
+            return self.capacity_bytes - self.context_bytes - self._allocated
+
+    @property
+    def largest_free_block_bytes(self) -> int:
+        """The largest cached block: beside `reserved - allocated` it shows how fragmented the cache is."""
+        with self._held():
+            return max((pool[-1][0] for pool in self._pools.values() if pool), default=0)
+
+    def figures(self) -> tuple[int, int, int]:
+        """Allocated, reserved and peak bytes of one moment."""
+        with self._held():
+            return self._allocated, self._reserved, self._peak
+
+    def would_take(self, sizes: Iterable[int]) -> int:
+        """Bytes of `free_bytes` that requests of these sizes would use up now: cached blocks taken, plus new segments."""
+        trial = CachingAllocator(1 << 62)
+        with self._held():
+            for small, pool in self._pools.items():
+                for size, address, _ in pool:
+                    copy = Block(address, size, small)
+                    copy.cached = True
+                    trial._pools[small].append((size, address, copy))
+        before = trial._cached_bytes()
+        for size in sizes:
+            trial.allocate(size)
+        return before - trial._cached_bytes() + trial._reserved
+
+    def _cached_bytes(self) -> int:
+        return sum(size for pool in self._pools.values() for size, _, block in pool if block.cached)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._lock:
+            self._work_through_dropped()
+            yield
+
+    def _work_through_dropped(self) -> None:
+        while self._dropped:
+            block = self._dropped.popleft()
+            self._allocated -= block.size
+            block.free = True
+            for neighbour in (block.previous, block.next):
+                if neighbour is not None and neighbour.free:
+                    self._forget(neighbour)
+                    block = self._merged(block, neighbour)
+            insort(self._pools[block.small], (block.size, block.address, block))
+
+    def _take_cached(self, size: int) -> Block | None:
+        pool = self._pools[size <= SMALL_SIZE]
+        place = bisect_left(pool, (size, 0))
+        return pool.pop(place)[2] if place < len(pool) else None
+
+    def _reserve(self, size: int) -> Block:
+        wanted = segment_size(size)
+        limit = self.capacity_bytes - self.context_bytes
+        if self._reserved + wanted > limit:
+            self._release_segments()
+        if self._reserved + wanted > limit:
+            raise OutOfDeviceMemory(self._full(wanted))
+        self._reserved += wanted
+        block = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
+        self._next_address += wanted
+        return block
+
+    def _split(self, block: Block, size: int) -> None:
+        left = block.size - size
+        if left < MIN_BLOCK if block.small else left <= SMALL_SIZE:
+            return
+        rest = Block(block.address + size, left, block.small)
+        rest.cached = block.cached
+        rest.previous, rest.next = block, block.next
+        if block.next is not None:
+            block.next.previous = rest
+        block.next, block.size = rest, size
+        insort(self._pools[rest.small], (rest.size, rest.address, rest))
+
+    def _forget(self, block: Block) -> None:
+        pool = self._pools[block.small]
+        del pool[bisect_left(pool, (block.size, block.address))]
+
+    @staticmethod
+    def _merged(block: Block, neighbour: Block) -> Block:
+        first, second = (block, neighbour) if block.address < neighbour.address else (neighbour, block)
+        first.size += second.size
+        first.next = second.next
+        if second.next is not None:
+            second.next.previous = first
+        first.free = True
+        return first
+
+    def _release_segments(self) -> None:
+        for small, pool in self._pools.items():
+            self._reserved -= sum(size for size, _, block in pool if block.whole_segment)
+            self._pools[small] = [entry for entry in pool if not entry[2].whole_segment]
+
+    def _full(self, wanted: int) -> str:
+        """The message of CUDACachingAllocator.cpp, with `vgpu` for CUDA."""
+        used = self._reserved + self.context_bytes
+        return (
+            f"vgpu out of memory. Tried to allocate {bytes_text(wanted)}. GPU {self.index} has a total capacity of "
+            f"{bytes_text(self.capacity_bytes)} of which {bytes_text(self.capacity_bytes - used)} is free. Including non-PyTorch memory, "
+            f"this process has {bytes_text(used)} memory in use. Of the allocated memory {bytes_text(self._allocated)} is allocated by "
+            f"PyTorch, and {bytes_text(self._reserved - self._allocated)} is reserved by PyTorch but unallocated."
+        )
