@@ -5,6 +5,7 @@ Main thread only, and no method waits: threads belong to the parts, their events
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import msgspec
 
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.nvml import Card, Nvml
 from devexplorer.core.engine.journal import Journal
 from devexplorer.core.engine.process import EngineProcess
@@ -38,7 +40,6 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
-from devexplorer.core.virtual.profiles import load_profiles
 
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it every time."""
@@ -81,7 +82,7 @@ class Session:
         self._mailbox = Mailbox()
         self._cpu = CpuReader()
         self._sampler = Sampler(self._mailbox.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
-        self._profiles = load_profiles()
+        self._datasheets = datasheets()
         self._journal = Journal()
         self._pending: dict[int, Command] = {}
         self._created: dict[int, str] = {}
@@ -93,7 +94,7 @@ class Session:
         self._cards: tuple[Card, ...] = ()
         self._card_problems: tuple[Problem, ...] = ()
         self._cards_changed = True
-        self._torch_devices: tuple[DeviceInfo, ...] = ()
+        self._torch_devices: tuple[DeviceInfo, ...] | None = None
         self._torch_problems: tuple[Problem, ...] = ()
         self._catalog_due = True
         self._engine = self._make_engine(self._mailbox.put, virtual_spec)
@@ -110,6 +111,10 @@ class Session:
         self._pending[self._requests] = numbered
         self._engine.send(numbered)
         return self._requests
+
+    def put(self, event: Event) -> None:
+        """Let an event of the window's own (an uncaught exception, a warning of Qt) arrive like any other. Any thread."""
+        self._mailbox.put(event)
 
     @property
     def dropped(self) -> int:
@@ -152,9 +157,15 @@ class Session:
     def _join(self) -> Catalog:
         self._catalog_due = self._cards_changed = False
         catalog = join(
-            self._cpu.info(), self._cards, self._torch_devices, (*self._card_problems, *self._torch_problems), self._profiles
+            self._cpu.info(),
+            self._cards,
+            self._torch_devices,
+            problems=(*self._card_problems, *self._torch_problems),
+            datasheets=self._datasheets,
+            cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
         )
-        self._sampler.set_names({info.uuid: info.id for info in catalog.devices if info.uuid is not None})
+        self._sampler.set_names(catalog.names)
         return catalog
 
     def _take(self, event: Event) -> list[Event]:

@@ -35,6 +35,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.telemetry.timeline import Timeline
+from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
 MARKERS = 200
@@ -165,6 +166,7 @@ class State:
         self.engine_words = "engine: starting"
         self.undo_title: str | None = None
         self.undo_bytes = 0
+        self._welcomed: Answer | None = None
         self._next_colour = 0
 
     @property
@@ -188,7 +190,7 @@ class State:
             device.info = info
             self.devices[info.id] = device
         self.problems = catalog.problems
-        return Change.DEVICES
+        return Change.DEVICES | self._welcome()
 
     def apply(self, event: Event) -> Change:
         """Take over one event; returns what changed."""
@@ -244,7 +246,7 @@ class State:
             case EngineReady():
                 self.engine = event
                 self.engine_words = "engine ready"
-                return Change.ENGINE
+                return Change.ENGINE | self._welcome()
             case EngineLost():
                 return self._lost(event)
             case Rebuilt():
@@ -252,6 +254,13 @@ class State:
             case EngineDevices():
                 return Change.NOTHING  # the session joins it with NVML's knowledge and calls set_catalog
         return Change.NOTHING
+
+    def _welcome(self) -> Change:
+        """Until something happens the inspector says what this machine is."""
+        if self.engine is None or not self.devices or self.answer is not self._welcomed:
+            return Change.NOTHING
+        self.answer = self._welcomed = this_machine(self.engine, [device.info for device in self.devices.values()], self.problems)
+        return Change.ANSWER
 
     def _sample(self, name: str, sample: DeviceSample) -> Change:
         device = self.devices.get(name)

@@ -40,6 +40,8 @@ QPushButton[look="quiet"], QToolButton[look="quiet"] {
 QPushButton[look="quiet"]:hover, QToolButton[look="quiet"]:hover { color: $text; background: $button_hover; }
 QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color: $accent; }
 QPushButton[look="quiet"]:disabled, QToolButton[look="quiet"]:disabled { color: $disabled; }
+QPushButton[look="copy"] { color: $dim; background: $code; border-radius: 4px; padding: 1px 6px; }
+QPushButton[look="copy"]:hover { color: $text; }
 QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none; }
 
 QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox {

@@ -180,6 +180,7 @@ def font(role: Role) -> QFont:
     chosen = QFont(interface_family())
     chosen.setPixelSize({Role.LABEL: LABEL_PX, Role.NUMBER: NUMBER_PX}.get(role, TEXT_PX))
     chosen.setFeature(QFont.Tag("tnum"), 1)
+    chosen.setFeature(QFont.Tag("calt"), 0)  # Inter would draw the x of 0x7f as a multiplication sign
     if role in (Role.STRONG, Role.NUMBER):
         chosen.setWeight(QFont.Weight.DemiBold)
     return chosen

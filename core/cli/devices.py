@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from devexplorer.core.cli.output import console, document, table
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.formats import MISSING, bytes_text
-from devexplorer.core.virtual.profiles import load_profiles
+from devexplorer.core.virtual.profiles import parse_virtual
 
 
 def catalog(virtual_spec: str | None, nvml: Nvml) -> Catalog:
@@ -21,13 +23,19 @@ def catalog(virtual_spec: str | None, nvml: Nvml) -> Catalog:
     infos, problems = list(torch_side.devices()), list(torch_side.problems())
     if virtual_spec:
         machine = virtual.install()
-        from devexplorer.core.virtual.profiles import parse_virtual
-
         machine.add(parse_virtual(virtual_spec))
         infos += machine.devices()
         problems += machine.problems()
     cards = nvml.cards()
-    return join(CpuReader().info(), cards, infos, (*nvml.problems(), *problems), load_profiles())
+    return join(
+        CpuReader().info(),
+        cards,
+        infos,
+        problems=(*nvml.problems, *problems),
+        datasheets=datasheets(),
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+    )
 
 
 def devices(arguments: argparse.Namespace) -> int:

@@ -60,7 +60,7 @@ def _ticks(found: Catalog, nvml: Nvml, interval: float, count: int | None) -> It
     """The readings of each tick, without drift: the next tick is due `interval` after the last was due."""
     events: list[Event] = []
     sampler = Sampler(events.append, nvml, CpuReader(), interval)
-    sampler.set_names({info.uuid: info.id for info in found.devices if info.uuid is not None})
+    sampler.set_names(found.names)
     read_virtual = _virtual_reader(found)
     sampler.tick()  # utilization is a difference: this reading only starts it
     read_virtual()

@@ -1,7 +1,7 @@
-"""Joins what NVML, the engine's torch and the CPU say into one list of devices. Pure functions, any thread; no torch, no NVML.
+"""Joins what NVML, the engine's torch and the CPU say into one list of devices. Pure functions, any thread; no torch.
 
-A card has two numbers: NVML's index and torch's CUDA ordinal. They differ as soon as CUDA_VISIBLE_DEVICES is set or card
-models are mixed, so the two sides are joined by UUID, compared as 16 bytes (spellings differ: `GPU-`, `MIG-`, none, case).
+A card has two numbers: NVML's index and torch's CUDA ordinal. They differ as soon as CUDA_VISIBLE_DEVICES is set or
+models are mixed, so the two sides are joined by UUID, compared as 16 bytes (spellings differ: `GPU-`, `MIG-`, none).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f
 def uuid_bytes(text: str | None) -> bytes | None:
     """The 16 bytes of a UUID however it is spelled: `GPU-…`, `MIG-…`, bare, any case, with or without hyphens.
 
-    None where there is none, and for the old form `MIG-GPU-<uuid>/<gi>/<ci>`: its UUID is that of the card, not the instance's.
+    None where there is none, and for the old form `MIG-GPU-<uuid>/<gi>/<ci>`, whose UUID is the card's.
 
     >>> uuid_bytes("GPU-00112233-4455-6677-8899-AABBCCDDEEFF") == uuid_bytes("00112233445566778899aabbccddeeff")
     True
@@ -88,7 +88,10 @@ def join(
     taken: set[str] = set()
     for info in sorted((info for info in engine if info.kind == "cuda"), key=_ordinal):
         key = uuid_bytes(info.uuid)
-        card = by_uuid.get(key) if key is not None else by_bus.get(_bus_key(info.bus_id))
+        card = by_uuid.get(key) if key is not None else None
+        if card is None and (neighbour := by_bus.get(_bus_key(info.bus_id))) is not None:
+            # Only where one side has no UUID: a MIG instance has its card's bus id, too.
+            card = neighbour if key is None or neighbour.uuid is None else None
         if card is None:
             cuda.append(info)
             continue
@@ -119,12 +122,11 @@ def _ordinal(info: DeviceInfo) -> int:
 
 
 def _bus_key(bus_id: str | None) -> str | None:
-    """NVML writes the PCI domain with eight digits, CUDA with four."""
-    return (
-        bus_id.lower().rsplit(":", 2)[0].lstrip("0") + ":" + ":".join(bus_id.lower().rsplit(":", 2)[1:])
-        if bus_id
-        else None
-    )
+    """NVML writes the PCI domain with eight digits, others with four."""
+    if bus_id is None:
+        return None
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain.lstrip('0')}:{rest}"
 
 
 def _no_torch_reason(

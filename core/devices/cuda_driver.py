@@ -91,23 +91,28 @@ class CudaDriver:
             try:
                 self._library = ctypes.CDLL(name)
             except OSError:
-                return self._fail(f"no NVIDIA driver is installed here ({name} was not found)")
+                self._fail(f"no NVIDIA driver is installed here ({name} was not found)")
+                return None
         result = self._call("cuInit", ctypes.c_uint(0))
         if result != 0:
-            return self._fail(self._words(result))
+            self._fail(self._words(result))
+            return None
         count = ctypes.c_int()
         result = self._call("cuDeviceGetCount", ctypes.byref(count))
         if result != 0:
-            return self._fail(self._words(result))
+            self._fail(self._words(result))
+            return None
         handles = []
         for ordinal in range(count.value):
             handle = ctypes.c_int()
             result = self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(ordinal))
             if result != 0:
-                return self._fail(self._words(result))
+                self._fail(self._words(result))
+                return None
             handles.append(handle)
         if not handles:
-            return self._fail(self._words(100))
+            self._fail(self._words(100))
+            return None
         self._handles = handles
         return handles
 

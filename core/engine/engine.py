@@ -7,6 +7,7 @@ commands; accelerators are measured on bench threads; the gauge thread reads the
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -79,7 +80,7 @@ class Engine:
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
-        self.send(EngineReady(**torch_facts(), virtual_unavailable=self._virtual_unavailable, recipes=self._recipes()))
+        self.send(EngineReady(**torch_facts()._asdict(), pid=os.getpid(), virtual_unavailable=self._virtual_unavailable, recipes=self._recipes()))
         self.send_devices()
         self._jobs.start()
         if self._gauge_seconds is not None:

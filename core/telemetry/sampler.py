@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
@@ -29,7 +30,7 @@ SLOW_INTERVAL_S = 2.0
 
 
 def next_due(due: float, now: float, interval_s: float) -> float:
-    """The first tick of the cadence after `now`: ticks that were missed are skipped, not made up for, and none drifts."""
+    """The first tick of the cadence after `now`: missed ticks are skipped, not made up for, and none drifts."""
     missed = max(int((now - due) // interval_s), 0)
     return due + (missed + 1) * interval_s
 
@@ -48,8 +49,8 @@ class _Watch:
 class Sampler:
     """Puts a `DeviceSample` per device and tick: `cpu`, the cards by `set_names`, else as `nvml:N`.
 
-    `put` and `on_cards` are called on the sampler's threads and must not wait. `on_cards(cards, problems)` comes once NVML
-    was asked (with no cards where there are none), and again whenever one of the two changed.
+    `put` and `on_cards` are called on the sampler's threads and must not wait. `on_cards(cards, problems)` comes once
+    NVML was asked (with no cards where there are none), and again whenever one of the two changed.
     `clock` gives the cadence (seconds, monotonic), `unix_clock` stamps the samples.
     """
 
@@ -104,14 +105,14 @@ class Sampler:
         return (*self._cpu.facts.problems, *self._nvml.problems, *stuck)
 
     def set_names(self, names: Mapping[str, str]) -> None:
-        """UUID -> device id, as torch numbers them (`Catalog.names`); cards that it leaves out stay `nvml:N`. Any thread."""
+        """UUID -> device id, as torch numbers them (`Catalog.names`); cards left out stay `nvml:N`. Any thread."""
         self._names = {key: device for text, device in names.items() if (key := uuid_bytes(text)) is not None}
 
     def start(self) -> None:
         """Start the threads; returns at once."""
         if self._threads:
             raise RuntimeError("the sampler is already running")
-        self._spawn("sampler", lambda: self._loop(self._tick_cpu))
+        self._spawn("sampler", partial(self._loop, self._tick_cpu))
         self._spawn("sampler-start", self._open_and_watch)
 
     def stop(self, deadline_s: float = 1.0) -> bool:
@@ -160,12 +161,8 @@ class Sampler:
     def _open_and_watch(self) -> None:
         self._open()
         for watch in self._watches or ():
-            if watch.card.broken is None:
-                suffix = "" if watch.card.mig_instance is None else f"-mig{watch.card.mig_instance}"
-                self._spawn(
-                    f"sampler-{watch.card.nvml_id}{suffix}",
-                    lambda watch=watch: self._loop(lambda: self._tick_card(watch)),
-                )
+            suffix = "" if watch.card.mig_instance is None else f"-mig{watch.card.mig_instance}"
+            self._spawn(f"sampler-{watch.card.nvml_id}{suffix}", partial(self._loop, partial(self._tick_card, watch)))
 
     def _tick_cpu(self) -> None:
         self._put(self._cpu.read(self._unix_clock()))

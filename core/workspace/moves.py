@@ -6,26 +6,26 @@ destination, as on a real move between two devices.
 
 from __future__ import annotations
 
-import contextlib
 import copy as deep
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput, DevExplorerError, DoesNotFit, MoveFailed
+from devexplorer.core.errors import DevExplorerError, DoesNotFit, MoveFailed
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
-from devexplorer.core.workspace.parts import Copy, Part, PlaceLazy, plain_copy
-from devexplorer.core.workspace.plan import Aim, Plan, Was, as_before, refuse_dispatched, uniform
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
+from devexplorer.core.workspace.lazy import PlaceLazy, place_uninitialised
+from devexplorer.core.workspace.meter import Meter, Timing
+from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, plain_copy
+from devexplorer.core.workspace.plan import Aim, Plan, Rule, Was, as_before, uniform
+from devexplorer.core.workspace.walk import device_id
 
-Progress = Callable[[float, str], None]
-"""Gets the share that is done, 0 to 1, and what is being done."""
 Bind = Callable[[str, Tensor], None]
 """Binds a name of the workspace to a tensor."""
 
@@ -34,18 +34,24 @@ class MoveCancelled(MoveFailed):
     """The move was cancelled; everything is as it was before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What a long job tells while it runs, and what it asks between two steps."""
+
+    progress: Callable[[float, str], None] = lambda done, text: None
+    """Gets the share that is done, 0 to 1, and what is being done."""
+    cancelled: Callable[[], bool] = lambda: False
+
+
+NOBODY = Watch()
+"""Nobody watches and nobody cancels."""
+
+
 class Result(NamedTuple):
     """A move that succeeded, and where everything was before it."""
 
     report: MoveReport
     was: tuple[Was, ...]
-
-
-class Watch(NamedTuple):
-    """What a move tells about itself while it runs, and what it asks."""
-
-    progress: Progress = lambda done, text: None
-    cancelled: Callable[[], bool] = lambda: False
 
 
 class Mover:
@@ -57,53 +63,181 @@ class Mover:
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = lambda part: part.commit(),
-        place_lazy: PlaceLazy | None = None,
+        place_lazy: PlaceLazy = place_uninitialised,
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._fleet = fleet
         self._copy, self._commit = copy, commit
-        self._place_lazy = place_lazy or place_uninitialised
-        self._wall = wall
+        self._place_lazy = place_lazy
+        self._meter = Meter(fleet, wall)
 
-    def move(
-        self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = Watch()  # noqa: B008 (immutable)
-    ) -> Result:
-        """Move the aims to one device, models in place, tensors by binding their names to the results."""
-        plan = Plan(uniform(torch.device(device), _dtype(aims, dtype)), bind, self._place_lazy)
-        return self._carry_out(plan, aims, device, dtype, watch)
+    def move(self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = NOBODY) -> Result:
+        """Move the aims to one device: models in place, tensors by binding their names to the results.
 
-    def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = Watch()) -> Result:  # noqa: B008
-        """Move every tensor back to where `was` says that it was."""
+        Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put back.
+        """
+        rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
+        return self._carry_out(rule, aims, device, dtype, bind, watch)
+
+    def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = NOBODY) -> Result:
+        """Move every tensor back to where `was` says that it was; several devices stand in `destination` with commas."""
         entries = tuple(was)
-        places = sorted({device_id(entry.device) for entry in entries})
-        plan = Plan(as_before(entries), bind, self._place_lazy)
-        return self._carry_out(plan, aims, ", ".join(places), None, watch)
+        places = ", ".join(sorted({device_id(entry.device) for entry in entries}))
+        return self._carry_out(as_before(entries), aims, places, None, bind, watch)
 
-    def copy(
-        self, aims: Sequence[Aim], device: str, dtype: str | None, watch: Watch = Watch()  # noqa: B008
+    def duplicate(
+        self, aims: Sequence[Aim], device: str, dtype: str | None, watch: Watch = NOBODY
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
-        """Make a second object of each aim on the device; the originals are left as they are."""
-        goal = torch.device(device)
-        plan = Plan(uniform(torch.device("meta"), _dtype(aims, dtype)), lambda name, tensor: None, self._place_lazy)
-        for aim in aims:  # planned towards meta, so that what is on the device already is counted too: a copy is always made
+        """Make a second object of each aim on the device; the originals are left as they are, gradients are not copied."""
+        rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
+        plan = Plan(rule, self._place_lazy, second=True)
+        for aim in aims:
             plan.add(aim)
-        wanted_bytes = [t for sizes in plan.sizes.values() for t in sizes] if False else _copy_sizes(aims, _dtype(aims, dtype))
-        self._check_fit({device: wanted_bytes}, "copying")
-        simulated = self._simulated([device], plan.sources)
-        before, started = self._clocks(simulated), self._wall()
-        made: list[nn.Module | Tensor] = []
+        self._check_fit(plan)
+        timing = self._meter.start([device], plan.sources)
         try:
-            for index, aim in enumerate(aims):
-                if watch.cancelled():
-                    raise MoveCancelled("the copy was cancelled; nothing was created")
-                watch.progress(index / len(aims), f"copying {aim.title}")
-                made.append(self._second(aim, goal, _dtype(aims, dtype)))
+            self._copy_all(plan, watch, _always_new(self._copy))
+            made = self._second_objects(plan, aims)
             self._fleet.backend(device).synchronize(device)
-        except DevExplorerError:
-            raise
-        except Exception as error:
-            made.clear()
-            raise MoveFailed(f"could not copy to {device}: {one_line(error)}; nothing was created") from error
-        wall = self._wall() - started
-        report = self._report(plan, aims, device, dtype, wall, self._elapsed(simulated, before))
+        except BaseException as error:
+            for part in plan.parts:
+                part.forget()
+            raise _failure(error, f"could not copy to {device}", "nothing was created") from error
+        report = self._report(plan, aims, device, dtype, timing)
         return report, made
+
+    def _carry_out(
+        self, rule: Rule, aims: Sequence[Aim], destination: str, dtype: str | None, bind: Bind, watch: Watch
+    ) -> Result:
+        plan = Plan(rule, self._place_lazy, bind=bind)
+        for aim in aims:
+            plan.add(aim)
+        self._check_fit(plan)
+        timing = self._meter.start(list(plan.sizes), plan.sources)
+        committed: list[Part] = []
+        try:
+            self._copy_all(plan, watch, self._copy)
+            for device in plan.sizes:
+                self._fleet.backend(device).synchronize(device)
+            self._forget_weak_references(plan)
+            for part in plan.parts:
+                committed.append(part)
+                self._commit(part)
+            self._renew_weak_references(plan)
+        except BaseException as error:
+            for part in reversed(committed):
+                part.rollback()
+            for part in plan.parts:
+                part.forget()
+            self._renew_weak_references(plan)
+            raise _failure(error, f"the move to {destination} failed", "everything is as it was before") from error
+        report = self._report(plan, aims, destination, dtype, timing)
+        return Result(report, tuple(plan.was()))
+
+    def _check_fit(self, plan: Plan) -> None:
+        for device, sizes in plan.sizes.items():
+            backend = self._fleet.backend(device)
+            needed, free = backend.footprint_bytes(device, sizes), backend.free_bytes(device)
+            if free is not None and needed > free:
+                raise DoesNotFit(
+                    f"this does not fit on {device}: it needs {bytes_text(needed)} and {bytes_text(free)} are free",
+                    device=device,
+                    needed_bytes=needed,
+                    free_bytes=free,
+                )
+
+    def _copy_all(self, plan: Plan, watch: Watch, copy: Copy) -> None:
+        done = 0
+        total = max(sum(map(_weight, plan.parts)), 1)
+        with torch.no_grad():
+            for part in plan.parts:
+                if watch.cancelled():
+                    raise MoveCancelled("cancelled")
+                watch.progress(done / total, part.path)
+                part.copy(copy)
+                done += _weight(part)
+
+    def _second_objects(self, plan: Plan, aims: Sequence[Aim]) -> list[nn.Module | Tensor]:
+        """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated twice."""
+        memo: dict[int, Any] = {}
+        for part in plan.parts:
+            second: Any = part.new
+            if isinstance(part, ParameterPart):
+                second = nn.Parameter(second, requires_grad=part.tensor.requires_grad)
+            elif isinstance(part, LazyPart):
+                second = deep.deepcopy(part.tensor)
+                self._place_lazy(second, part.wanted.device, part.wanted.dtype)
+            memo[id(part.tensor)] = second
+        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims]
+
+    def _forget_weak_references(self, plan: Plan) -> None:
+        """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""
+        for module in plan.recurrent:
+            module._flat_weight_refs = []
+
+    def _renew_weak_references(self, plan: Plan) -> None:
+        for module in plan.recurrent:
+            module._init_flat_weights()
+
+    def _report(
+        self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, timing: Timing
+    ) -> MoveReport:
+        seconds, wall = timing.stop()
+        return MoveReport(
+            objects=tuple(aim.title for aim in aims),
+            source=tuple(sorted(plan.sources)) or tuple(sorted(plan.before)),
+            destination=destination,
+            dtype=None if dtype is None else dtype_name(torch_dtype(dtype)),
+            parameters=plan.parameters,
+            buffers=plan.buffers,
+            gradients=plan.gradients,
+            tensors=plan.tensors,
+            bytes=plan.bytes,
+            seconds=seconds,
+            wall_seconds=wall,
+            gb_per_s=plan.bytes / seconds / 1e9 if plan.bytes and seconds > 0 else None,
+            simulated=timing.simulated,
+            copied=plan.second,
+            same_object=not plan.second and not plan.tensors,
+            already_there=not plan.parts,
+            lossy=plan.lossy,
+            uninitialised=plan.uninitialised,
+            left_behind=tuple(plan.left_behind),
+            before=dict(sorted(plan.before.items())),
+            after=dict(sorted(plan.after.items())),
+        )
+
+
+def wanted_dtype(aims: Sequence[Aim], dtype: str | None) -> torch.dtype | None:
+    """The dtype asked for; models refuse integers."""
+    if dtype is None:
+        return None
+    models = any(isinstance(aim.thing, nn.Module) for aim in aims)
+    return model_dtype(dtype) if models else torch_dtype(dtype)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _failure(error: BaseException, what: str, state: str) -> BaseException:
+    if isinstance(error, MoveCancelled):
+        return MoveCancelled(f"cancelled; {state}")
+    if isinstance(error, Exception):
+        reason = str(error) if isinstance(error, DevExplorerError) else one_line(error)
+        return MoveFailed(f"{what}: {reason}; {state}")
+    return error  # KeyboardInterrupt, SystemExit: put back, then on its way
+
+
+def _always_new(copy: Copy) -> Copy:
+    def second(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+        new = copy(tensor, device, dtype)
+        return new.clone() if new is tensor else new
+
+    return second
+
+
+def _weight(part: Part) -> int:
+    return 1 if isinstance(part, LazyPart) else part.tensor.nbytes

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devexplorer.core.errors import MoveFailed
+from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.workspace.lazy import PlaceLazy
 
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
 """How one tensor is copied; tests put one in that fails."""
@@ -44,16 +46,14 @@ class Wanted:
         return copy(gradient, self.device, self.dtype) if self.ready_gradient is None else self.ready_gradient
 
 
-PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
-"""How an uninitialised parameter is told its device and dtype."""
-
-
 class Part(Protocol):
     """One step of a move. `copy` allocates, `commit` only rebinds; `rollback` may be called at any time, also twice."""
 
     path: str
     tensor: Tensor
+    """The object as it is (a buffer or a workspace tensor: the original)."""
     wanted: Wanted
+    new: Tensor | None
 
     def copy(self, copy: Copy) -> None:
         """Make the new contents; nothing changes yet."""
@@ -67,18 +67,22 @@ class Part(Protocol):
         """Restore what was there, wherever the part stands."""
         ...
 
+    def forget(self) -> None:
+        """Let go of the new contents."""
+        ...
+
 
 class ParameterPart:
     """A parameter and its gradient. The Parameter object stays the same one, with new contents.
 
-    Between tensors of one kind (CPU, CUDA, …) `parameter.data = new` does that; a virtual GPU's tensors are of another Python class, so there
-    the two objects swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
+    `parameter.data = new` does that, as in `Module.to`. To a virtual GPU and back the Python class changes too: there the two objects
+    swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
     """
 
-    def __init__(self, path: str, parameter: Tensor, wanted: Wanted) -> None:
+    def __init__(self, path: str, parameter: Tensor, wanted: Wanted, with_gradient: bool = True) -> None:
         self.path, self.tensor, self.wanted = path, parameter, wanted
         self.old = parameter.data
-        self.gradient = parameter.grad
+        self.gradient = parameter.grad if with_gradient else None
         self.old_gradient = None if self.gradient is None else self.gradient.data
         self.new: Tensor | None = None
         self.new_gradient: Tensor | None = None
@@ -109,18 +113,21 @@ class ParameterPart:
         for key, value in vars(self.tensor).items():  # what the user hung on the parameter goes with it
             if key not in belongs_to_class and key != "_is_param":
                 setattr(partner, key, value)
-        torch.utils.swap_tensors(self.tensor, partner)
+        swap(self.tensor, partner)
         self._partner = partner
 
     def rollback(self) -> None:
         """Put the originals back and let go of the new ones."""
         if self._partner is not None:
-            torch.utils.swap_tensors(self.tensor, self._partner)
+            swap(self.tensor, self._partner)
             self._partner = None
         elif self.new is not None and not is_swapped(self.old, self.new):
             self.tensor.data = self.old
             if self.gradient is not None and self.old_gradient is not None:
                 self.gradient.data = self.old_gradient
+
+    def forget(self) -> None:
+        """Let go of the new contents."""
         self.new = self.new_gradient = None
 
 
@@ -152,6 +159,9 @@ class BufferPart:
         """Put the original object back."""
         for module, key in self.holders:
             module._buffers[key] = self.tensor
+
+    def forget(self) -> None:
+        """Let go of the new buffer."""
         self.new = None
 
 
@@ -162,6 +172,7 @@ class LazyPart:
         self.path, self.tensor, self.wanted = path, tensor, wanted
         self._place = place
         self.origin = (tensor.device, tensor.dtype)
+        self.new: Tensor | None = None
 
     def copy(self, copy: Copy) -> None:
         """Nothing to copy."""
@@ -174,6 +185,9 @@ class LazyPart:
         """Note the old one again."""
         if (self.tensor.device, self.tensor.dtype) != self.origin:
             self._place(self.tensor, *self.origin)
+
+    def forget(self) -> None:
+        """Nothing to let go of."""
 
 
 class NamePart:
@@ -197,13 +211,23 @@ class NamePart:
     def rollback(self) -> None:
         """Bind the name to the original again."""
         self._bind(self.path, self.tensor)
+
+    def forget(self) -> None:
+        """Let go of the result."""
         self.new = None
 
 
 def is_swapped(old: Tensor, new: Tensor) -> bool:
     """Whether a parameter has to swap contents, because `parameter.data = new` cannot change its Python class."""
-    wrapped = is_traceable_wrapper_subclass(old) or is_traceable_wrapper_subclass(new)
+    if isinstance(old, VirtualTensor) and isinstance(new, VirtualTensor):
+        return False
+    wrapped = any(is_traceable_wrapper_subclass(tensor) for tensor in (old, new))
     return wrapped or not torch._has_compatible_shallow_copy_type(old, new)
+
+
+def swap(a: Tensor, b: Tensor) -> None:
+    """Exchange the contents of two tensor objects, gradients included; each object stays itself."""
+    torch.utils.swap_tensors(a, b)  # type: ignore[no-untyped-call]
 
 
 def refuse_live_graph(path: str, parameter: Tensor) -> None:

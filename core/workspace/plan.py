@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.workspace.casts import cast_of, loses
-from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
+from devexplorer.core.workspace.lazy import PlaceLazy
+from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, Wanted
 from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised, registered_ids, unregistered
 
 
@@ -80,8 +81,17 @@ def as_before(entries: Iterable[Was]) -> Rule:
 class Plan:
     """The parts of one move and the sums over them. A tensor that several aims reach is moved once."""
 
-    def __init__(self, rule: Rule, bind: Callable[[str, Tensor], None], place_lazy: PlaceLazy) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        place_lazy: PlaceLazy,
+        *,
+        bind: Callable[[str, Tensor], None] = lambda name, tensor: None,
+        second: bool = False,
+    ) -> None:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
+        self.second = second
+        """True: second objects are made, of everything, also of what is on the device already; gradients are left out."""
         self.parts: list[Part] = []
         self.keys: list[Key] = []
         """The key of each part."""
@@ -141,8 +151,8 @@ class Plan:
             self._append(key, LazyPart(key[1], parameter, wanted, self._place_lazy))
             return
         self.parameters += 1
-        self.gradients += parameter.grad is not None
-        self._append(key, ParameterPart(key[1], parameter, wanted))
+        self.gradients += parameter.grad is not None and not self.second
+        self._append(key, ParameterPart(key[1], parameter, wanted, with_gradient=not self.second))
 
     def _buffer(self, key: Key, buffer: Tensor, holders: list[tuple[nn.Module, str]]) -> None:
         wanted = self._wanted(key, buffer)
@@ -163,10 +173,11 @@ class Plan:
         wanted = self._rule(key, tensor)
         lazy = is_uninitialised(tensor)
         device = device_id(tensor.device)
-        gradient = None if lazy or not key[1] else gradient_of(tensor)
+        gradient = None if lazy or not key[1] or self.second else gradient_of(tensor)
         old = [] if lazy else [t for t in (tensor, gradient) if t is not None]
         _count(self.before, device, sum(t.nbytes for t in old))
-        if wanted is None or (tensor.device == wanted.device and tensor.dtype == wanted.dtype):
+        there = wanted is None or (tensor.device == wanted.device and tensor.dtype == wanted.dtype)
+        if wanted is None or (there and not self.second):
             _count(self.after, device, sum(t.nbytes for t in old))
             return None
         if tensor.is_complex() and not wanted.dtype.is_complex:
@@ -175,6 +186,8 @@ class Plan:
         self.sources.add(device)
         new = [t.numel() * wanted.dtype.itemsize for t in old]
         _count(self.after, destination, sum(new))
+        if self.second:
+            _count(self.after, device, sum(t.nbytes for t in old))
         ready = (wanted.ready, wanted.ready_gradient)
         copied = [size for size, kept in zip(new, ready, strict=False) if kept is None]
         self.sizes.setdefault(destination, []).extend(copied)

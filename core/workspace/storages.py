@@ -11,7 +11,11 @@ from devexplorer.core.workspace.walk import every_tensor
 
 def storage_address(tensor: Tensor) -> int | None:
     """Where the tensor's storage begins; two tensors with the same address share memory. None when it has no memory."""
-    return tensor.untyped_storage().data_ptr() or None
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # tensors without memory of their own: fake ones, functional ones
+        return None
+    return address - tensor.storage_offset() * tensor.element_size() if address else None
 
 
 def storage_bytes(tensor: Tensor) -> int:

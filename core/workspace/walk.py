@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from devexplorer.core.virtual.tensor import VirtualTensor
 
 CONTAINER_DEPTH = 4
 """How deep plain lists, tuples and dicts are searched for tensors and modules."""
 CONTAINER_ITEMS = 10_000
 """How many items of one plain container are looked at."""
-VIRTUAL_PACKAGE = "devexplorer.core.virtual."
 
 
 def registered_ids(module: nn.Module) -> set[int]:
@@ -28,7 +29,7 @@ def registered_ids(module: nn.Module) -> set[int]:
 
 def is_uninitialised(tensor: Tensor) -> bool:
     """Whether this is a lazy parameter or buffer before its first forward: it has a device and a dtype, but no shape."""
-    return isinstance(tensor, UninitializedTensorMixin)
+    return isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
 
 
 def gradient_of(tensor: Tensor) -> Tensor | None:
@@ -92,7 +93,7 @@ def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
 def type_name(thing: nn.Module | Tensor) -> str:
     """The class name; a virtual tensor is called what a real one on a GPU would be called."""
     kind = type(thing)
-    if isinstance(thing, Tensor) and kind.__module__.startswith(VIRTUAL_PACKAGE):
+    if isinstance(thing, VirtualTensor):
         return "Parameter" if isinstance(thing, nn.Parameter) else "Tensor"
     return kind.__name__
 

@@ -36,6 +36,8 @@ from devexplorer.gui.theme import Role, Theme, device_colour, device_dash, font
 _EDGE = 3
 """Width of the left edge in the device's colour."""
 _ICON = 14
+CARD_PX, ROW_PX = 97, 30
+"""Heights of a card (a line more where it carries a warning) and of a compact row."""
 
 
 class DeviceItem(QWidget):
@@ -94,6 +96,7 @@ class DeviceItem(QWidget):
         """Show what a drop would do in place of the readings; None: nothing is dragged."""
         if verdict != self._verdict:
             self._verdict = verdict
+            self._show_bar()
             self.update()
 
     def refresh(self, device: Device, problems: tuple[Problem, ...]) -> None:
@@ -106,7 +109,7 @@ class DeviceItem(QWidget):
         taller = self._texts is None or (bool(texts.warning), bool(texts.reason)) != (
             bool(self._texts.warning), bool(self._texts.reason))  # fmt: skip
         self._texts = texts
-        self.bar.setVisible(not texts.reason)
+        self._show_bar()
         self.setToolTip(card_tooltip(device, problems))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
@@ -118,6 +121,9 @@ class DeviceItem(QWidget):
 
     def _place_bar(self) -> None:
         raise NotImplementedError
+
+    def _show_bar(self) -> None:
+        self.bar.setVisible(not self.texts.reason)
 
     def resizeEvent(self, _event: QResizeEvent) -> None:
         self._place_bar()
@@ -190,7 +196,9 @@ class DeviceItem(QWidget):
         painter.setPen(pen)
         painter.drawPath(outline)
         painter.save()
-        painter.setClipPath(outline)
+        shape = QPainterPath()
+        shape.addRoundedRect(QRectF(self.rect()), radius, radius)
+        painter.setClipPath(shape)
         dash = device_dash(self._device.colour, theme)
         stripe = QPen(colour, 2 * _EDGE)
         stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
@@ -234,11 +242,10 @@ class DeviceItem(QWidget):
 class DeviceCard(DeviceItem):
     """The full card: name, the one number, the bar, the readings."""
 
-    _LINE, _NUMBER_LINE, _TOP, _SIDE = 18, 26, 8, 14
+    _LINE, _NUMBER_LINE, _TOP, _SIDE = 18, 28, 9, 14
 
     def sizeHint(self) -> QSize:
-        extra = self._LINE + 2 if self.texts.warning else 0
-        return QSize(220, self._TOP + self._LINE + self._NUMBER_LINE + HEIGHT_PX + 4 + self._LINE + self._TOP + extra)
+        return QSize(220, CARD_PX + (self._LINE + 2 if self.texts.warning else 0))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(160, self.sizeHint().height())
@@ -260,7 +267,7 @@ class DeviceCard(DeviceItem):
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
         taken = self._words(painter, line, texts.used, Role.NUMBER, theme.text)
         self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
-        bottom = QRect(left, self.bar.geometry().bottom() + 5, right - left, self._LINE)
+        bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
         if self._verdict is not None:
             self._paint_verdict(painter, bottom)
         else:
@@ -350,43 +357,45 @@ class DeviceCard(DeviceItem):
 class DeviceRow(DeviceItem):
     """The compact row: id, bar, used and total, utilization in one line."""
 
-    _HEIGHT, _SIDE, _ID, _UTIL = 30, 11, 52, 38
+    _SIDE, _ID, _UTIL = 11, 50, 36
 
     def sizeHint(self) -> QSize:
-        return QSize(220, self._HEIGHT)
+        return QSize(220, ROW_PX)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(160, self._HEIGHT)
+        return QSize(160, ROW_PX)
+
+    def _show_bar(self) -> None:
+        self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
 
     def _numbers_width(self) -> int:
-        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8 / 88.8 GiB")
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB")
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._ID + 6
         sign = _ICON + 6 if self.texts.warning else 0
         width = self.width() - left - sign - self._numbers_width() - self._UTIL - self._SIDE - 8
-        self.bar.setGeometry(left, (self._HEIGHT - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
+        self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         theme, texts = self._theme, self.texts
         self._paint_frame(painter, 5)
-        line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, self._HEIGHT - 1)
+        line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
         self._words(painter, QRect(line.left(), 0, self._ID, line.height()), texts.id, Role.STRONG, self._colour())
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
             x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)
             self._words(painter, QRect(x, 0, rest.right() - x, rest.height()), texts.reason, Role.LABEL, theme.soft)
             return
-        numbers = QRect(self.bar.geometry().right() + 8, 0, line.right() - self.bar.geometry().right() - 7, line.height())
         if self._verdict is not None:
-            self._paint_verdict(painter, numbers)
+            self._paint_verdict(painter, rest)
             return
+        numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)
         if texts.warning:
             self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
         util = texts.readings[0]
         self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)
-        unit = texts.of_total.split(",")[0].rsplit(" ", 1)[-1]
         used = numbers.adjusted(0, 0, -self._UTIL, 0)
-        self._words(painter, used, f"{texts.short} {unit}", Role.LABEL, theme.text, right=True)
+        self._words(painter, used, texts.short, Role.LABEL, theme.text, right=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import Device
 
@@ -31,7 +31,7 @@ class CardTexts(NamedTuple):
     """The big number, in the unit of `of_total`."""
     of_total: str
     short: str
-    """Used and total for a compact row: `6.71 / 22.5`."""
+    """Used and total for a compact row: `6.71/22.5 GiB`."""
     readings: tuple[Reading, ...]
     reason: str
     """Why the device cannot be used; empty when it can."""
@@ -49,14 +49,14 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
     of_total = f"of {total_text} {word}" if total is not None else (word if used is not None else "")
     if info.memory_shared and total is not None:
         of_total += ", shared"
-    readings = [Reading("util", _percent(None if sample is None else sample.utilization_percent), "%")]
+    readings = [Reading("util", _whole(None if sample is None else sample.utilization_percent), "%")]
     if info.kind == "cpu":
         readings.append(Reading("threads", MISSING if info.threads is None else str(info.threads), ""))
     elif info.simulated:
         readings.append(Reading("roofline clock", "", ""))
     else:
-        readings.append(Reading("", number_text(None if sample is None else sample.temperature_c), "°C"))
-        readings.append(Reading("", number_text(None if sample is None else sample.power_w), "W"))
+        readings.append(Reading("", _whole(None if sample is None else sample.temperature_c), "°C"))
+        readings.append(Reading("", _whole(None if sample is None else sample.power_w), "W"))
     whole = [problem.reason for problem in problems if problem.device == info.id and problem.field is None]
     return CardTexts(
         id=info.id,
@@ -65,7 +65,7 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         simulated=info.simulated,
         used=used_text,
         of_total=of_total,
-        short=f"{used_text} / {total_text}",
+        short=f"{used_text}/{total_text} {word}",
         readings=tuple(readings),
         reason="" if info.usable else info.reason or "This torch cannot use it.",
         warning=" ".join(whole) if info.usable else "",
@@ -103,5 +103,5 @@ def _three(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
-def _percent(value: float | None) -> str:
+def _whole(value: float | None) -> str:
     return MISSING if value is None else f"{value:.0f}"

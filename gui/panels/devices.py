@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
-from devexplorer.gui.panels.device_card import DeviceCard, DeviceItem, DeviceRow
+from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceItem, DeviceRow
 from devexplorer.gui.panels.panel import EDGE_PX, Panel, label
 from devexplorer.gui.theme import Role, Theme
 
 FULL_CARDS = 4
-"""So many devices get a full card; from the next one on they are compact rows."""
+"""At most so many devices get a full card; the rest, and others too where the panel is not high enough, are compact rows."""
 
 
 class DevicesPanel(Panel):
@@ -32,6 +33,7 @@ class DevicesPanel(Panel):
         self._state, self._theme = state, theme
         self._items: dict[str, DeviceItem] = {}
         self._chosen: str | None = None
+        self._full = 0
         self._dragged: tuple[str, ...] = ()
         self.add_button = QPushButton("+ virtual GPU")
         self.add_button.setProperty("look", "quiet")
@@ -107,7 +109,8 @@ class DevicesPanel(Panel):
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""
         state = self._state
-        wanted = {name: DeviceCard if at < FULL_CARDS else DeviceRow for at, name in enumerate(state.devices)}
+        self._full = self._room_for_cards()
+        wanted = {name: DeviceCard if at < self._full else DeviceRow for at, name in enumerate(state.devices)}
         for name in [name for name, item in self._items.items() if wanted.get(name) is not type(item)]:
             item = self._items.pop(name)
             item.hide()
@@ -119,6 +122,23 @@ class DevicesPanel(Panel):
         self._fill()
         self.choose(self._chosen if self._chosen in items else None)
         self.refresh_texts()
+
+    def _room_for_cards(self) -> int:
+        """How many devices get a full card. Up to four always do; with more, so many that all devices can be seen at once."""
+        number = len(self._state.devices)
+        if number <= FULL_CARDS:
+            return number
+        room = self._scroll.height() - 2 * 8
+        for full in range(FULL_CARDS, 0, -1):
+            if full * (CARD_PX + 8) + (number - full) * (ROW_PX + 4) <= room:
+                return full
+        return 0
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.layout().activate()  # so that the list has its new height already
+        if self._room_for_cards() != self._full:
+            self.refresh_devices()
 
     def _new_item(self, kind: type[DeviceItem], name: str) -> DeviceItem:
         item = kind(self._state.devices[name], self._theme)

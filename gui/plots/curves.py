@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+HEADROOM = 1.12
+"""How much higher than the highest value the y axis reaches: the first row of marker labels stands there."""
+
 
 def part(times: Floats, left_s: float, right_s: float) -> slice:
     """The readings between both times and one more on each side, so that the line reaches the edges."""
@@ -78,7 +81,7 @@ class YScale:
 
     def fit(self, needed: float) -> bool:
         """Make room for `needed` and a little air; returns whether anything changed."""
-        needed *= 1.05
+        needed *= HEADROOM
         if needed <= 0 or (not self.stale and 0.6 * self.top <= needed <= self.top):
             return False
         self.stale = False

@@ -57,15 +57,19 @@ class LegendEntry(QAbstractButton):
     @property
     def text_shown(self) -> str:
         """What stands behind the line."""
-        entry = self._entry
-        parts = [entry.device, entry.value, "simulated" if entry.simulated and self.with_word else ""]
-        return " ".join(part for part in parts if part)
+        return self._text(self.with_word)
+
+    def width_for(self, *, with_word: bool) -> int:
+        """Pixels that it takes with or without the word "simulated"."""
+        return LINE_PX + GAP_PX + QFontMetrics(self.font()).horizontalAdvance(self._text(with_word)) + 4
 
     def sizeHint(self) -> QSize:
-        metrics = QFontMetrics(self.font())
-        # Digits as wide as they may become, so that the row does not tremble while a number runs.
-        text = "".join("0" if letter.isdigit() else letter for letter in self.text_shown)
-        return QSize(LINE_PX + GAP_PX + metrics.horizontalAdvance(text) + 4, HEIGHT_PX)
+        return QSize(self.width_for(with_word=self.with_word), HEIGHT_PX)
+
+    def _text(self, with_word: bool) -> str:
+        entry = self._entry
+        parts = [entry.device, entry.value, "simulated" if entry.simulated and with_word else ""]
+        return " ".join(part for part in parts if part)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -150,9 +154,7 @@ class Legend(QWidget):
         return [action.data() for action in self._menu.actions()] if not self._more.isHidden() else []
 
     def sizeHint(self) -> QSize:
-        for button in self._buttons.values():
-            button.with_word = True
-        width = sum(button.sizeHint().width() + SPACE_PX for button in self._buttons.values()) - SPACE_PX
+        width = sum(button.width_for(with_word=True) + SPACE_PX for button in self._buttons.values()) - SPACE_PX
         return QSize(max(width, 0), HEIGHT_PX)
 
     def minimumSizeHint(self) -> QSize:
@@ -186,7 +188,7 @@ class Legend(QWidget):
             for button in self._buttons.values():
                 button.with_word = with_word
             total = sum(self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries)
-            if total <= room:
+            if total - SPACE_PX <= room:
                 break
         simulated = [entry for entry in self._entries if entry.simulated]
         self._word = "simulated:" if simulated and not with_word else ""

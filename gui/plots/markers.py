@@ -17,6 +17,7 @@ from devexplorer.gui.theme import DARK, Role, Theme, font
 GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
+GRID_ALPHA, MARKER_ALPHA, BACKDROP_ALPHA = 0.15, 0.5, 0.75
 ROWS = 3
 """Rows of marker labels at most; what has no place in them keeps its line and gives up its label."""
 SHORTEST_LABEL_PX = 44.0
@@ -93,6 +94,39 @@ def _cut_short(
     return PlacedLabel(elide(line.text, best), QRectF(start, best_row * ROW_PX, best, ROW_PX))
 
 
+class GridItem(QGraphicsItem):
+    """Paints the horizontal grid below the curves, at 15 % of the text's colour. Coordinates are the view box's pixels."""
+
+    def __init__(self, parent: QGraphicsItem) -> None:
+        super().__init__(parent)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self.setZValue(-50)
+        self._rect = QRectF()
+        self._rows: list[int] = []
+        self._colour = QColor()
+        self.set_theme(DARK)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._colour = QColor(theme.text)
+        self._colour.setAlphaF(GRID_ALPHA)
+        self.update()
+
+    def show_lines(self, rect: QRectF, rows: list[int]) -> None:
+        """Show lines at these heights."""
+        if (rect, rows) != (self._rect, self._rows):
+            self.prepareGeometryChange()
+            self._rect, self._rows = rect, rows
+            self.update()
+
+    def boundingRect(self) -> QRectF:
+        return self._rect.adjusted(0, 0, 0, 1)
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        for row in self._rows:
+            painter.fillRect(QRectF(0, row, self._rect.width(), 1), self._colour)
+
+
 class LinesItem(QGraphicsItem):
     """Paints markers and guides over a view box of the given size. Coordinates are the view box's pixels."""
 
@@ -157,26 +191,28 @@ class LinesItem(QGraphicsItem):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         for guide in self._guides:
             if guide.at_px >= 0:
-                painter.setPen(_pen(guide.colour, [1.0, 4.0]))
+                painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
                 y = round(guide.at_px) + 0.5
                 painter.drawLine(QPointF(0, y), QPointF(self._rect.width(), y))
         for marker in self._markers:
             if 0 <= marker.at_px <= self._rect.width():
-                painter.setPen(_pen(marker.colour, []))
+                painter.setPen(_pen(marker.colour, MARKER_ALPHA))
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, 0), QPointF(x, self._rect.height()))
         backdrop = QColor(self._theme.panel)
-        backdrop.setAlphaF(0.85)  # a label may stand across another marker's line or a curve, and stays readable
+        backdrop.setAlphaF(BACKDROP_ALPHA)  # a label may stand across another marker's line or a curve, and stays readable
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
             painter.setPen(QColor(self._theme.soft))
             painter.drawText(label.rect, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), label.text)
 
 
-def _pen(colour: str, dash: list[float]) -> QPen:
-    pen = QPen(QColor(colour), 1.0)
+def _pen(colour: str, alpha: float, dash: Sequence[float] = ()) -> QPen:
+    shade = QColor(colour)
+    shade.setAlphaF(alpha)
+    pen = QPen(shade, 1.0)
     pen.setCosmetic(True)
     if dash:
-        pen.setDashPattern(dash)
+        pen.setDashPattern(list(dash))
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
     return pen

@@ -29,9 +29,9 @@ class MemoryPlot(TimelinePlot):
         self.scale_button.setProperty("look", "quiet")
         self.scale_button.setFont(font(Role.LABEL))
         self.scale_button.setCheckable(True)
-        self.scale_button.setText("capacity")
+        self.scale_button.setText("scale: fit")
         self.scale_button.setAccessibleName("Scale to capacity")
-        self.scale_button.setToolTip("Show 0 to the largest capacity instead of 0 to what is in use")
+        self.scale_button.setToolTip("0 to what is in use (fit), or 0 to the largest capacity")
         self.scale_button.toggled.connect(self.set_to_capacity)
         self.add_to_header(self.scale_button)
 
@@ -39,6 +39,7 @@ class MemoryPlot(TimelinePlot):
         """Scale to the largest capacity of the shown devices, or fit to what is shown."""
         self._to_capacity = to_capacity
         self.scale_button.setChecked(to_capacity)
+        self.scale_button.setText("scale: capacity" if to_capacity else "scale: fit")
         self._scale.stale = True
         self._axis_is_stale = True
         self.refresh(self._axis.clock_unix_s)

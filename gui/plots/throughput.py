@@ -15,7 +15,7 @@ from devexplorer.gui.panels.panel import EmptyState
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
-from devexplorer.gui.plots.timeline_plot import TimelinePlot, header_words
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.theme import Role, font
 
 DATASHEET_REACH = 4.0
@@ -89,10 +89,15 @@ class ThroughputPlot(TimelinePlot):
             value = number_text(run.latest.tflops / factor) if run.latest else "warming up"
         return Entry(device.info.id, device.colour, device.info.simulated, value)
 
-    def _subtitle_words(self) -> str:
-        running = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
-        shapes = {f"{run.spec.dtype} {shape_text((run.spec.m, run.spec.n, run.spec.k))}" for run in running}
-        return header_words([self._scale.unit.name, shapes.pop() if len(shapes) == 1 else ""])
+    def _subtitles(self) -> list[str]:
+        runs = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
+        specs = {(run.spec.dtype, run.spec.m, run.spec.n, run.spec.k) for run in runs}
+        unit = self._scale.unit.name
+        if len(specs) != 1:  # several at once: the table of the benchmark panel has them all
+            return [unit]
+        [(dtype, m, n, k)] = specs
+        cube = [f"{unit}  {dtype} {m}³"] if m == n == k else []
+        return [f"{unit}  {dtype} {shape_text((m, n, k))}", *cube, unit]
 
     def _value_text(self, value: float) -> str:
         return MISSING if math.isnan(value) else number_text(value / self._scale.unit.factor)

@@ -1,30 +1,29 @@
 """A panel with one curve per device over the time that all plots share. Main thread only; the heartbeat calls `refresh`.
 
 What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group and the axes
-stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide and not antialiased: wide and
-antialiased curves cost fifty times as much.
+stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide: antialiased they cost what plain
+ones do, while wide and antialiased curves cost fifty times as much (tests/benchmarks/plot_cost.py measures it).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, QTimer
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPen
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.timeline import Timeline
-from devexplorer.gui.panels.panel import Panel
+from devexplorer.gui.panels.panel import EDGE_PX, Panel
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import Floats, Unit, YScale, highest, part, thin
 from devexplorer.gui.plots.legend import Entry, Legend
-from devexplorer.gui.plots.markers import Line, LinesItem
+from devexplorer.gui.plots.markers import GridItem, Line, LinesItem
 from devexplorer.gui.plots.time_axis import TimeAxis, TimeTicks, clock_text
 from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
 
@@ -34,8 +33,6 @@ PIXELS_PER_POINT = 0.5
 """More than two readings a pixel are thinned to the lowest and highest of each pixel."""
 LAG_S = 2.5
 """The cursor shows nothing where the newest reading before it is older than this."""
-GRID_ALPHA = 38
-"""15 % of 255."""
 BOTTOM_MARGIN, LEFT_AXIS_PX, RIGHT_PX, TOP_PX = 4, 40, 26, 10
 
 
@@ -116,14 +113,13 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
 
 class ValueTicks(pg.AxisItem):  # type: ignore[misc]
-    """The y axis: ticks of the plot's scale, in its unit, with the grid."""
+    """The y axis: ticks of the plot's scale, in its unit."""
 
     def __init__(self, scale: YScale) -> None:
         super().__init__("left")
         self._scale = scale
-        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=False, autoExpandTextSpace=False, tickAlpha=255)
+        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=10, autoExpandTextSpace=False)
         self.setWidth(LEFT_AXIS_PX)
-        self.setGrid(GRID_ALPHA)
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
         return [(self._scale.step, [value for value, _ in self._scale.ticks])]
@@ -153,12 +149,14 @@ class TimelinePlot(Panel):
         self.canvas.setToolTip("")
         self._group = pg.ItemGroup()  # all curves; scrolling moves this one item
         self._view.addItem(self._group, ignoreBounds=True)
+        self._grid = GridItem(self._view)
         self._lines = LinesItem(self._view)
         self._cursor = Cursor(self.canvas, self._view)
         self.legend = Legend()
         self.legend.toggled.connect(self._legend_toggled)
         self.add_to_header(self.legend)
         self.set_content(self.canvas)
+        self._view.sigResized.connect(self._axis_changed)
         axis.changed.connect(self._axis_changed)
         axis.cursor_moved.connect(self._show_cursor)
         self.set_theme(DARK)
@@ -183,8 +181,9 @@ class TimelinePlot(Panel):
     def _entry(self, device: Device) -> Entry:
         return Entry(device.info.id, device.colour, device.info.simulated)
 
-    def _subtitle_words(self) -> str:
-        return self._scale.unit.name
+    def _subtitles(self) -> list[str]:
+        """Wordings of the dimmed part of the header, longest first; the longest that leaves the legend its room is taken."""
+        return [self._scale.unit.name]
 
     def _value_text(self, value: float) -> str:
         raise NotImplementedError
@@ -215,15 +214,17 @@ class TimelinePlot(Panel):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
+        self.canvas.setBackground(QColor(theme.panel))
         for ticks in (self._value_ticks, self.canvas.getAxis("bottom")):
             ticks.setTickFont(font(Role.LABEL))
             ticks.setTextPen(QColor(theme.dim))
             ticks.setPen(pg.mkPen(None))
-            ticks.setTickPen(pg.mkPen(QColor(theme.text), width=1))
+            ticks.setTickPen(pg.mkPen(None))
         for name, curve in self._curves.items():
             if name in self._state.devices:
                 curve.item.setPen(self._pen(self._state.devices[name]))
         self.legend.set_theme(theme)
+        self._grid.set_theme(theme)
         self._lines.set_theme(theme)
         self._cursor.set_theme(theme)
         self._axis_is_stale = True
@@ -263,9 +264,11 @@ class TimelinePlot(Panel):
         """What the cursor's box says, as HTML; empty while there is no cursor."""
         return "" if self._cursor.box.isHidden() else self._cursor.box.text()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._axis_is_stale = True
+    def sizeHint(self) -> QSize:
+        return QSize(640, 232)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(280, 150)
 
     # Drawing
 
@@ -288,7 +291,7 @@ class TimelinePlot(Panel):
                 self._view.removeItem(self._curves.pop(name).item)
         for name, device in shown.items():
             if name not in self._curves:
-                item = pg.PlotCurveItem(pen=self._pen(device), antialias=False, connect="finite")
+                item = pg.PlotCurveItem(pen=self._pen(device), antialias=True, connect="finite")
                 item.setParentItem(self._group)
                 self._curves[name] = _Curve(item)
             curve = self._curves[name]
@@ -339,6 +342,8 @@ class TimelinePlot(Panel):
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
         guides = [Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()]
+        grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
+        self._grid.show_lines(QRectF(0, 0, width, height), grid)
         self._lines.show_lines(QRectF(0, 0, width, height), sorted(markers), guides)
 
     def _marker_colour(self, device: str | None) -> str:
@@ -347,10 +352,13 @@ class TimelinePlot(Panel):
 
     def _refresh_texts(self) -> None:
         self.legend.set_entries([self._entry(d) for d in self._state.devices.values() if self._listed(d)])
-        words = self._subtitle_words()
+        metrics = QFontMetrics(self._subtitle.font())
+        others = (self._header.itemAt(index).widget() for index in range(self._header.count()))
+        taken = sum(other.sizeHint().width() + self._header.spacing() for other in others if other is not self._subtitle)
+        wordings = self._subtitles()
+        words = next((w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1])
         self.set_subtitle(words)
-        # The legend takes what room it wants, but never that of the unit.
-        self._subtitle.setMinimumWidth(min(QFontMetrics(self._subtitle.font()).horizontalAdvance(words) + 2, self.width() // 2))
+        self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
 
     # Time axis and cursor
 
@@ -398,8 +406,3 @@ class TimelinePlot(Panel):
         if index < 0 or time_s - times[index] > LAG_S:
             return math.nan
         return timeline.value_at(time_s)
-
-
-def header_words(parts: Sequence[str]) -> str:
-    """The dimmed words of a header with two spaces between them."""
-    return "  ".join(part for part in parts if part)

@@ -143,7 +143,7 @@ class TwoTowers(nn.Module):
         self.item = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, 32))
 
     def forward(self, query: Tensor, item: Tensor) -> Tensor:
-        return (self.query(query) * self.item(item)).sum(dim=-1)
+        return cast(Tensor, (self.query(query) * self.item(item)).sum(dim=-1))
 
 
 def two_towers() -> nn.Module:

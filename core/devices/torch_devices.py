@@ -1,0 +1,396 @@
+"""Everything that torch itself drives: cpu, cuda, mps, xpu and other accelerators. Engine process; its threads; no Qt.
+
+Listing touches no device: a CUDA context costs hundreds of MiB and stays until the process ends, so CUDA's facts come
+from the driver (`core.devices.cuda_driver`), and torch is asked only what it knows without one. torch's own functions
+for utilization, temperature and power can read the wrong card and are not used.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
+from devexplorer.core.devices.device_id import choose_device
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+
+OURS = frozenset({"vgpu", "privateuseone"})
+"""Types that are listed elsewhere (`core.virtual`) or by nobody: the name of the place where no backend registered."""
+
+CUDA_BLOCK_BYTES = 512
+"""CUDA's caching allocator rounds every tensor up to this (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
+
+
+class TorchFacts(NamedTuple):
+    """What torch says about itself: the figures of `EngineReady`."""
+
+    python_version: str
+    torch_version: str
+    cuda_version: str | None
+    """That this torch was built with; None: a build without CUDA."""
+    cuda_available: bool
+    cuda_device_count: int
+    cuda_visible_devices: str | None
+    threads: int
+    default_dtype: str
+
+
+def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -> TorchFacts:
+    """Ask torch; creates no context."""
+    available, _ = _cuda_available(module)
+    return TorchFacts(
+        python_version=platform.python_version(),
+        torch_version=str(module.__version__),
+        cuda_version=module.version.cuda,
+        cuda_available=available,
+        cuda_device_count=int(module.cuda.device_count()) if available else 0,
+        cuda_visible_devices=(os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES"),
+        threads=int(module.get_num_threads()),
+        default_dtype=str(module.get_default_dtype()).removeprefix("torch."),
+    )
+
+
+def arch_reason(capability: str, arch_list: Sequence[str]) -> str | None:
+    """Why a build with these architectures (`torch.cuda.get_arch_list`) has no code for a card; None when it has.
+
+    Machine code (`sm_86`) runs on the same major and the same or a newer minor capability; with `a` only on exactly
+    that one, with `f` within the family. PTX (`compute_86`) is compiled on the spot for any newer one.
+    """
+    major, minor = (int(part) for part in capability.split("."))
+    for arch in arch_list:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+        if match is None:
+            continue
+        form, suffix = match.group(1), match.group(4)
+        built = (int(match.group(2)), int(match.group(3)))
+        if suffix == "a":
+            fits = built == (major, minor)
+        elif form == "sm" or suffix == "f":
+            fits = built[0] == major and built[1] <= minor
+        else:
+            fits = built <= (major, minor)
+        if fits:
+            return None
+    return f"needs sm_{major}{minor}, this build of torch has {', '.join(arch_list) or 'none'}"
+
+
+class TorchBackend:
+    """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes it anew.
+
+    `module` stands in for torch, `driver` for libcuda (tests). Ids that are not in the list raise `BadInput`: torch
+    takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: Any = torch,
+        driver: CudaDriver | None = None,
+        cpu: CpuReader | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._torch = module
+        self._environ = os.environ if environ is None else environ
+        self._driver = driver if driver is not None else CudaDriver(environ=self._environ)
+        self._cpu = cpu if cpu is not None else CpuReader()
+        self._clock = clock
+        self._devices: tuple[DeviceInfo, ...] | None = None
+        self._problems: tuple[Problem, ...] = ()
+        self._unanswered: set[tuple[str, str]] = set()
+
+    # what there is
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """The CPU, CUDA devices by ordinal, other accelerators; the unusable ones with their reason."""
+        devices = self._devices
+        return self.refresh() if devices is None else devices
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be found out while listing. A problem of the field `cuda` says why there is no CUDA at all."""
+        self.devices()
+        return self._problems
+
+    def refresh(self) -> tuple[DeviceInfo, ...]:
+        """List the devices anew, as when a backend was registered since."""
+        problems = list(self._cpu.facts.problems)
+        devices = [self._cpu.info(threads=self.threads)]
+        devices += self._list_cuda(problems)
+        devices += self._list_others(problems)
+        self._devices, self._problems = tuple(devices), tuple(problems)
+        return self._devices
+
+    def _list_cuda(self, problems: list[Problem]) -> list[DeviceInfo]:
+        built = bool(self._torch.backends.cuda.is_built())
+        if not built:
+            if sys.platform != "darwin":  # there is no CUDA to miss
+                version = self._torch.__version__
+                problems.append(
+                    Problem(f"this torch ({version}) is a CPU build: it cannot use CUDA devices", field="cuda")
+                )
+            return []
+        if self._torch.version.hip:
+            return self._list_rocm()
+        found = self._driver.devices()
+        if self._driver.problem is not None:
+            problems.append(self._driver.problem)
+            return []
+        available, said = _cuda_available(self._torch)
+        count = int(self._torch.cuda.device_count()) if available else 0
+        architectures = list(self._torch.cuda.get_arch_list())
+        newest = self._driver.cuda_version()
+        return [self._cuda_info(device, count, said, architectures, newest) for device in found]
+
+    def _cuda_info(
+        self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None
+    ) -> DeviceInfo:
+        if device.ordinal < count:
+            capability = device.compute_capability
+            reason = arch_reason(capability, architectures) if capability is not None else None
+        elif said is not None:
+            reason = f"torch cannot start CUDA: {said}"
+        elif newest is not None and _older(newest, self._torch.version.cuda):
+            built = self._torch.version.cuda
+            reason = f"the driver supports CUDA {newest}, this torch was built with {built}: update the driver"
+        else:
+            reason = f"torch counts {count} CUDA devices, the driver lists this one beyond them"
+        return DeviceInfo(
+            id=f"cuda:{device.ordinal}",
+            kind="cuda",
+            name=device.name,
+            uuid=device.uuid,
+            bus_id=device.bus_id,
+            cuda_ordinal=device.ordinal,
+            usable=reason is None,
+            reason=reason,
+            memory_total_bytes=device.memory_total_bytes,
+            memory_shared=device.integrated,
+            compute_capability=device.compute_capability,
+            sm_count=device.sm_count,
+            cuda_version=newest,
+        )
+
+    def _list_rocm(self) -> list[DeviceInfo]:
+        """AMD cards call themselves cuda. Names and memory would take a context, so they stay unknown here."""
+        available, _ = _cuda_available(self._torch)
+        count = int(self._torch.cuda.device_count()) if available else 0
+        return [DeviceInfo(id=f"cuda:{i}", kind="cuda", name=f"ROCm device {i}", cuda_ordinal=i) for i in range(count)]
+
+    def _list_others(self, problems: list[Problem]) -> list[DeviceInfo]:
+        """mps, xpu, and what a user's package registered as torch's accelerator or PrivateUse1 backend."""
+        kinds = ["mps", "xpu"]
+        current = self._ask("accelerator", "current", lambda: self._torch.accelerator.current_accelerator())
+        private = self._ask("privateuseone", "name", lambda: self._torch._C._get_privateuse1_backend_name())
+        kinds += [kind for kind in (current and current.type, private) if kind]
+        devices: list[DeviceInfo] = []
+        for kind in dict.fromkeys(kinds):
+            if kind in OURS or kind in ("cpu", "cuda"):
+                continue
+            try:
+                module = self._torch.get_device_module(kind)
+                count = int(module.device_count()) if module.is_available() else 0
+            except Exception as error:  # somebody else's package: it may lack anything and raise anything
+                if kind not in ("mps", "xpu"):
+                    problems.append(Problem(f"the backend '{kind}' cannot be listed: {_first_line(error)}", field=kind))
+                continue
+            devices += [self._other_info(kind, module, index) for index in range(count)]
+        return devices
+
+    def _other_info(self, kind: str, module: Any, index: int) -> DeviceInfo:
+        device = "mps" if kind == "mps" else f"{kind}:{index}"
+        name = self._ask(device, "name", lambda: str(module.get_device_name(index))) if kind != "mps" else None
+        system = self._cpu.facts if kind == "mps" else None
+        return DeviceInfo(
+            id=device,
+            kind=kind,
+            name=name or (f"{self._cpu.facts.name} GPU" if kind == "mps" else f"{kind} device {index}"),
+            memory_total_bytes=system.memory_total_bytes if system else self._memory_info(device)[1],
+            memory_used_bytes=self._cpu.used_bytes() if system else None,
+            memory_shared=system is not None,
+        )
+
+    # what the engine asks while it works
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that torch uses for one operation."""
+        return int(self._torch.get_num_threads())
+
+    def set_threads(self, threads: int) -> None:
+        """Set `threads`, on the thread that computes. `BadInput` below 1 and beyond the logical cores."""
+        cores = max(self._cpu.facts.logical_cores, os.cpu_count() or 1)
+        if not 1 <= threads <= cores:
+            raise BadInput(f"{threads} threads are not possible; this machine has {cores} cores, so 1 to {cores} are")
+        self._torch.set_num_threads(threads)
+        cpu, *others = self.devices()
+        self._devices = (msgspec.structs.replace(cpu, threads=threads), *others)
+
+    def free_bytes(self, device: str) -> int | None:
+        """Bytes that new tensors can take; for accelerators the free memory and what their allocator has cached."""
+        kind, index = self._split(device)
+        if kind == "cpu" or kind == "mps":
+            return self._cpu.free_bytes()
+        if kind == "cuda":
+            free = int(self._torch.cuda.mem_get_info(index)[0])
+            return free + int(self._torch.cuda.memory_reserved(index)) - int(self._torch.cuda.memory_allocated(index))
+        free_other, _ = self._memory_info(device)
+        if free_other is None:
+            return None
+        allocated, reserved, _ = self._allocator(device) or (0, 0, None)
+        return free_other + reserved - allocated
+
+    def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
+        """The sum of the sizes, for CUDA each rounded up to a block of 512 B.
+
+        A new segment can take more (2 MiB at least); how much depends on what is cached, so this is a lower bound.
+        """
+        kind, _ = self._split(device)
+        if kind != "cuda":
+            return sum(sizes)
+        return sum(-(-size // CUDA_BLOCK_BYTES) * CUDA_BLOCK_BYTES for size in sizes)
+
+    def synchronize(self, device: str) -> None:
+        """Wait until the device has done all its work; a device without a context has none."""
+        kind, index = self._split(device)
+        if kind == "cuda":
+            if self._has_cuda_context(index):
+                self._torch.cuda.synchronize(index)
+        elif kind == "mps":
+            self._torch.mps.synchronize()
+        elif kind != "cpu":
+            self._torch.get_device_module(kind).synchronize(index)
+
+    def clock_seconds(self, device: str) -> float:
+        """The wall clock."""
+        self._split(device)
+        return self._clock()
+
+    def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample | None:
+        """`memory_stats` of torch's allocator; None for the CPU and for a device without a context."""
+        self._split(device)
+        found = self._allocator(device)
+        if found is None:
+            return None
+        allocated, reserved, peak = found
+        return AllocatorSample(
+            device=device,
+            time_unix_s=time_unix_s,
+            allocated_bytes=allocated,
+            reserved_bytes=max(reserved, allocated),
+            peak_allocated_bytes=peak,
+        )
+
+    def device_sample(self, device: str, time_unix_s: float) -> DeviceSample | None:
+        """Memory of accelerators that neither NVML nor psutil watches; None for cpu and cuda."""
+        kind, _ = self._split(device)
+        if kind in ("cpu", "cuda"):
+            return None
+        if kind == "mps":
+            used, total = self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
+            return DeviceSample(
+                device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total
+            )
+        free, capacity = self._memory_info(device)
+        return DeviceSample(
+            device=device,
+            time_unix_s=time_unix_s,
+            memory_used_bytes=None if free is None or capacity is None else capacity - free,
+            memory_total_bytes=capacity,
+        )
+
+    def empty_cache(self, device: str) -> None:
+        """Give cached memory back (torch can do that only for all devices of a kind at once)."""
+        kind, _ = self._split(device)
+        if kind == "cuda":
+            if self._torch.cuda.is_initialized():
+                self._torch.cuda.empty_cache()
+        elif kind != "cpu":
+            empty = getattr(self._torch.get_device_module(kind), "empty_cache", None)
+            if empty is not None:
+                empty()
+
+    # inside
+
+    def _split(self, device: str) -> tuple[str, int]:
+        """Kind and index of a listed device."""
+        choose_device(device, [info.id for info in self.devices()])
+        kind, _, index = device.partition(":")
+        return kind, int(index or 0)
+
+    def _has_cuda_context(self, index: int) -> bool:
+        if not self._torch.cuda.is_initialized():
+            return False
+        context = self._driver.has_context(index)
+        return True if context is None else context
+
+    def _allocator(self, device: str) -> tuple[int, int, int | None] | None:
+        """Allocated, reserved and peak allocated bytes, where there is an allocator that answers."""
+        kind, index = self._split(device)
+        if kind == "cpu":
+            return None
+        if kind == "mps":
+            mps = self._torch.mps
+            return int(mps.current_allocated_memory()), int(mps.driver_allocated_memory()), None
+        if kind == "cuda":
+            if not self._has_cuda_context(index):
+                return None
+            stats = self._torch.cuda.memory_stats(index)
+        else:
+            stats = self._ask(device, "memory_stats", lambda: self._of(kind, "memory_stats", index))
+        if not stats or "allocated_bytes.all.current" not in stats:
+            return None
+        peak = stats.get("allocated_bytes.all.peak")
+        current, reserved = stats["allocated_bytes.all.current"], stats.get("reserved_bytes.all.current", 0)
+        return int(current), int(reserved), None if peak is None else int(peak)
+
+    def _memory_info(self, device: str) -> tuple[int | None, int | None]:
+        """Free and total bytes of an accelerator that is neither cuda nor mps; None each where it cannot say."""
+        kind, _, index = device.partition(":")
+        answer = self._ask(device, "memory_info", lambda: self._of(kind, "get_memory_info", int(index or 0)))
+        return (None, None) if answer is None else (int(answer[0]), int(answer[1]))
+
+    def _of(self, kind: str, function: str, index: int) -> Any:
+        """`torch.accelerator.<function>` where that is about this kind, else the kind's own module's."""
+        current = self._torch.accelerator.current_accelerator()
+        owner = self._torch.accelerator if current is not None and current.type == kind else None
+        return getattr(owner or self._torch.get_device_module(kind), function)(index)
+
+    def _ask(self, device: str, what: str, question: Callable[[], Any]) -> Any:
+        """The answer, or None for good where the backend lacks the call (NotImplementedError, AttributeError, …)."""
+        if (device, what) in self._unanswered:
+            return None
+        try:
+            return question()
+        except Exception:  # backends from anywhere raise anything; the device is listed without that figure
+            self._unanswered.add((device, what))
+            return None
+
+
+def _cuda_available(module: Any) -> tuple[bool, str | None]:
+    """`torch.cuda.is_available()`, and what torch warned about when it is not (an old driver, say)."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = bool(module.cuda.is_available())
+    said = next((_first_line(warning.message) for warning in caught), None)
+    return available, None if available else said
+
+
+def _first_line(error: object) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].split(" (Triggered internally")[0] if text else type(error).__name__
+
+
+def _older(version: str, than: str | None) -> bool:
+    """Whether a driver's CUDA has an older major version than torch's (minor versions are compatible)."""
+    return than is not None and int(version.split(".")[0]) < int(than.split(".")[0])

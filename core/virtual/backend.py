@@ -1,0 +1,136 @@
+"""Puts virtual GPUs into torch as the device `vgpu`, and offers what the engine and the workspace need of them. Any thread.
+
+torch's dispatcher is one for the process, so is this: `install` can be called any number of times. It rests on
+`torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private: `unavailable` looks first.
+Three kernels below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing); everything else
+arrives at `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+from devexplorer.core.errors import Unavailable
+from devexplorer.core.virtual.lazy import move_uninitialised
+from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.module import VgpuModule
+from devexplorer.core.virtual.tensor import KIND, VirtualTensor, copy_from, gpu_of, new_tensor, serve
+
+__all__ = ["VirtualTensor", "backward_guard", "install", "is_virtual", "meta_empty", "move_uninitialised", "swapping", "unavailable"]
+
+_lock = threading.Lock()
+_installed: list[tuple[VirtualMachine, torch.library.Library]] = []
+"""The machine of this process and the kernels' registration (which ends with its object); empty before `install`."""
+
+
+def unavailable() -> str | None:
+    """Why virtual GPUs cannot work with this torch, in one sentence; None when they can. Changes nothing."""
+    if _installed:
+        return None
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend") or not hasattr(torch._C, "_acc"):
+        return f"torch {torch.__version__} has no hook for Python devices; virtual GPUs need torch 2.10 or newer"
+    name = torch._C._get_privateuse1_backend_name()
+    if name != "privateuseone":
+        return f"this process already has a device '{name}' in the one place that torch keeps for such devices"
+    return None
+
+
+def install() -> VirtualMachine:
+    """Register the device `vgpu` with torch, once, and return the machine that holds its devices (none at first)."""
+    with _lock:
+        if _installed:
+            return _installed[0][0]
+        reason = unavailable()
+        if reason is not None:
+            raise Unavailable(reason)
+        machine = VirtualMachine()
+        serve(machine)
+        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine))
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("empty.memory_format", _empty, "PrivateUse1")
+        library.impl("empty_strided", _empty_strided, "PrivateUse1")
+        library.impl("_copy_from", copy_from, "PrivateUse1")
+        _installed.append((machine, library))
+        return machine
+
+
+def is_virtual(tensor: Any) -> bool:
+    """Whether this is a tensor on a virtual GPU (a lazy parameter that waits for one included)."""
+    return isinstance(tensor, torch.Tensor) and tensor.device.type == KIND
+
+
+@contextmanager
+def swapping() -> Iterator[None]:
+    """Let `Module.to` keep parameters the same objects on the way back from a virtual GPU, as it does on the way from a real one.
+
+    The flag is torch's and global: hold it only around a move.
+    """
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def backward_guard() -> AbstractContextManager[None]:
+    """Run backward on the calling thread.
+
+    Needed only on a thread that gets a whole graph, gradients included, from another one: creating a tensor on a virtual GPU sets the same
+    for its thread, and `loss.backward()` creates one.
+    """
+    return torch.autograd.set_multithreading_enabled(False)
+
+
+def meta_empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> VirtualTensor:
+    """A tensor on a virtual GPU that has memory and costs time, but no values: for benchmarks and plans.
+
+    What is computed with it has no values either; asking for them raises torch's error for meta tensors.
+    """
+
+    def make() -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    return new_tensor(make, prod(shape) * dtype.itemsize, gpu_of(torch.device(device)))
+
+
+def _empty(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    dtype = dtype or torch.get_default_dtype()
+
+    def make() -> torch.Tensor:
+        return torch.empty(size, dtype=dtype, layout=layout, memory_format=memory_format or torch.contiguous_format, device="cpu")
+
+    return new_tensor(make, prod(size) * dtype.itemsize, gpu_of(device or torch.device(KIND)))
+
+
+def _empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    dtype = dtype or torch.get_default_dtype()
+    elements = 0 if 0 in size else 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+
+    def make() -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+
+    return new_tensor(make, elements * dtype.itemsize, gpu_of(device or torch.device(KIND)))

@@ -1,0 +1,85 @@
+"""Lazy parameters and buffers (`nn.LazyLinear`, ...) that wait for their shape on a virtual GPU. Any thread.
+
+torch's own `UninitializedParameter` cannot stand on a virtual GPU: moved, it would become a plain tensor. These subclasses can, and when the
+first forward gives them a shape they turn into ordinary parameters there, still the same Python object.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+
+from devexplorer.core.virtual.tensor import KIND, gpu_of
+
+
+class _Waiting(UninitializedTensorMixin):
+    """What both have in common: made without memory, materialised by a swap."""
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become a tensor of this shape, on the same virtual GPU unless told otherwise."""
+        tensor = cast(torch.Tensor, self)
+        value = torch.empty(shape, device=device or tensor.device, dtype=dtype or tensor.dtype)
+        if isinstance(self, nn.Parameter):
+            value = nn.Parameter(value, tensor.requires_grad)
+        torch.utils.swap_tensors(self, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            tensor = cast(torch.Tensor, self)
+            memo[id(self)] = type(self)(tensor.requires_grad, tensor.device, tensor.dtype)
+        return memo[id(self)]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:  # `.data`, and what state_dict does
+            waiting = args[0]
+            return cls(False, waiting.device, waiting.dtype)
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter in {func}. Run a forward pass first: it gives lazy parameters their shape."
+        )
+
+
+class WaitingParameter(_Waiting, UninitializedParameter):
+    """An `UninitializedParameter` on a virtual GPU."""
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> WaitingParameter:
+        """As `UninitializedParameter`; `device` is a virtual GPU."""
+        return cast(WaitingParameter, _made(cls, requires_grad, device, dtype))
+
+
+class WaitingBuffer(_Waiting, UninitializedBuffer):
+    """An `UninitializedBuffer` on a virtual GPU."""
+
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> WaitingBuffer:
+        """As `UninitializedBuffer`; `device` is a virtual GPU."""
+        return cast(WaitingBuffer, _made(cls, requires_grad, device, dtype))
+
+
+def _made(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> torch.Tensor:
+    wanted = torch.device(device if device is not None else KIND)
+    where = torch.device(KIND, gpu_of(wanted).index)  # refuses a device that is not there
+    return torch.Tensor._make_wrapper_subclass(
+        cls, (0,), dtype=dtype or torch.get_default_dtype(), device=where, requires_grad=requires_grad
+    )
+
+
+def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
+    """Let a lazy parameter or buffer wait on another device (and for another dtype), in place: it stays the same object.
+
+    Works from and to virtual GPUs, the CPU and any other device. Changes nothing when it is there already.
+    """
+    where = torch.device(device)
+    wanted = dtype or tensor.dtype
+    if tensor.device == where and tensor.dtype == wanted:
+        return
+    made: torch.Tensor
+    if isinstance(tensor, nn.Parameter):
+        kind: Any = WaitingParameter if where.type == KIND else UninitializedParameter
+    else:
+        kind = WaitingBuffer if where.type == KIND else UninitializedBuffer
+    made = kind(tensor.requires_grad, where, wanted)
+    made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
+    torch.utils.swap_tensors(tensor, made)

@@ -1,0 +1,482 @@
+"""`VirtualTensor`: a tensor that says it is on `vgpu:N`, computes on the CPU, and keeps that device's books. Any thread.
+
+torch's dispatcher hands every operation on it to `__torch_dispatch__`, below autograd. There the CPU tensors inside are taken out, the
+operation runs on them, its result is wrapped again, new storages are counted, and the device's clock advances. The tensor inside may be on
+`meta`: then memory and time are counted and there are no values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+
+from devexplorer.core.virtual.cost import transfer_seconds
+from devexplorer.core.virtual.machine import VirtualGpu, VirtualMachine
+from devexplorer.core.virtual.memory import Block, OutOfDeviceMemory
+from devexplorer.core.virtual.operations import VIEW, Operation, aten, rate
+
+KIND = "vgpu"
+
+_is_multithreaded = torch._C._is_multithreading_enabled
+_clock = time.perf_counter
+_operations: dict[Any, Operation] = {}
+_devices: dict[int, torch.device] = {}
+_machine: VirtualMachine | None = None
+
+
+def serve(machine: VirtualMachine) -> None:
+    """Let the tensors of this process live on that machine's devices: one for all, as torch's dispatcher is one for all."""
+    global _machine
+    _machine = machine
+
+
+def gpu_of(device: torch.device) -> VirtualGpu:
+    """The device that torch names (`vgpu` without a number is the first); `RuntimeError` as CUDA words it when there is none."""
+    gpus = _machine.gpus if _machine is not None else ()
+    index = device.index or 0
+    if index < len(gpus):
+        return gpus[index]
+    there = f"there is {gpus[0].id}" if len(gpus) == 1 else f"there are vgpu:0 to vgpu:{len(gpus) - 1}" if gpus else "there is none yet"
+    raise RuntimeError(f"vgpu error: invalid device ordinal. There is no vgpu:{index} here, {there}; virtual GPUs can be added at any time.")
+
+
+class _Held:
+    """Rides on a storage and gives its block back when the storage dies."""
+
+    __slots__ = ("block", "gpu", "nbytes")
+
+    def __init__(self, gpu: VirtualGpu, block: Block, nbytes: int) -> None:
+        self.gpu = gpu
+        self.block = block
+        self.nbytes = nbytes
+
+    def __del__(self) -> None:
+        self.gpu.memory.free(self.block)
+
+
+def count(storage: Any, gpu: VirtualGpu) -> None:
+    """Take memory for a storage that is not counted yet, or that grew."""
+    nbytes = storage.nbytes()
+    held = getattr(storage, "_vgpu", None)
+    if held is None or held.nbytes != nbytes:
+        storage._vgpu = _Held(gpu, take(gpu, nbytes), nbytes)
+
+
+def take(gpu: VirtualGpu, nbytes: int) -> Block:
+    """Allocate, with torch's own exception when the device is full."""
+    try:
+        return gpu.allocate(nbytes)
+    except OutOfDeviceMemory as full:
+        message = str(full)
+    raise torch.OutOfMemoryError(message)
+
+
+class VirtualTensor(torch.Tensor):
+    """Wraps a CPU (or meta) tensor and reports a virtual device."""
+
+    _inner: torch.Tensor
+    _gpu: VirtualGpu
+    __torch_function__ = torch._C._disabled_torch_function_impl  # nothing to add there, and it costs microseconds per call
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, gpu: VirtualGpu) -> VirtualTensor:
+        """Wrap `inner`, whose storage is counted by the caller."""
+        device = _devices.get(gpu.index)
+        if device is None:
+            device = _devices[gpu.index] = torch.device(KIND, gpu.index)
+        if inner.layout is not torch.strided:
+            raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {inner.layout}")
+        if _is_multithreaded():
+            # The Python device guard reports one device, and autograd's device threads go by it. On the calling thread, where CPU backward
+            # runs anyway, backward works for every index.
+            torch._C._set_multithreading_enabled(False)
+        wrapper = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=device
+        )
+        made = cast(VirtualTensor, wrapper)
+        made._inner = inner
+        made._gpu = gpu
+        return made
+
+    def __init__(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
+        """Everything is done in `__new__`."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operation = _operations.get(func)
+        if operation is None:
+            operation = _operations[func] = _operation(func)
+        if len(types) > 1 and any(not issubclass(kind, VirtualTensor) for kind in types):
+            return NotImplemented
+        if operation.handler is not None:
+            return operation.handler(operation, *args, **(kwargs or {}))
+        return run(operation, args, kwargs)
+
+    def __tensor_flatten__(self) -> tuple[list[str], VirtualGpu]:
+        # With this, Module.to swaps parameters instead of replacing them: they stay the same objects.
+        return ["_inner"], self._gpu
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], gpu: VirtualGpu, size: Any, stride: Any) -> VirtualTensor:
+        return VirtualTensor(inner["_inner"], gpu)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        text = repr(self._inner)
+        if self._inner.is_meta:
+            text = text.replace("device='meta'", f"device='{self._gpu.id}'").replace("tensor(...", "tensor(no values")
+        else:
+            text = f"{text[:-1]}, device='{self._gpu.id}')"
+        if self.grad_fn is not None:
+            text = f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
+        elif self.requires_grad:
+            text = f"{text[:-1]}, requires_grad=True)"
+        return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) in memo:
+            return cast(torch.Tensor, memo[id(self)])
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+        with torch.no_grad():
+            made = self.clone()
+        _adopt(made, self)
+        memo[id(self)] = made
+        if self.grad is not None:
+            made.grad = self.grad.__deepcopy__(memo)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A file must be loadable where there are no virtual GPUs: what is saved is the CPU's tensor.
+        host = self.detach().cpu()
+        if getattr(self, "_is_param", False):
+            host = torch.nn.Parameter(host, self.requires_grad)
+        elif self.is_leaf:
+            host.requires_grad_(self.requires_grad)
+        return host.__reduce_ex__(protocol)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refused as on CUDA, unless forced."""
+        if force:
+            return self.detach().cpu().numpy()
+        raise TypeError(
+            f"can't convert {self._gpu.id} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.numpy()
+
+    def tolist(self) -> Any:
+        """The values, copied to the host as on CUDA."""
+        return self.detach().cpu().tolist()
+
+    def data_ptr(self) -> int:
+        """The address in the virtual GPU's memory."""
+        held = getattr(self._inner.untyped_storage(), "_vgpu", None)
+        return 0 if held is None else held.block.address + self._inner.storage_offset() * self._inner.element_size()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The storage that stands in: the same object for tensors that share memory."""
+        return self._inner.untyped_storage()
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """As `torch.Tensor.data`."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, VirtualTensor):
+            raise RuntimeError(
+                f"incompatible tensor type: the tensor is on {self._gpu.id}, the new data on {value.device}; move the data first"
+            )
+        self._adopt_memory(value._inner, value._gpu)
+
+    def _adopt_memory(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
+        torch.Tensor.data.__set__(self, VirtualTensor(inner, gpu))  # type: ignore[attr-defined]
+        self._inner, self._gpu = inner, gpu
+
+
+def _adopt(made: torch.Tensor, original: torch.Tensor) -> None:
+    """Give a copy what the original carries as Python attributes (`_is_param`, what users put there) and whether it requires grad."""
+    for name, value in original.__dict__.items():
+        if name not in ("_inner", "_gpu"):
+            setattr(made, name, value)
+    made.requires_grad_(original.requires_grad)
+
+
+def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    """Run an operation on the CPU in place of the device that its tensors are on, and enter it in that device's books."""
+    if operation.composite:
+        return operation.overload.decompose(*args, **(kwargs or {}))
+    gpu: VirtualGpu | None = None
+    stranger = False
+    nbytes = 0
+    dtype: torch.dtype | None = None
+    plain: list[Any] = []
+    for value in args:
+        kind = type(value)
+        if kind is VirtualTensor:
+            if gpu is None:
+                gpu, dtype = value._gpu, value.dtype
+            elif value._gpu is not gpu:
+                stranger = True
+            inner = value._inner
+            nbytes += inner.nbytes
+            plain.append(inner)
+        elif kind is list or kind is tuple:
+            taken = [item._inner if type(item) is VirtualTensor else item for item in value]
+            for item, inner in zip(value, taken, strict=True):
+                if inner is not item:
+                    if gpu is None:
+                        gpu, dtype = item._gpu, item.dtype
+                    elif item._gpu is not gpu:
+                        stranger = True
+                    nbytes += inner.nbytes
+                elif isinstance(item, torch.Tensor) and item.dim() > 0:
+                    stranger = True
+            plain.append(taken)
+        else:
+            if isinstance(value, torch.Tensor) and value.dim() > 0:
+                stranger = True
+            plain.append(value)
+    named = kwargs
+    if kwargs:
+        named = dict(kwargs)
+        for name, value in kwargs.items():
+            if isinstance(value, VirtualTensor):
+                if gpu is None:
+                    gpu, dtype = value._gpu, value.dtype
+                elif value._gpu is not gpu:
+                    stranger = True
+                named[name] = value._inner
+            elif isinstance(value, torch.Tensor) and value.dim() > 0:
+                stranger = True
+    if gpu is None:
+        gpu = _first_gpu(args, kwargs)
+    if stranger:
+        _check_devices(operation, gpu, args, kwargs or {})
+
+    if operation.view:
+        result = operation.call(*plain, **named) if named else operation.call(*plain)
+        if isinstance(result, torch.Tensor):
+            return VirtualTensor(result, gpu)
+        return [VirtualTensor(item, gpu) for item in result]
+
+    destination: VirtualGpu | None = gpu
+    if operation.device_argument and named and named.get("device") is not None:
+        destination = _redirect(named, plain)
+    began = _clock()
+    try:
+        result = operation.call(*plain, **named) if named else operation.call(*plain)
+    except (RuntimeError, NotImplementedError):
+        if not _mixes_values_and_none(plain):
+            raise
+        plain = [_without_values(value) for value in plain]
+        result = operation.call(*plain, **(named or {}))
+    wall = _clock() - began
+    answer = _wrapped(operation, result, destination, args, kwargs)
+
+    for item in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(item, torch.Tensor):
+            nbytes += item.nbytes
+            if operation.gathers and plain and isinstance(plain[0], torch.Tensor):
+                nbytes += item.nbytes - plain[0].nbytes
+    flops = operation.flops
+    if flops is None or dtype is None:
+        seconds = gpu.roofline.operation_seconds(0, nbytes)
+    else:
+        done = flops(*plain, **(named or {}), out_val=result)
+        seconds = gpu.roofline.operation_seconds(done, nbytes, rate(operation, dtype))
+    gpu.clock.advance(seconds, wall)
+    return answer
+
+
+def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    """The result as the caller gets it: mutated arguments as the very same objects, everything else wrapped and counted."""
+    kinds = operation.returns
+    if len(kinds) == 1:
+        kind = kinds[0]
+        if kind >= 0:
+            return _mutated(operation, kind, args, kwargs)
+        if gpu is not None:
+            result = _wrap(result, gpu, kind)
+    elif kinds:
+        result = tuple(
+            _mutated(operation, kind, args, kwargs) if kind >= 0 else item if gpu is None else _wrap(item, gpu, kind)
+            for kind, item in zip(kinds, result, strict=True)
+        )
+    if operation.reshapes:
+        for value in (*args, *(kwargs or {}).values()):
+            if isinstance(value, VirtualTensor):
+                _match(value)
+    return result
+
+
+def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        if kind != VIEW:
+            count(value.untyped_storage(), gpu)
+        return VirtualTensor(value, gpu)
+    if isinstance(value, (list, tuple)):
+        return [_wrap(item, gpu, kind) for item in value]
+    return value
+
+
+def _mutated(operation: Operation, position: int, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    value = args[position] if position < len(args) else (kwargs or {})[operation.arguments[position]]
+    if operation.reshapes and isinstance(value, VirtualTensor):
+        _match(value)
+    return value
+
+
+def _match(tensor: VirtualTensor) -> None:
+    """After an operation that can change the shape of its argument: let the wrapper say what the tensor inside is now."""
+    inner = tensor._inner
+    count(inner.untyped_storage(), tensor._gpu)
+    if inner.shape != tensor.shape or inner.stride() != tensor.stride() or inner.storage_offset() != tensor.storage_offset():
+        tensor._adopt_memory(inner, tensor._gpu)
+
+
+def _first_gpu(args: Sequence[Any], kwargs: dict[str, Any] | None) -> VirtualGpu:
+    """The device of a tensor deeper down than `run` looks."""
+    flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+    return next(value._gpu for value in flat if isinstance(value, VirtualTensor))
+
+
+def _redirect(named: dict[str, Any], plain: list[Any]) -> VirtualGpu | None:
+    """For an operation that names a device: let the CPU (or meta) make the result, and return the virtual GPU it is for, if any."""
+    device = torch.device(named["device"])
+    if device.type != KIND:
+        return None
+    without_values = any(isinstance(value, torch.Tensor) and value.is_meta for value in plain)
+    named["device"] = torch.device("meta" if without_values else "cpu")
+    named.pop("pin_memory", None)
+    return gpu_of(device)
+
+
+def _mixes_values_and_none(plain: list[Any]) -> bool:
+    kinds = {value.is_meta for value in plain if isinstance(value, torch.Tensor)}
+    return len(kinds) == 2
+
+
+def _without_values(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+
+def _check_devices(operation: Operation, gpu: VirtualGpu, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and CPU indices where CUDA takes them."""
+    named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
+    if operation.indices_on_cpu:
+        first = named[0][1]
+        if isinstance(first, VirtualTensor):
+            named = [(name, value) for name, value in named if not _is_host(value)]
+        elif isinstance(first, torch.Tensor):
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({first.device})")
+    seen: str | None = None
+    for name, value in named:
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(tensor, torch.Tensor) or _is_host(tensor) and (tensor.dim() == 0 or operation.indices_on_cpu):
+                continue
+            seen = seen or str(tensor.device)
+            if str(tensor.device) != seen:
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{seen} and {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
+                )
+
+
+def _is_host(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> torch.Tensor:
+    """`aten._to_copy`: a cast on the device, or a copy to another one."""
+    device = source.device if options.get("device") is None else torch.device(options["device"])
+    destination = gpu_of(device) if device.type == KIND else None
+    if destination is source._gpu:
+        return cast(torch.Tensor, run(operation, (source,), {**options, "device": device}))
+    options.pop("pin_memory", None)
+    inner_device = device if destination is None else source._inner.device
+    nbytes = source.numel() * (options.get("dtype") or source.dtype).itemsize
+    began = _clock()
+
+    def make() -> torch.Tensor:
+        return cast(torch.Tensor, operation.overload(source._inner, **{**options, "device": inner_device}))
+
+    result = make() if destination is None else new_tensor(make, nbytes, destination)
+    _book_copy(source._gpu, destination, nbytes, _clock() - began)
+    return result
+
+
+def _copy(operation: Operation, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """`aten.copy_`, the one operation that may span devices."""
+    inner_source = source._inner if isinstance(source, VirtualTensor) else source
+    inner_target = target._inner if isinstance(target, VirtualTensor) else target
+    began = _clock()
+    inner_target.copy_(inner_source)
+    wall = _clock() - began
+    to = target._gpu if isinstance(target, VirtualTensor) else None
+    origin = source._gpu if isinstance(source, VirtualTensor) else None
+    if to is origin and to is not None:
+        to.clock.advance(to.roofline.operation_seconds(0, inner_source.nbytes + inner_target.nbytes), wall)
+    else:
+        _book_copy(origin, to, inner_source.nbytes, wall)
+    return target
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """`aten._copy_from`, which torch asks a backend for below the Python key."""
+    return _copy(_operation(aten.copy_.default), target, source)
+
+
+def _book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
+    """Both ends of a copy are busy with it; the wall time is booked once."""
+    seconds = transfer_seconds(source and source.profile, destination and destination.profile, nbytes)
+    for gpu in (source, destination):
+        if gpu is not None:
+            gpu.clock.advance(seconds, wall)
+            wall = 0.0
+
+
+def _scalar(operation: Operation, source: VirtualTensor) -> Any:
+    """`.item()`: a copy of one element to the host."""
+    value = operation.overload(source._inner)
+    _book_copy(source._gpu, None, source.element_size(), 0.0)
+    return value
+
+
+def _foreach_copy(operation: Operation, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    aten._to_copy.default: _to_copy,
+    aten.copy_.default: _copy,
+    aten._local_scalar_dense.default: _scalar,
+    aten._foreach_copy_.default: _foreach_copy,
+}
+
+
+def _operation(overload: Any) -> Operation:
+    made = Operation(overload)
+    made.handler = _HANDLERS.get(overload)
+    return made
+
+
+def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:
+    """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
+    block = take(gpu, nbytes)
+    try:
+        inner = make()
+    except BaseException:
+        gpu.memory.free(block)
+        raise
+    inner.untyped_storage()._vgpu = _Held(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
+    return VirtualTensor(inner, gpu)

@@ -1,0 +1,66 @@
+"""Names of the workspace: which are allowed, how new ones are found, and how they are written in Python. Pure functions, any thread."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import keyword
+import re
+from collections.abc import Collection
+
+from devexplorer.core.errors import BadInput
+
+LENGTH_LIMIT = 60
+_ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")
+
+
+def checked(name: str, taken: Collection[str]) -> str:
+    """The name, if it can be given to a new object; `BadInput` when not."""
+    name = name.strip()
+    if len(name) > LENGTH_LIMIT or not _ALLOWED.fullmatch(name):
+        raise BadInput(
+            f"'{name[:LENGTH_LIMIT]}' cannot be a name; names begin with a letter and hold letters, digits, spaces, '_', '-' and '.', "
+            f"{LENGTH_LIMIT} at most"
+        )
+    for other in taken:
+        if variable(other) == variable(name):
+            same = "" if other == name else " (in Python both would be the same variable)"
+            raise BadInput(f"there is an object named '{other}' already{same}; take another name, or remove it first")
+    return name
+
+
+def unique(stem: str, taken: Collection[str]) -> str:
+    """The stem itself, or with the first number from 2 on that makes it new: `x`, `x2`, `x3`."""
+    used = {variable(name) for name in taken}
+    number, name = 1, stem
+    while variable(name) in used:
+        number += 1
+        name = f"{stem}{number}"
+    return name
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to say after "there is no …": the nearest names, or all of a few, or how many there are."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if not known:
+        return "there is nothing yet"
+    return f"there {'is' if len(known) == 1 else 'are'} {', '.join(list(known)[:12])}"
+
+
+def variable(name: str) -> str:
+    """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`."""
+    word = re.sub(r"\W", "_", name)
+    return f"{word}_" if keyword.iskeyword(word) else word
+
+
+def quoted(text: str) -> str:
+    """A Python string literal; escaping keeps whatever stands in a name inside the quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def expression(title: str) -> str:
+    """A target as Python: `mlp:block 0` -> `mlp.get_submodule("block 0")`, never attribute syntax."""
+    name, _, path = title.partition(":")
+    return f"{variable(name)}.get_submodule({quoted(path)})" if path else variable(name)

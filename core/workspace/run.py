@@ -1,0 +1,145 @@
+"""Runs a model forward and backward, and finds out where it went wrong when it does. Runs on the jobs thread.
+
+Hooks note which module is being run and where its operands are, so that an error names the layer; they are removed in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, type_name, unregistered
+
+
+class Operand(NamedTuple):
+    """A tensor that takes part in a module's work, and where it is."""
+
+    label: str
+    device: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Frame:
+    """A module that is being run."""
+
+    path: str
+    module: nn.Module
+    operands: list[Operand]
+    produced: list[Operand] = field(default_factory=list)
+    """What its parts have returned so far."""
+
+
+class RunFailed(DevExplorerError):
+    """A model's own code, or PyTorch below it, raised. `frame` is the innermost module that was at work."""
+
+    def __init__(self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other") -> None:
+        super().__init__(message)
+        self.frame = frame
+        self.operands = tuple(operands)
+        """Everything that met there."""
+        self.reason = reason
+        """`devices` (they are not on one device), `container` (a ModuleList was called), `memory`, `other`."""
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that met."""
+        return list(dict.fromkeys(operand.device for operand in self.operands))
+
+
+def run(module: nn.Module, path: str, inputs: Sequence[Tensor]) -> Any:
+    """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is where the module stands in its model."""
+    with _watched(module, path) as stack:
+        try:
+            return module(*inputs)
+        except Exception as error:
+            raise _explained(error, stack) from error
+
+
+@contextmanager
+def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
+    """Hooks on every module below; the list is the stack of those at work."""
+    stack: list[Frame] = []
+    handles = []
+
+    def enter(place: str) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            stack.append(Frame(place, module, _operands("input", (args, kwargs))))
+
+        return hook
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        frame = stack.pop()
+        if stack:
+            stack[-1].produced += _operands(f"output of {frame.path}", output)
+
+    try:
+        for place, module in root.named_modules(prefix=path):
+            handles.append(module.register_forward_pre_hook(enter(place), with_kwargs=True))
+            handles.append(module.register_forward_hook(leave))
+        yield stack
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _operands(label: str, values: Any) -> list[Operand]:
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    return [operand(label if len(tensors) == 1 else f"{label} {index}", tensor) for index, tensor in enumerate(tensors)]
+
+
+def operand(label: str, tensor: Tensor) -> Operand:
+    """A tensor's place in words that fit a line."""
+    shape = () if is_uninitialised(tensor) else tuple(tensor.shape)
+    return Operand(label, device_id(tensor.device), str(tensor.dtype).removeprefix("torch."), shape)
+
+
+def _explained(error: Exception, stack: list[Frame]) -> RunFailed:
+    message = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if not stack:
+        return RunFailed(message, frame=None)
+    frame = stack[-1]
+    met = [*frame.operands, *_own_tensors(frame.module), *frame.produced]
+    if isinstance(error, NotImplementedError) and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict)):
+        return RunFailed(message, frame=frame, operands=met, reason="container")
+    if isinstance(error, torch.OutOfMemoryError):
+        return RunFailed(str(error).strip(), frame=frame, operands=met, reason="memory")
+    if isinstance(error, RuntimeError) and len({one.device for one in met}) > 1:
+        return RunFailed(message, frame=frame, operands=met, reason="devices")
+    return RunFailed(message, frame=frame, operands=met)
+
+
+def _own_tensors(module: nn.Module) -> list[Operand]:
+    """The module's own parameters and buffers, and what it holds unregistered."""
+    own = [operand(name, t) for name, t in module.named_parameters(recurse=False)]
+    own += [operand(name, t) for name, t in module.named_buffers(recurse=False)]
+    for path, thing in unregistered(module, registered_ids(module)):
+        if isinstance(thing, Tensor):
+            own.append(operand(f"{path} (not registered)", thing))
+        else:
+            own += [operand(f"{path}.{name} (not registered)", t) for name, t in thing.named_parameters()]
+    return own
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """The first tensor in whatever a model returned."""
+    return next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+
+
+def total(output: Any) -> Tensor | None:
+    """The sum of every tensor in the output that has a gradient to give; None when there is none."""
+    sums = [leaf.sum() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    return sum(sums[1:], sums[0]) if sums else None
+
+
+def describe(module: nn.Module) -> str:
+    """`Linear`, `ModuleList`."""
+    return type_name(module)

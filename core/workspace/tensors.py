@@ -1,0 +1,194 @@
+"""Makes named tensors from a `NewTensor` command: checked first, allocated afterwards. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.device_id import parse_device
+from devexplorer.core.errors import BadInput, DoesNotFit
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.messages import NewTensor
+from devexplorer.core.workspace.casts import dtype_name, torch_dtype
+
+SHAPED = ("ones", "zeros", "rand", "randn", "arange")
+"""Fills that take a shape."""
+FILLS = (*SHAPED, "text", "file")
+TEXT_LIMIT = 200_000
+"""Characters of a literal."""
+DIMENSIONS_LIMIT = 64
+"""PyTorch's own limit."""
+
+
+class Made(NamedTuple):
+    """A new tensor, where it is, and why it is not where it was asked for."""
+
+    tensor: Tensor
+    device: str
+    fell_back: str | None = None
+
+
+def try_gpu(fleet: Fleet, index: int = 0) -> tuple[str, str | None]:
+    """The accelerator with that number, or `cpu` and the reason."""
+    found = accelerators(fleet)
+    if 0 <= index < len(found):
+        return found[index], None
+    there = f"there are {len(found)} ({', '.join(found)})" if found else "there is none"
+    return "cpu", f"there is no GPU with the number {index} here, {there}; the CPU is used instead"
+
+
+def try_all_gpus(fleet: Fleet) -> list[str]:
+    """Every accelerator, or the CPU when there is none."""
+    return accelerators(fleet) or ["cpu"]
+
+
+def accelerators(fleet: Fleet) -> list[str]:
+    """Every usable device that is not the CPU."""
+    return [info.id for info in fleet.infos() if info.usable and info.kind != "cpu"]
+
+
+def choose_device(fleet: Fleet, text: str, fall_back: bool) -> tuple[str, str | None]:
+    """The device that `text` means; with `fall_back` the CPU, and the reason, when there is no such device."""
+    if fall_back and parse_device(text) not in fleet.usable():
+        return "cpu", f"there is no device '{parse_device(text)}' here; the CPU is used instead"
+    return fleet.choose(text), None
+
+
+def make(command: NewTensor, fleet: Fleet) -> Made:
+    """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is known to fit."""
+    findings: list[str] = []
+    virtual_helps = False
+    device, fell_back, dtype = "cpu", None, None
+    try:
+        device, fell_back = choose_device(fleet, command.device, command.fall_back)
+    except BadInput as error:
+        findings += error.findings
+        virtual_helps = error.virtual_helps
+    try:
+        dtype = None if command.dtype is None else torch_dtype(command.dtype)
+    except BadInput as error:
+        findings += error.findings
+    findings += _wrong(command, dtype)
+    if findings:
+        raise BadInput(*findings, virtual_helps=virtual_helps)
+    try:
+        if command.fill == "text":
+            tensor = _from_text(command.text, dtype, device, fleet)
+        elif command.fill == "file":
+            tensor = _from_file(Path(command.text), dtype, device, fleet)
+        else:
+            tensor = _filled(command, dtype, device, fleet)
+    except (RuntimeError, NotImplementedError) as error:  # a dtype that PyTorch cannot fill so, or memory that is gone after all
+        raise BadInput(f"PyTorch refused: {str(error).splitlines()[0]}") from error
+    return Made(tensor.requires_grad_() if command.requires_grad else tensor, device, fell_back)
+
+
+def _wrong(command: NewTensor, dtype: torch.dtype | None) -> list[str]:
+    """Everything that is wrong with the fill, the shape and the dtype."""
+    if command.fill not in FILLS:
+        return [f"there is no fill '{command.fill}'; there are {', '.join(FILLS)}"]
+    findings = []
+    if command.fill in SHAPED:
+        findings += _wrong_shape(command.shape)
+    if command.fill == "arange" and len(command.shape) > 1:
+        findings.append("arange counts in one dimension; give one size")
+    if command.fill in ("rand", "randn") and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        findings.append(f"{command.fill} gives fractions, which {dtype_name(dtype)} cannot hold; take float32")
+    if command.requires_grad and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        findings.append(f"only floating-point tensors can require a gradient, not {dtype_name(dtype)}")
+    return findings
+
+
+def _wrong_shape(shape: Sequence[int]) -> list[str]:
+    findings = [f"a size of {size} is not possible; sizes are 1 or more" for size in shape if size < 1]
+    if len(shape) > DIMENSIONS_LIMIT:
+        findings.append(f"{len(shape)} dimensions are too many; PyTorch has at most {DIMENSIONS_LIMIT}")
+    return findings
+
+
+def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: Fleet) -> None:
+    """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
+    size = math.prod(shape) * dtype.itemsize
+    backend = fleet.backend(device)
+    free = backend.free_bytes(device)
+    needed = size if size >= 2**63 else backend.footprint_bytes(device, [size])
+    if size >= 2**63 or (free is not None and needed > free):
+        room = "" if free is None else f" and {bytes_text(free)} are free on {device}"
+        raise DoesNotFit(
+            f"this tensor needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0
+        )
+
+
+def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+    shape = command.shape
+    if command.fill == "arange":
+        count = shape[0] if shape else 1
+        if dtype is None:
+            dtype = torch.float32 if command.requires_grad else torch.int64
+        check_fits((count,), dtype, device, fleet)
+        return torch.arange(count, dtype=dtype, device=device)
+    dtype = dtype or torch.float32
+    check_fits(shape, dtype, device, fleet)
+    if command.fill in ("ones", "zeros"):
+        return (torch.ones if command.fill == "ones" else torch.zeros)(shape, dtype=dtype, device=device)
+    own = device if device.startswith("cuda") else "cpu"  # virtual GPUs have no generator: the CPU's numbers, moved there
+    draw = torch.rand if command.fill == "rand" else torch.randn
+    generator = torch.Generator(device=own).manual_seed(command.seed)
+    return draw(shape, dtype=dtype, device=own, generator=generator).to(device)
+
+
+def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+    hint = "write numbers like [[1, 2], [3.5, 4]]"
+    if len(text) > TEXT_LIMIT:
+        raise BadInput(f"the text has {len(text):,} characters, {TEXT_LIMIT:,} is the most; put larger values in a .npy file")
+    try:
+        values = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        raise BadInput(f"the text is no list of numbers; {hint}") from None
+    if not _numbers_only(values):
+        raise BadInput(f"the text holds something else than numbers in lists, or an empty list; {hint}")
+    try:
+        tensor = torch.tensor(values, dtype=dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        reason = "the lists are not equally long" if isinstance(error, ValueError) else str(error).splitlines()[0]
+        raise BadInput(f"these numbers do not make a tensor: {reason}") from None
+    check_fits(tensor.shape, tensor.dtype, device, fleet)
+    return tensor.to(device)
+
+
+def _numbers_only(values: Any, depth: int = 0) -> bool:
+    if isinstance(values, (list, tuple)):
+        return depth < DIMENSIONS_LIMIT and bool(values) and all(_numbers_only(value, depth + 1) for value in values)
+    return isinstance(values, (bool, int, float, complex))
+
+
+def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+    try:
+        array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)  # mapped: sizes are known before anything is read
+    except FileNotFoundError:
+        raise BadInput(f"there is no file '{path}'") from None
+    except (OSError, ValueError, EOFError) as error:
+        reason = "it holds Python objects, which are never loaded" if "pickle" in str(error) else "it is no .npy file of numbers"
+        raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise BadInput(f"'{path}' is an archive of several arrays (.npz); take a .npy file with one")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    try:
+        kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    except TypeError:
+        raise BadInput(f"'{path}' holds {array.dtype}, for which PyTorch has no dtype") from None
+    findings = _wrong_shape(array.shape)
+    if findings:
+        raise BadInput(f"'{path}' has the shape {array.shape}", *findings)
+    check_fits(array.shape, dtype or kind, device, fleet)
+    return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)

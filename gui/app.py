@@ -1,0 +1,125 @@
+"""The composition root. Read it top to bottom to see how the window comes up and goes down.
+
+`open_window` makes the Qt application, then the parts that know nothing of each other: `State` (what the window knows), `Session` (the
+engine process, the sampler, their one mailbox), `Controller` (what the user can do), `MainWindow` (what the user sees). The window is
+shown first; only then do threads and processes start, so that it is there in a fraction of a second. From then on the `Heartbeat`
+carries events from the session into the state and lets the window redraw. Everything here runs on the main thread.
+
+Going down belongs to `aboutToQuit`, because `app.exit()` reaches no `closeEvent`: the heartbeat stops, settings are saved, the session
+ends engine and threads with a deadline. Nothing waits for a benchmark, a move or a driver.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.crash import install_hooks
+from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.session import Session
+from devexplorer.core.settings import SettingsFile
+from devexplorer.core.state import State
+from devexplorer.gui import theme as themes
+from devexplorer.gui.controller import Controller
+from devexplorer.gui.heartbeat import Heartbeat
+from devexplorer.gui.icons import app_icon
+from devexplorer.gui.main_window import MainWindow
+
+CLOSE_SECONDS = 2.5
+"""Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
+
+
+class App:
+    """All parts, wired. Tests make one without `start` and call `heartbeat.tick()` by hand."""
+
+    def __init__(self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None) -> None:
+        self.qt, self.session, self.settings_file = qt, session, settings_file
+        settings = settings_file.load()
+        chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
+        themes.apply(qt, chosen)
+        self.state = State()
+        self.controller = Controller(
+            self.state,
+            session.send,
+            selection=lambda: self.window.objects.selected_targets(),
+            say=lambda text: self.window.say(text),
+        )
+        self.window = MainWindow(self.state, self.controller, settings, chosen)
+        self.heartbeat = Heartbeat(session, self.state, self.window)
+        self.window.hidden_changed.connect(self.heartbeat.set_hidden)
+        self.window.restart_requested.connect(session.restart_engine)
+        self.window.start_requested.connect(session.start_engine_again)
+        self.saving_failed: str | None = None
+
+    def start(self) -> None:
+        """Show the window, then start everything that takes time."""
+        self.window.show()
+        self.heartbeat.start()
+        self.session.start()
+        if (warning := self.settings_file.writable()) is not None:
+            self.window.say(warning)
+
+    def stop(self) -> None:
+        """End everything; bounded by `CLOSE_SECONDS`."""
+        self.heartbeat.stop()
+        self.saving_failed = self.settings_file.save(self.window.settings())
+        self.session.close(CLOSE_SECONDS)
+
+
+def open_window(
+    *,
+    virtual_spec: str | None = None,
+    theme: str | None = None,
+    tour: bool = False,
+    screenshots: Path | None = None,
+    settings_file: SettingsFile | None = None,
+) -> int:
+    """Run the application until its window closes; returns the exit code."""
+    gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
+    qt = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(qt, QApplication)
+    qt.setApplicationName("devexplorer")
+    qt.setApplicationDisplayName("DevExplorer")
+    qt.setWindowIcon(app_icon())
+    session = Session(virtual_spec=virtual_spec)
+    restore_hooks = install_hooks(session.put)
+    qInstallMessageHandler(_message_handler(session.put))
+    app = App(qt, session, settings_file or SettingsFile(), theme)
+    qt.aboutToQuit.connect(app.stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: qt.quit())  # runs between two beats
+    guide = None
+    if tour:
+        from devexplorer.gui.tour import Tour
+
+        guide = Tour(app, screenshots)
+        app.window.resize(*Tour.SIZE_PX)
+    app.start()
+    if guide is not None:
+        guide.start()
+    gc.freeze()  # what start-up made stays: no later collection has to look at it
+    code = qt.exec()
+    qInstallMessageHandler(None)
+    restore_hooks()
+    if app.saving_failed is not None:
+        print(f"devexplorer: {app.saving_failed}", file=sys.stderr)
+    if guide is not None:
+        return guide.report()
+    return code
+
+
+def _message_handler(put: Callable[[Event], None]) -> Callable[[QtMsgType, QMessageLogContext, str], None]:
+    """Qt's own warnings go to the log of the window."""
+    def handle(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
+        level = "info" if kind in (QtMsgType.QtDebugMsg, QtMsgType.QtInfoMsg) else "warning"
+        event: Event = Log(level=level, text=f"Qt: {text}", time_unix_s=time.time())
+        put(event)
+
+    return handle

@@ -1,0 +1,49 @@
+"""One line across the window for what concerns all of it: a lost engine, settings that cannot be saved, an unexpected error. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+
+from devexplorer.gui.icons import pixmap
+from devexplorer.gui.panels.panel import label
+from devexplorer.gui.theme import Role, Theme
+
+MOST_TEXT = 300
+"""Characters; the log has the rest."""
+
+
+class Banner(QFrame):
+    """Hidden until `say`; a later message replaces the earlier one, so that a storm of errors stays one line."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self._theme = theme
+        self._icon = QLabel()
+        self.words = label("", Role.TEXT, wrap=True)
+        self.close_button = QPushButton("Dismiss")
+        self.close_button.setProperty("look", "quiet")
+        self.close_button.clicked.connect(self.hide)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 4, 8, 4)
+        layout.setSpacing(8)
+        layout.addWidget(self._icon)
+        layout.addWidget(self.words, 1)
+        layout.addWidget(self.close_button)
+        self._kind = "warning"
+        self.hide()
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Show one message."""
+        self._kind = "error" if error else "warning"
+        line = " ".join(text.split())
+        self.words.setText(line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)")
+        self.setAccessibleDescription(line)
+        self.set_theme(self._theme)
+        self.show()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the icon in the theme's colours."""
+        self._theme = theme
+        colour = theme.error if self._kind == "error" else theme.warning
+        self._icon.setPixmap(pixmap(self._kind, colour, ratio=self.devicePixelRatioF()))

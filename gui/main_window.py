@@ -1,0 +1,359 @@
+"""The window: puts the panels together, connects their signals to the controller, redraws what the heartbeat says has changed.
+
+Main thread only. Panels know the state, never each other and never the engine.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import QApplication, QInputDialog, QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
+
+from devexplorer.core.records.messages import Log
+from devexplorer.core.settings import Settings
+from devexplorer.core.state import Change, State
+from devexplorer.gui import theme as themes
+from devexplorer.gui.actions import ActionSpec, WindowActions, make_qactions, refresh, table
+from devexplorer.gui.banner import Banner
+from devexplorer.gui.controller import TWO_T4, Controller
+from devexplorer.gui.panels.benchmark import BenchmarkPanel
+from devexplorer.gui.panels.devices import DevicesPanel
+from devexplorer.gui.panels.edit_element import EditElementDialog
+from devexplorer.gui.panels.inspector import InspectorPanel
+from devexplorer.gui.panels.log import LogPanel
+from devexplorer.gui.panels.new_tensor import NewTensorDialog
+from devexplorer.gui.panels.objects import ObjectsPanel
+from devexplorer.gui.panels.palette import Choice, CommandPalette
+from devexplorer.gui.panels.processes import ProcessesPanel
+from devexplorer.gui.panels.virtual_gpus import VirtualGpusDialog
+from devexplorer.gui.panels.words import WordsDialog
+from devexplorer.gui.plots.memory import MemoryPlot
+from devexplorer.gui.plots.throughput import ThroughputPlot
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.status_bar import StatusBar
+from devexplorer.gui.theme import Theme
+from devexplorer.gui.toolbar import CASTS, Toolbar, fill_move_menu, move_order
+
+GAP_PX = 8
+DEFAULT_SIZE_PX = (1440, 900)
+SPLITS_PX = {"rows": [430, 232, 150], "panels": [276, 784, 328], "plots": [700, 700]}
+
+
+class MainWindow(QMainWindow, WindowActions):
+    """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
+
+    hidden_changed = Signal(bool)
+    restart_requested = Signal()
+    start_requested = Signal()
+
+    def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
+        super().__init__()
+        self.setWindowTitle("DevExplorer")
+        self.setAcceptDrops(False)
+        self.state, self.controller, self._theme = state, controller, theme
+        self._specs: list[ActionSpec] = table(controller, self)
+        self.actions_by_id = make_qactions(self._specs, self)
+        refresh(self._specs, self.actions_by_id)
+        self.axis = TimeAxis(self)
+        self.axis.set_span(settings.span_s)
+        self.toolbar = Toolbar(state, self.actions_by_id, theme)
+        self.banner = Banner(theme)
+        self.devices = DevicesPanel(state, theme)
+        self.objects = ObjectsPanel(state, theme)
+        self.inspector = InspectorPanel(state, theme)
+        self.memory = MemoryPlot(state, self.axis)
+        self.throughput = ThroughputPlot(state, self.axis)
+        self.benchmark = BenchmarkPanel(state, theme)
+        self.processes = ProcessesPanel(state, theme)
+        self.log = LogPanel(state, theme)
+        self.status = StatusBar(state, theme)
+        self._move_shortcuts: list[QShortcut] = []
+        self._lay_out()
+        self._connect()
+        self._bind_move_keys()
+        for plot in (self.memory, self.throughput):
+            plot.set_theme(theme)
+        self._restore(settings)
+
+    # --- composition ---------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.setAccessibleName("Benchmark, processes, log")
+        for panel, title in ((self.benchmark, "Benchmark"), (self.processes, "Processes"), (self.log, "Log")):
+            self.tabs.addTab(panel, title)
+        self.splitters = {
+            "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
+            "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
+        }
+        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs)
+        self.splitters["panels"].setStretchFactor(1, 1)
+        self.splitters["rows"].setStretchFactor(0, 1)
+        for name, sizes in SPLITS_PX.items():
+            self.splitters[name].setSizes(sizes)
+        middle = QWidget()
+        inner = QVBoxLayout(middle)
+        inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, 0)
+        inner.addWidget(self.splitters["rows"])
+        centre = QWidget()
+        layout = QVBoxLayout(centre)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.toolbar)
+        layout.addWidget(self.banner)
+        layout.addWidget(middle, 1)
+        layout.addWidget(self.status)
+        self.setCentralWidget(centre)
+
+    def _split(self, orientation: Qt.Orientation, *widgets: QWidget) -> QSplitter:
+        splitter = QSplitter(orientation)
+        splitter.setHandleWidth(GAP_PX)
+        splitter.setChildrenCollapsible(False)
+        for widget in widgets:
+            splitter.addWidget(widget)
+        return splitter
+
+    def _connect(self) -> None:
+        c = self.controller
+        self.toolbar.build_chosen.connect(c.build)
+        self.toolbar.move_chosen.connect(lambda device, copy: c.move(device, copy=copy))
+        self.toolbar.cast_chosen.connect(c.cast)
+        self.toolbar.palette_requested.connect(self.show_palette)
+        QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
+        self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
+        self.devices.add_virtual_requested.connect(self.choose_virtual)
+        self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
+        self.objects.selection_changed.connect(self._selection_changed)
+        self.objects.context_menu_requested.connect(self._context_menu)
+        self.objects.build_requested.connect(c.build)
+        self.objects.drag_started.connect(self.devices.show_verdicts)
+        self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
+        self.inspector.offer_chosen.connect(c.take)
+        self.inspector.build_requested.connect(c.build)
+        self.throughput.start_requested.connect(c.benchmark)
+        self.benchmark.start_requested.connect(c.benchmark)
+        self.benchmark.stop_requested.connect(c.stop_benchmark)
+        self.status.cancel_requested.connect(c.cancel)
+        self.status.start_engine_requested.connect(self.start_requested)
+
+    # --- what the heartbeat calls --------------------------------------------------------------------------------------
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw what changed; the plots move with time anyway."""
+        self.axis.advance(now_unix_s)
+        if not self.isHidden():
+            self.memory.refresh(now_unix_s)
+            self.throughput.refresh(now_unix_s)
+        if changes & Change.DEVICES:
+            self.devices.refresh_devices()
+            self.objects.refresh_devices()
+            self._bind_move_keys()
+        if changes & (Change.DEVICES | Change.ENGINE):
+            self.toolbar.refresh_menus()
+        if changes & (Change.DEVICES | Change.RUNS):
+            self.benchmark.refresh()
+        if changes & Change.OBJECTS:
+            self.objects.refresh()
+        if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
+            self.inspector.refresh()
+        if changes & Change.LOG:
+            self.log.refresh()
+            self._mention_errors()
+        if changes & (Change.ENGINE | Change.UNDO | Change.JOBS):
+            self.status.refresh()
+        if changes & ~(Change.SAMPLES | Change.LOG | Change.MARKERS):
+            self.refresh_actions()
+
+    def refresh_texts(self) -> None:
+        """Live numbers, twice a second."""
+        self.devices.refresh_texts()
+        self.processes.refresh()
+        self.benchmark.refresh()
+        self.status.refresh()
+
+    def refresh_actions(self) -> None:
+        """Enable what can be done now, everywhere."""
+        refresh(self._specs, self.actions_by_id)
+        self.toolbar.refresh_moves(self.controller.why_no_move(), self.controller.why_no_selection())
+        self.toolbar.show_running(bool(self.state.active_runs))
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """One line across the window."""
+        self.banner.say(text, error=error)
+
+    def _mention_errors(self) -> None:
+        latest: Log = self.state.log[-1]
+        if latest.level == "error":
+            self.say(latest.text.splitlines()[0] if not latest.text.startswith("unexpected") else latest.text.splitlines()[-1], error=True)
+
+    # --- selection, menus, palette -------------------------------------------------------------------------------------
+
+    def _selection_changed(self, targets: tuple[str, ...]) -> None:
+        self.inspector.set_selection(targets)
+        self.refresh_actions()
+
+    def _bind_move_keys(self) -> None:
+        for shortcut in self._move_shortcuts:
+            shortcut.setEnabled(False)
+            shortcut.deleteLater()
+        self._move_shortcuts = []
+        for name, key in move_order(self.state):
+            if key:
+                shortcut = QShortcut(QKeySequence(key), self)
+                shortcut.activated.connect(lambda name=name: self.controller.move(name))
+                self._move_shortcuts.append(shortcut)
+
+    def _context_menu(self, where: QPoint) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.setToolTipsVisible(True)
+        reason, copy_reason = self.controller.why_no_move(), self.controller.why_no_selection()
+        for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
+            submenu = menu.addMenu(title)
+            fill_move_menu(submenu, self.state, lambda device, copy=copy: self.controller.move(device, copy=copy), keys=not copy)
+            submenu.setEnabled(why is None)
+            submenu.menuAction().setToolTip(why or "")
+        casts = menu.addMenu("dtype")
+        for dtype in CASTS:
+            casts.addAction(dtype, lambda dtype=dtype: self.controller.cast(dtype))
+        casts.setEnabled(copy_reason is None)
+        menu.addSeparator()
+        for action_id in ("forward", "backward", "add", "edit"):
+            menu.addAction(self.actions_by_id[action_id])
+        menu.addSeparator()
+        menu.addAction(self.actions_by_id["remove"])
+        menu.popup(where)
+
+    def palette_choices(self) -> list[Choice]:
+        """Everything that can be done: the action table, a move to each device, each sample model."""
+        choices = []
+        for spec in self._specs:
+            reason = spec.why_not()
+            choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
+        why = self.controller.why_no_selection()
+        for name, key in move_order(self.state):
+            choices.append(Choice(f"Move to {name}", why or key, why is None, lambda name=name: self.controller.move(name)))
+        recipes = self.state.engine.recipes if self.state.engine is not None else {}
+        for name, description in recipes.items():
+            choices.append(Choice(f"Build {name}", description, True, lambda name=name: self.controller.build(name)))
+        return choices
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+        CommandPalette(self.palette_choices(), self).open()
+
+    # --- actions of the table that need the window ---------------------------------------------------------------------
+
+    def new_tensor(self) -> None:
+        dialog = NewTensorDialog(self.state, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.created.connect(self.controller.create)
+        dialog.open()
+
+    def choose_virtual(self) -> None:
+        dialog = VirtualGpusDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.requested.connect(self.controller.add_virtual)
+        dialog.open()
+
+    def why_no_element(self) -> str | None:
+        if (reason := self.controller.why_no_selection()) is not None:
+            return reason
+        return None if self._element_target() is not None else "Select one tensor, parameter or buffer with values."
+
+    def _element_target(self) -> tuple[str, tuple[int, ...]] | None:
+        targets = self.controller.selection()
+        if len(targets) != 1:
+            return None
+        name, _, path = targets[0].partition(":")
+        snapshot = self.state.objects.get(name)
+        for row in snapshot.rows if snapshot is not None else ():
+            if row.path == path and row.kind != "module" and row.initialised and row.shape is not None:
+                return targets[0], row.shape
+        return None
+
+    def edit_element(self) -> None:
+        found = self._element_target()
+        if found is not None:
+            dialog = EditElementDialog(*found, self)
+            dialog.chosen.connect(lambda edit: self.controller.edit(edit.target, edit.index, edit.value))
+            dialog.open()
+
+    def start_benchmark(self) -> None:
+        self.tabs.setCurrentWidget(self.benchmark)
+        self.benchmark.start()
+
+    def toggle_pause(self) -> None:
+        self.axis.set_paused(not self.axis.paused)
+
+    def focus_filter(self) -> None:
+        self.objects.focus_filter()
+
+    def choose_threads(self) -> None:
+        assert self.state.engine is not None
+        dialog = QInputDialog(self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setWindowTitle("CPU threads")
+        dialog.setLabelText("Threads that torch uses for one operation on the CPU:")
+        dialog.setInputMode(QInputDialog.InputMode.IntInput)
+        dialog.setIntRange(1, 1024)
+        dialog.setIntValue(self.state.devices["cpu"].info.threads or self.state.engine.threads)
+        dialog.intValueSelected.connect(self.controller.set_threads)
+        dialog.open()
+
+    def restart_engine(self) -> None:
+        self.restart_requested.emit()
+
+    def show_words(self) -> None:
+        WordsDialog(self).open()
+
+    def toggle_theme(self) -> None:
+        self.set_theme(themes.LIGHT if self._theme.is_dark else themes.DARK)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Change every colour."""
+        self._theme = theme
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        themes.apply(app, theme)
+        for part in (
+            self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory, self.throughput,
+            self.benchmark, self.processes, self.log, self.status,
+        ):  # fmt: skip
+            part.set_theme(theme)
+
+    # --- what is remembered --------------------------------------------------------------------------------------------
+
+    def settings(self) -> Settings:
+        """What to remember for the next start."""
+        return Settings(
+            theme=self._theme.name,
+            geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
+            splitters={name: splitter.sizes() for name, splitter in self.splitters.items()},
+            span_s=self.axis.span_s,
+        )
+
+    def _restore(self, settings: Settings) -> None:
+        self.resize(*DEFAULT_SIZE_PX)
+        if settings.geometry:
+            self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
+        for name, sizes in settings.splitters.items():
+            if name in self.splitters and len(sizes) == self.splitters[name].count() and all(size >= 0 for size in sizes):
+                self.splitters[name].setSizes(sizes)
+
+    # --- Qt ------------------------------------------------------------------------------------------------------------
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.hidden_changed.emit(False)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.hidden_changed.emit(True)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        super().closeEvent(event)
+        app = QApplication.instance()
+        if app is not None:
+            app.quit()

@@ -1,0 +1,69 @@
+"""A small dialog that sets one element of a tensor, parameter or buffer. Main thread only."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+from devexplorer.core.formats import shape_text
+from devexplorer.core.records.messages import EditElement
+from devexplorer.gui.panels.panel import label
+
+
+class EditElementDialog(QDialog):
+    """Emits `chosen(EditElement)`; says inline what is wrong with an index or a value."""
+
+    chosen = Signal(object)
+
+    def __init__(self, target: str, shape: tuple[int, ...], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(f"Set one element of {target}")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._target, self._shape = target, shape
+        self.index = QLineEdit(", ".join("0" for _ in shape))
+        self.index.setAccessibleName("Index")
+        self.value = QLineEdit("1.0")
+        self.value.setAccessibleName("Value")
+        self.message = label("", words="error", wrap=True)
+        self.message.hide()
+        accept, cancel = QPushButton("Set"), QPushButton("Cancel")
+        accept.setProperty("look", "primary")
+        accept.setDefault(True)
+        accept.clicked.connect(self._accept)
+        cancel.clicked.connect(self.reject)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        buttons.addWidget(cancel)
+        buttons.addWidget(accept)
+        form = QFormLayout(self)
+        form.setContentsMargins(12, 12, 12, 12)
+        form.setVerticalSpacing(8)
+        form.addRow(label("shape", words="dim"), label(shape_text(shape)))
+        form.addRow(label("index", words="dim"), self.index)
+        form.addRow(label("value", words="dim"), self.value)
+        form.addRow(self.message)
+        form.addRow(buttons)
+        self.accept_button = accept
+
+    def _accept(self) -> None:
+        wrong: list[str] = []
+        index: tuple[int, ...] = ()
+        value = math.nan
+        try:
+            index = tuple(int(part) for part in self.index.text().split(",") if part.strip())
+        except ValueError:
+            wrong.append("The index is a whole number per dimension, separated by commas.")
+        else:
+            if len(index) != len(self._shape) or any(not 0 <= i < size for i, size in zip(index, self._shape, strict=False)):
+                wrong.append(f"The index must lie inside {shape_text(self._shape)}; the first element is at 0.")
+        try:
+            value = float(self.value.text())
+        except ValueError:
+            wrong.append("The value must be a number.")
+        self.message.setText(" ".join(wrong))
+        self.message.setVisible(bool(wrong))
+        if not wrong:
+            self.chosen.emit(EditElement(target=self._target, index=index, value=value))
+            self.accept()

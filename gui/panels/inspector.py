@@ -1,0 +1,187 @@
+"""The inspector: what just happened, in words and in Python, and where the selection is placed. Main thread.
+
+Everything that comes from the engine is shown as plain text, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.core.state import State
+from devexplorer.gui.icons import pixmap
+from devexplorer.gui.panels.code_view import CodeView
+from devexplorer.gui.panels.facts import FactsTable, selection_facts
+from devexplorer.gui.panels.panel import EDGE_PX, EmptyState, Panel, label
+from devexplorer.gui.theme import Role, Theme, device_colour
+
+_SIGN_PX = 16
+_EMPTY = "Select an object to see where it is. What happens to it is explained here."
+
+
+class InspectorPanel(Panel):
+    """Reads `state.answer`, `state.answers` and the selected rows.
+
+    Shown is the newest of two: the last thing that happened, or the latest answer about what was selected since.
+    """
+
+    offer_chosen = Signal(object)
+    """The `Offer` whose button was clicked."""
+    build_requested = Signal(str)
+    """The empty state's button: name of a recipe."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Inspector", parent=parent)
+        self._state, self._theme = state, theme
+        self._selection: tuple[str, ...] = ()
+        self._answer: Answer | None = None
+        self._seen: Answer | None = None
+        self.title = label(role=Role.STRONG, wrap=True)
+        self.words = label(words="soft", wrap=True)
+        self.values = label(role=Role.CODE, words="soft")
+        for text in (self.title, self.words, self.values):
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.facts = FactsTable()
+        self.code = CodeView(theme, self._colour_of)
+        self.heading = label(role=Role.STRONG, wrap=True)
+        self.placement = FactsTable()
+        self._sign = QLabel()
+        self._sign.setAccessibleName("failed")
+        self._sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self._offers = QVBoxLayout()
+        self._offers.setSpacing(6)
+        self._buttons: list[QPushButton] = []
+        self._shown_offers: tuple[Offer, ...] = ()
+        self.set_content(self._build())
+        empty = EmptyState(_EMPTY, "Build mlp")
+        empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
+        self.set_empty_state(empty)
+        self.set_theme(theme)
+        self.refresh()
+
+    def _build(self) -> QScrollArea:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        top.addWidget(self.title, 1)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        layout = QVBoxLayout(inner)
+        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        layout.setSpacing(10)
+        layout.addLayout(top)
+        layout.addWidget(self.words)
+        layout.addLayout(self._offers)
+        layout.addWidget(self.facts)
+        layout.addWidget(self.code)
+        layout.addWidget(self.heading)
+        layout.addWidget(self.placement)
+        layout.addWidget(self.values)
+        layout.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(inner)
+        return scroll
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer on show."""
+        return self._answer
+
+    @property
+    def offers(self) -> list[QPushButton]:
+        """The buttons of the answer's ways out."""
+        return self._buttons
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self._sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
+        self.code.set_theme(theme)
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Show what is known about these targets (`name` or `name:path`)."""
+        if targets == self._selection:
+            return
+        self._selection = targets
+        if targets and (self._answer is None or self._answer.subject not in {_name(target) for target in targets}):
+            self._answer = self._state.answers.get(_name(targets[0])) if len(targets) == 1 else None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Something happened, or objects changed: show the newest."""
+        if self._state.answer is not self._seen:
+            self._seen = self._answer = self._state.answer
+        self._show_answer()
+        self._show_selection()
+        self.show_empty(self._answer is None and not self.placement.facts)
+        self.set_subtitle(_names(self._selection))
+
+    def _show_answer(self) -> None:
+        answer = self._answer
+        self._sign.setVisible(answer is not None and answer.failed)
+        _show(self.title, answer.title if answer else "")
+        _show(self.words, answer.words if answer else "")
+        look = "error" if answer is not None and answer.failed else ""
+        if self.title.property("words") != look:
+            self.title.setProperty("words", look)
+            self.title.style().polish(self.title)
+        self.facts.set_facts(answer.facts if answer else ())
+        self.facts.setVisible(bool(self.facts.facts))
+        self.code.set_code(answer.code if answer else "")
+        self.code.setVisible(bool(answer and answer.code))
+        self.code.recolour()
+        self._show_offers(answer.offers if answer else ())
+
+    def _show_offers(self, offers: tuple[Offer, ...]) -> None:
+        if offers == self._shown_offers:
+            return
+        self._shown_offers = offers
+        for button in self._buttons:
+            self._offers.removeWidget(button)
+            button.hide()
+            button.deleteLater()
+        self._buttons = []
+        for at, offer in enumerate(offers):
+            button = QPushButton(offer.label.replace("&", "&&"))
+            if at == 0:
+                button.setProperty("look", "primary")
+            button.clicked.connect(lambda _checked=False, offer=offer: self.offer_chosen.emit(offer))
+            self._offers.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+            self._buttons.append(button)
+
+    def _show_selection(self) -> None:
+        self.placement.set_facts(selection_facts(self._state, self._selection))
+        self.placement.setVisible(bool(self.placement.facts))
+        heading = f"Placement of {_names(self._selection)}" if self.placement.facts else ""
+        _show(self.heading, heading)
+        values = ""
+        if len(self._selection) == 1 and self._selection[0] in self._state.objects:
+            values = self._state.objects[self._selection[0]].values or ""
+        _show(self.values, values)
+
+    def _colour_of(self, text: str) -> str | None:
+        device = self._state.devices.get(text)
+        return None if device is None else device_colour(device.colour, self._theme)
+
+
+def _show(target: QLabel, text: str) -> None:
+    """Set a label's text, and hide the label when there is none."""
+    if target.text() != text:
+        target.setText(text)
+    target.setVisible(bool(text))
+
+
+def _name(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _names(targets: tuple[str, ...]) -> str:
+    """`vgg16-bn`, `features.0 of vgg16-bn`, or how many."""
+    if len(targets) != 1:
+        return f"{len(targets)} objects" if targets else ""
+    name, _, path = targets[0].partition(":")
+    return f"{path} of {name}" if path else name

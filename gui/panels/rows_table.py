@@ -1,0 +1,57 @@
+"""The look that the tables of the bottom tabs share: compact rows, quiet header, nothing to edit. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
+
+from devexplorer.gui.item_models.rows import RowsModel
+from devexplorer.gui.theme import Role, font
+
+ROW_PX, PAD_PX = 24, 12
+
+
+class _Padded(QStyledItemDelegate):
+    """Room left and right of each text, so that a column of numbers does not touch the words behind it."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        left = 8 if index.column() == 0 else 0
+        option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)  # type: ignore[attr-defined]  # missing in the stubs
+
+
+class RowsTable(QTableView):
+    """A table view for a `RowsModel`."""
+
+    def __init__(self, model: RowsModel, name: str, widths: list[int], parent: QWidget | None = None) -> None:
+        """`widths` in pixels, one per column; the last column takes what is left."""
+        super().__init__(parent)
+        self.setModel(model)
+        self.setAccessibleName(name)
+        self.setItemDelegate(_Padded(self))
+        self.setShowGrid(False)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.verticalHeader().hide()
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        self.verticalHeader().setDefaultSectionSize(ROW_PX)
+        header = self.horizontalHeader()
+        header.setFont(font(Role.LABEL))
+        header.setFixedHeight(ROW_PX)
+        header.setHighlightSections(False)
+        header.setStretchLastSection(True)
+        header.setMinimumSectionSize(40)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        for column, width in enumerate(widths):
+            self.setColumnWidth(column, width)
+
+    @property
+    def selected_key(self) -> object | None:
+        """Key of the selected row."""
+        model = self.model()
+        chosen = self.selectionModel().selectedRows()
+        assert isinstance(model, RowsModel)
+        return model.rows[chosen[0].row()].key if chosen else None

@@ -1,0 +1,103 @@
+"""The line at the bottom: the engine, what it is doing (with cancel), versions, and what Undo would do. Main thread only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
+
+from devexplorer.core.formats import bytes_text, seconds_text
+from devexplorer.core.state import Job, State
+from devexplorer.gui.panels.panel import label
+from devexplorer.gui.theme import Role, Theme
+
+HEIGHT_PX = 26
+SHOW_AFTER_S = 0.3
+"""Jobs shorter than this come and go without a progress bar."""
+
+class StatusBar(QFrame):
+    """Reads the state on `refresh`."""
+
+    cancel_requested = Signal(object)
+    """Request number of a job (int)."""
+    start_engine_requested = Signal()
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(parent)
+        self.setObjectName("statusBar")
+        self.setFixedHeight(HEIGHT_PX)
+        self._state, self._clock = state, clock
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 0, 12, 0)
+        layout.setSpacing(20)
+        self.engine = label("", Role.LABEL, "dim")
+        self.start = QPushButton("Start engine")
+        self.start.setProperty("look", "quiet")
+        self.start.setFont(self.engine.font())
+        self.start.clicked.connect(self.start_engine_requested)
+        self.start.hide()
+        self.versions = label("", Role.LABEL, "dim")
+        self.visible = label("", Role.LABEL, "dim")
+        self.job = label("", Role.LABEL, "soft")
+        self.progress = QProgressBar()
+        self.progress.setTextVisible(False)
+        self.progress.setFixedWidth(120)
+        self.progress.setRange(0, 1000)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.setProperty("look", "quiet")
+        self.cancel.setFont(self.engine.font())
+        self.cancel.clicked.connect(lambda: self.cancel_requested.emit(self._shown_job))
+        self.undo = label("", Role.LABEL, "dim")
+        self._shown_job: int | None = None
+        for widget in (self.engine, self.start, self.versions, self.visible):
+            layout.addWidget(widget)
+        layout.addStretch(1)
+        for widget in (self.job, self.progress, self.cancel, self.undo):
+            layout.addWidget(widget)
+        self.set_theme(theme)
+        self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Dots and words follow the theme through the style sheet; nothing is painted here."""
+        self._theme = theme
+
+    def refresh(self) -> None:
+        """Show the state as it is now."""
+        state = self._state
+        ready = state.engine
+        _say(self.engine, f"{'●' if ready is not None else '○'} {state.engine_words}")
+        self.start.setVisible(state.engine_words == "engine stopped")
+        if ready is not None:
+            cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
+            _say(self.versions, f"torch {ready.torch_version}, {cuda}")
+            visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
+            _say(self.visible, f"CUDA_VISIBLE_DEVICES {visible}")
+        kept = f", {bytes_text(state.undo_bytes)} kept" if state.undo_bytes else ""
+        _say(self.undo, f"undo: {state.undo_title}{kept}" if state.undo_title else "")
+        self._show_job(next(iter(state.jobs.values()), None))
+
+    def _show_job(self, job: Job | None) -> None:
+        elapsed = 0.0 if job is None else self._clock() - job.started_unix_s
+        if job is not None and elapsed < SHOW_AFTER_S:
+            job = None
+        for widget in (self.job, self.progress, self.cancel):
+            widget.setVisible(job is not None)
+        self._shown_job = None if job is None else job.request
+        if job is None:
+            return
+        left = ""
+        if job.done is not None and job.done > 0.05 and elapsed > 1:
+            left = f", {seconds_text(elapsed * (1 - job.done) / job.done)} left"
+        _say(self.job, f"{job.title}{left}")
+        self.progress.setRange(0, 0 if job.done is None else 1000)
+        if job.done is not None:
+            self.progress.setValue(int(job.done * 1000))
+
+def _say(target: QLabel, text: str) -> None:
+    """Set a label's text only when it differs."""
+
+    if target.text() != text:
+        target.setText(text)
+        target.setVisible(bool(text))

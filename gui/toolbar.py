@@ -1,0 +1,178 @@
+"""The row of buttons at the top: a view of the action table with menus for what needs a choice. Main thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QToolButton, QWidget
+
+from devexplorer.core.state import State
+from devexplorer.gui.icons import icon
+from devexplorer.gui.theme import Role, Theme, font
+
+HEIGHT_PX = 44
+CASTS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool")
+
+
+class Toolbar(QFrame):
+    """Asks with signals for what needs a choice; everything else is the actions' own business."""
+
+    build_chosen = Signal(object)
+    """Name of a sample model (str)."""
+    move_chosen = Signal(object, object)
+    """Device id (str) and whether to copy (bool)."""
+    cast_chosen = Signal(object)
+    """A dtype (str)."""
+    palette_requested = Signal()
+
+    def __init__(self, state: State, actions: dict[str, QAction], theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("toolbar")
+        self.setFixedHeight(HEIGHT_PX)
+        self._state = state
+        self._actions = actions
+        self._icons: dict[QToolButton, str] = {}
+        self._layout = QHBoxLayout(self)
+        self._layout.setContentsMargins(12, 0, 12, 0)
+        self._layout.setSpacing(8)
+        self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
+        self._action_button("new_tensor", "New tensor")
+        self._gap()
+        self.move_button = self._menu_button("Move to", "move", "", primary=True)
+        self.copy_button = self._menu_button("Copy to", "copy", "")
+        self.cast_button = self._menu_button("dtype", "", "Change the dtype of the selection")
+        self._gap()
+        self._action_button("forward", "Forward")
+        self._action_button("backward", "Backward")
+        self._action_button("undo", "Undo")
+        self._gap()
+        self.benchmark = self._action_button("benchmark", "Benchmark")
+        self._layout.addStretch(1)
+        self.palette_button = self._button("Ctrl+K", "search", "Every action, by its first letters (Ctrl+K)")
+        self.palette_button.setProperty("look", "quiet")
+        self.palette_button.clicked.connect(self.palette_requested)
+        theme_button = self._action_button("theme", "")
+        theme_button.setAccessibleName("Light or dark theme")
+        for dtype in CASTS:
+            self.cast_button.menu().addAction(dtype, lambda dtype=dtype: self.cast_chosen.emit(dtype))
+        self.set_theme(theme)
+        self.refresh_menus()
+
+    # --- making buttons -------------------------------------------------------------------------------------------------
+
+    def _button(self, text: str, icon_name: str, tip: str) -> QToolButton:
+        button = QToolButton()
+        button.setFont(font(Role.TEXT))
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon if text else Qt.ToolButtonStyle.ToolButtonIconOnly)
+        button.setIconSize(QSize(16, 16))
+        button.setText(text)
+        button.setToolTip(tip)
+        if icon_name:
+            self._icons[button] = icon_name
+        else:
+            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
+        self._layout.addWidget(button)
+        return button
+
+    def _menu_button(self, text: str, icon_name: str, tip: str, *, primary: bool = False) -> QToolButton:
+        button = self._button(f"{text} ▾", icon_name, tip)
+        button.setAccessibleName(text)
+        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        if primary:
+            button.setProperty("look", "primary")
+        menu = QMenu(button)
+        menu.setToolTipsVisible(True)
+        button.setMenu(menu)
+        return button
+
+    def _action_button(self, action_id: str, text: str) -> QToolButton:
+        """A button that follows one action of the table: enabled, tooltip with the reason, click."""
+        action = self._actions[action_id]
+        icon_name = {"new_tensor": "tensor"}.get(action_id, action_id)
+        button = self._button(text, icon_name, action.toolTip())
+        button.setAccessibleName(text or action.text())
+        button.clicked.connect(lambda: self._actions[button.property("action")].trigger())
+        button.setProperty("action", action_id)
+
+        def follow() -> None:
+            current = self._actions[button.property("action")]
+            button.setEnabled(current.isEnabled())
+            button.setToolTip(current.toolTip())
+
+        action.changed.connect(follow)
+        follow()
+        return button
+
+    def _gap(self) -> None:
+        self._layout.addSpacing(8)
+
+    # --- keeping them current -------------------------------------------------------------------------------------------
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the icons in the theme's colours."""
+        for button, name in self._icons.items():
+            primary = button.property("look") == "primary"
+            button.setIcon(icon(name, theme.accent_text if primary else theme.soft, theme.disabled))
+        self._theme = theme
+
+    def refresh_menus(self) -> None:
+        """The engine came up, or devices changed: fill Build, Move to and Copy to."""
+        recipes = self._state.engine.recipes if self._state.engine is not None else {}
+        menu = self.build.menu()
+        menu.clear()
+        for name, description in recipes.items():
+            action = menu.addAction(f"{name}\t{description}", lambda name=name: self.build_chosen.emit(name))
+            action.setToolTip(description)
+        self.build.setEnabled(bool(recipes))
+        for button, copy in ((self.move_button, False), (self.copy_button, True)):
+            fill_move_menu(button.menu(), self._state, lambda device, copy=copy: self.move_chosen.emit(device, copy), keys=not copy)
+
+    def refresh_moves(self, why_not: str | None, why_not_copy: str | None) -> None:
+        """Enable moving, copying and casting, or say in the tooltip why not."""
+        for button, reason, tip in (
+            (self.move_button, why_not, "Move the selection to a device: the name then means the result"),
+            (self.copy_button, why_not_copy, "Make a second object on a device; the original stays"),
+            (self.cast_button, why_not_copy, "Change the dtype of the selection"),
+        ):
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or tip)
+
+    def show_running(self, running: bool) -> None:
+        """The benchmark button stops what runs."""
+        wanted = "stop" if running else "benchmark"
+        if self.benchmark.property("action") == wanted:
+            return
+        self.benchmark.setProperty("action", wanted)
+        self.benchmark.setText("Stop benchmark" if running else "Benchmark")
+        self.benchmark.setAccessibleName(self.benchmark.text())
+        self._icons[self.benchmark] = wanted
+        self.benchmark.setEnabled(True)
+        self.benchmark.setToolTip(self._actions[wanted].toolTip())
+        self.set_theme(self._theme)
+
+
+def move_order(state: State) -> list[tuple[str, str]]:
+    """Devices that can be moved to, each with its key: Ctrl+0 is the CPU, Ctrl+1 … Ctrl+9 the others in the order of their cards."""
+    others = [name for name in state.usable_devices if name != "cpu"]
+    order = [(name, f"Ctrl+{number}" if number <= 9 else "") for number, name in enumerate(others, start=1)]
+    return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
+
+
+def fill_move_menu(menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False) -> Sequence[QAction]:
+    """One line per device; what cannot be used is shown disabled with its reason."""
+    menu.clear()
+    for name, key in move_order(state):
+        info = state.devices[name].info
+        words = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
+        action = menu.addAction(f"{words}\t{key}" if keys and key else words)
+        action.triggered.connect(lambda _checked=False, name=name: chosen(name))
+        action.setData(name)
+    for name, device in state.devices.items():
+        if not device.info.usable:
+            action = menu.addAction(f"{name}  {device.info.name}")
+            action.setEnabled(False)
+            action.setToolTip(device.info.reason or "")
+    return menu.actions()

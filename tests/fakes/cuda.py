@@ -1,0 +1,173 @@
+"""Stand-ins for libcuda and for a CUDA build of torch: values in, no GPU behind them."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+GIB = 1 << 30
+
+
+@dataclass
+class FakeGpu:
+    """One device as the CUDA driver lists it."""
+
+    uuid: str = "00000000-0000-0000-0000-000000000000"
+    name: bytes = b"Tesla T4"
+    total: int = 15 * GIB
+    capability: tuple[int, int] = (7, 5)
+    sm_count: int = 40
+    bus: tuple[int, int, int] = (0, 0x3B, 0)
+
+
+class FakeLibcuda:
+    """The driver API. `results` lets a function return an error code, `missing` takes functions away.
+
+    Creating a context is no part of it: a call that would (cuCtxCreate, cuDevicePrimaryCtxRetain) is an AttributeError,
+    and `calls` shows what was called.
+    """
+
+    def __init__(self, *gpus: FakeGpu, results: dict[str, int] | None = None, missing: tuple[str, ...] = ()) -> None:
+        self.gpus = gpus
+        self.results = results or {}
+        self.missing = missing
+        self.active: set[int] = set()
+        self.version = 12040
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in self.missing or not hasattr(type(self), f"do_{name}"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if self.results.get(name):
+                return self.results[name]
+            getattr(self, f"do_{name}")(*arguments)
+            return 0
+
+        return call
+
+    def do_cuInit(self, flags: Any) -> None:
+        assert flags.value == 0
+
+    def do_cuDriverGetVersion(self, out: Any) -> None:
+        out._obj.value = self.version
+
+    def do_cuDeviceGetCount(self, out: Any) -> None:
+        out._obj.value = len(self.gpus)
+
+    def do_cuDeviceGet(self, out: Any, ordinal: Any) -> None:
+        out._obj.value = ordinal.value
+
+    def do_cuDeviceGetName(self, out: Any, length: Any, device: Any) -> None:
+        out.value = self.gpus[device.value].name[: length.value - 1]
+
+    def do_cuDeviceTotalMem_v2(self, out: Any, device: Any) -> None:
+        out._obj.value = self.gpus[device.value].total
+
+    def do_cuDeviceGetUuid_v2(self, out: Any, device: Any) -> None:
+        out._obj[:] = list(uuid.UUID(self.gpus[device.value].uuid).bytes)
+
+    do_cuDeviceGetUuid = do_cuDeviceGetUuid_v2
+
+    def do_cuDeviceGetAttribute(self, out: Any, attribute: Any, device: Any) -> None:
+        gpu = self.gpus[device.value]
+        values = {
+            16: gpu.sm_count, 18: 0, 50: gpu.bus[0], 33: gpu.bus[1], 34: gpu.bus[2],
+            75: gpu.capability[0], 76: gpu.capability[1],
+        }  # fmt: skip
+        out._obj.value = values[attribute.value]
+
+    def do_cuDevicePrimaryCtxGetState(self, device: Any, flags: Any, active: Any) -> None:
+        active._obj.value = int(device.value in self.active)
+
+
+class FakeCudaTorch:
+    """A CUDA build of torch with `count` devices, none of them touched yet.
+
+    Everything that would create a context records that in `contexts`; listing must leave it empty.
+    """
+
+    def __init__(
+        self,
+        count: int = 0,
+        *,
+        built: bool = True,
+        architectures: tuple[str, ...] = ("sm_75", "sm_86", "sm_90"),
+        cuda: str | None = "12.6",
+        warning: str | None = None,
+        accelerator: str | None = None,
+        modules: dict[str, Any] | None = None,
+        private: str = "privateuseone",
+    ) -> None:
+        self.__version__ = "2.13.0+cu126" if built else "2.13.0+cpu"
+        self.contexts: list[int] = []
+        self.threads = 4
+        self.modules = modules or {}
+        self.version = SimpleNamespace(cuda=cuda, hip=None)
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: built))
+        self.cuda = _FakeCuda(self, count, architectures, warning)
+        current = None if accelerator is None else SimpleNamespace(type=accelerator)
+        self.accelerator = SimpleNamespace(current_accelerator=lambda: current)
+        self._C = SimpleNamespace(_get_privateuse1_backend_name=lambda: private)
+
+    def get_device_module(self, kind: str) -> Any:
+        if kind not in self.modules:
+            raise RuntimeError(f"Expected one of cpu, cuda, … device type at start of device string: {kind}")
+        return self.modules[kind]
+
+    def get_num_threads(self) -> int:
+        return self.threads
+
+    def set_num_threads(self, threads: int) -> None:
+        self.threads = threads
+
+    def get_default_dtype(self) -> str:
+        return "torch.float32"
+
+
+class _FakeCuda:
+    def __init__(self, torch: FakeCudaTorch, count: int, architectures: tuple[str, ...], warning: str | None) -> None:
+        self._torch = torch
+        self._count = count
+        self._architectures = architectures
+        self._warning = warning
+        self.synchronized: list[int] = []
+        self.stats: dict[str, int] = {}
+
+    def is_available(self) -> bool:
+        if self._warning is not None:
+            warnings.warn(self._warning, UserWarning, stacklevel=1)
+        return self._count > 0
+
+    def device_count(self) -> int:
+        return self._count
+
+    def get_arch_list(self) -> list[str]:
+        return list(self._architectures)
+
+    def is_initialized(self) -> bool:
+        return bool(self._torch.contexts)
+
+    def mem_get_info(self, index: int) -> tuple[int, int]:
+        self._torch.contexts.append(index)
+        return 10 * GIB, 15 * GIB
+
+    def memory_reserved(self, index: int) -> int:
+        return self.stats.get("reserved_bytes.all.current", 0)
+
+    def memory_allocated(self, index: int) -> int:
+        return self.stats.get("allocated_bytes.all.current", 0)
+
+    def memory_stats(self, index: int) -> dict[str, int]:
+        return self.stats
+
+    def synchronize(self, index: int) -> None:
+        self.synchronized.append(index)
+
+    def empty_cache(self) -> None:
+        self.stats["reserved_bytes.all.current"] = self.stats.get("allocated_bytes.all.current", 0)

@@ -1,0 +1,24 @@
+"""The pytest fixture `virtual`: a machine with two virtual Tesla T4, dropped again afterwards. The device itself stays in torch."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from devexplorer.core.virtual.backend import install, unavailable
+from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.profiles import parse_virtual
+
+
+@pytest.fixture
+def virtual() -> Iterator[VirtualMachine]:
+    reason = unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    machine = install()
+    machine.reset()
+    machine.add(parse_virtual("2x Tesla T4"))
+    yield machine
+    gc.collect()
+    machine.reset()
