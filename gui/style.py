@@ -105,9 +105,9 @@ QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 QAbstractScrollArea::corner { background: transparent; border: 0; }
 
 QSplitter::handle { background: transparent; }
-QToolBar { background: $panel; border: 0; border-bottom: 1px solid $border; padding: 6px 12px; spacing: 8px; }
-QStatusBar { color: $dim; background: $panel; border-top: 1px solid $border; }
-QStatusBar::item { border: 0; }
+QFrame#toolbar { background: $panel; border: 0; border-bottom: 1px solid $border; }
+QFrame#statusBar { background: $panel; border: 0; border-top: 1px solid $border; }
+QFrame#banner { background: $card; border: 0; border-bottom: 1px solid $border; }
 QProgressBar {
   color: $text; background: $bar_free; border: 0; border-radius: 2px; text-align: center; max-height: 6px;
 }

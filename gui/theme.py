@@ -237,6 +237,11 @@ def apply(app: QApplication, theme: Theme) -> None:
     app.setStyleSheet(stylesheet(theme))
 
 
+def theme_of(colours: QPalette) -> Theme:
+    """The theme that this palette comes from: for windows that live shortly and need no `set_theme`."""
+    return DARK if colours.color(QPalette.ColorRole.Window).lightness() < 128 else LIGHT
+
+
 def system_theme() -> Theme:
     """The theme that the desktop asks for; dark where it does not say."""
     return LIGHT if QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Light else DARK

@@ -6,6 +6,8 @@ tensors carry seeds and come back with the same values; what a seed cannot bring
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import msgspec
 
 from devexplorer.core.records.messages import (
@@ -66,7 +68,8 @@ class Journal:
 
     def replay(self) -> list[Command]:
         """The commands to send to a new engine, in order; of several moves of one thing in a row only the last."""
-        return [entry for entry, following in zip(self._entries, [*self._entries[1:], None], strict=True) if not _replaced(entry, following)]
+        pairs = zip_longest(self._entries, self._entries[1:])
+        return [entry for entry, following in pairs if not _replaced(entry, following)]
 
     def lost(self) -> list[str]:
         """What cannot be made again, each with its reason."""

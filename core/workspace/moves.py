@@ -19,10 +19,10 @@ from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import DevExplorerError, DoesNotFit, MoveFailed
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
-from devexplorer.core.workspace.lazy import PlaceLazy, place_uninitialised
 from devexplorer.core.workspace.meter import Meter, Timing
-from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, plain_copy
+from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
 from devexplorer.core.workspace.plan import Aim, Plan, Rule, Was, as_before, uniform
 from devexplorer.core.workspace.walk import device_id
 
@@ -63,7 +63,7 @@ class Mover:
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = lambda part: part.commit(),
-        place_lazy: PlaceLazy = place_uninitialised,
+        place_lazy: PlaceLazy = move_uninitialised,
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._fleet = fleet

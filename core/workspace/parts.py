@@ -16,10 +16,13 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devexplorer.core.errors import MoveFailed
 from devexplorer.core.virtual.tensor import VirtualTensor
-from devexplorer.core.workspace.lazy import PlaceLazy
 
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
 """How one tensor is copied; tests put one in that fails."""
+
+
+PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
+"""How an uninitialised parameter is told its device and dtype."""
 
 
 def plain_copy(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

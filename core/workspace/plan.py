@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.workspace.casts import cast_of, loses
-from devexplorer.core.workspace.lazy import PlaceLazy
-from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, Wanted
+from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
 from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised, registered_ids, unregistered
 
 

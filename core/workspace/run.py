@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from devexplorer.core.errors import DevExplorerError
-from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, type_name, unregistered
+from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, unregistered
 
 
 class Operand(NamedTuple):
@@ -78,6 +78,8 @@ def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         frame = stack.pop()
+        while stack and frame.module is not module:  # a module whose error its caller swallowed has not been left by this door
+            frame = stack.pop()
         if stack:
             stack[-1].produced += _operands(f"output of {frame.path}", output)
 
@@ -139,7 +141,3 @@ def total(output: Any) -> Tensor | None:
     sums = [leaf.sum() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
     return sum(sums[1:], sums[0]) if sums else None
 
-
-def describe(module: nn.Module) -> str:
-    """`Linear`, `ModuleList`."""
-    return type_name(module)

@@ -116,14 +116,19 @@ def _wrong_shape(shape: Sequence[int]) -> list[str]:
 
 def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: Fleet) -> None:
     """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
-    size = math.prod(shape) * dtype.itemsize
+    check_sizes([math.prod(shape) * dtype.itemsize], device, fleet, "this tensor")
+
+
+def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> None:
+    """Raise `DoesNotFit`, with the bytes, when new tensors of these sizes would not fit."""
     backend = fleet.backend(device)
     free = backend.free_bytes(device)
-    needed = size if size >= 2**63 else backend.footprint_bytes(device, [size])
-    if size >= 2**63 or (free is not None and needed > free):
-        room = "" if free is None else f" and {bytes_text(free)} are free on {device}"
+    impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
+    needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
+    if impossible or (free is not None and needed > free):
+        room = f"; {bytes_text(free)} are free on {device}" if free is not None else ""
         raise DoesNotFit(
-            f"this tensor needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0
+            f"{what} needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0
         )
 
 

@@ -93,6 +93,8 @@ def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
 def type_name(thing: nn.Module | Tensor) -> str:
     """The class name; a virtual tensor is called what a real one on a GPU would be called."""
     kind = type(thing)
+    if isinstance(thing, Tensor) and is_uninitialised(thing):
+        return "UninitializedParameter" if isinstance(thing, nn.Parameter) else "UninitializedBuffer"
     if isinstance(thing, VirtualTensor):
         return "Parameter" if isinstance(thing, nn.Parameter) else "Tensor"
     return kind.__name__

@@ -12,6 +12,8 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor
 
+from devexplorer.gui.theme import Role, font
+
 Index = QModelIndex | QPersistentModelIndex
 _NOWHERE = QModelIndex()
 
@@ -105,6 +107,8 @@ class RowsModel(QAbstractTableModel):
                 return self._columns[section].tip or None
             case Qt.ItemDataRole.TextAlignmentRole:
                 return self._alignment(section)
+            case Qt.ItemDataRole.FontRole:
+                return font(Role.LABEL)
         return None
 
     def _alignment(self, column: int) -> int:

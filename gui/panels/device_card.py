@@ -203,7 +203,7 @@ class DeviceItem(QWidget):
         stripe = QPen(colour, 2 * _EDGE)
         stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
         if dash:
-            stripe.setDashPattern([part / 2 for part in dash])
+            stripe.setDashPattern([part / (2 * _EDGE) for part in dash])
         painter.setPen(stripe)
         painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
         painter.restore()
@@ -357,7 +357,7 @@ class DeviceCard(DeviceItem):
 class DeviceRow(DeviceItem):
     """The compact row: id, bar, used and total, utilization in one line."""
 
-    _SIDE, _ID, _UTIL = 11, 50, 36
+    _SIDE, _ID, _UTIL = 11, 50, 34
 
     def sizeHint(self) -> QSize:
         return QSize(220, ROW_PX)
@@ -369,7 +369,7 @@ class DeviceRow(DeviceItem):
         self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
 
     def _numbers_width(self) -> int:
-        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB")
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB") + 3
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._ID + 6

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
 
 from devexplorer.core.records.messages import Log
 from devexplorer.core.state import LOG_LINES, State
-from devexplorer.gui.theme import DARK, Role, Theme, font
+from devexplorer.gui.theme import Role, Theme, font
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Terminal colours and control characters that user code may print; a window has no use for them."""
@@ -19,10 +19,10 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08
 class LogPanel(QWidget):
     """Shows `state.log`; `refresh` adds what is new."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state = state
-        self._theme = DARK
+        self._theme = theme
         self._last: Log | None = None
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
@@ -35,6 +35,10 @@ class LogPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.text)
+        self._follows = True
+        bar = self.text.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._grown)
 
     def set_theme(self, theme: Theme) -> None:
         """Write everything again in other colours."""
@@ -44,12 +48,10 @@ class LogPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Append the lines that came since the last call; follows the end while the end is in view."""
+        """Append the lines that came since the last call."""
         new = self._new_lines()
         if not new:
             return
-        bar = self.text.verticalScrollBar()
-        follow = bar.value() >= bar.maximum()
         cursor = QTextCursor(self.text.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
@@ -57,8 +59,14 @@ class LogPanel(QWidget):
             self._write(cursor, entry)
         cursor.endEditBlock()
         self._last = new[-1]
-        if follow:
-            bar.setValue(bar.maximum())
+
+    def _scrolled(self, value: int) -> None:
+        self._follows = value >= self.text.verticalScrollBar().maximum()
+
+    def _grown(self, _lowest: int, highest: int) -> None:
+        """More lines, or another size: stay at the end if the end was in view."""
+        if self._follows:
+            self.text.verticalScrollBar().setValue(highest)
 
     def _new_lines(self) -> list[Log]:
         new: list[Log] = []

@@ -10,24 +10,24 @@ from devexplorer.core.state import Device, State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.panels.rows_table import RowsTable
-from devexplorer.gui.theme import DARK, Theme, device_colour
+from devexplorer.gui.theme import Theme, device_colour
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "the driver does not tell; in containers and under WSL the processes of others are hidden"
-COLUMNS = (Column("device"), Column("process", is_number=True), Column("name"), Column("MiB", is_number=True), Column(""))
+COLUMNS = (Column("device"), Column("process", is_number=True), Column("MiB", is_number=True), Column("name"))
 
 
 class ProcessesPanel(QWidget):
     """A row per process and device, largest first; a device whose processes cannot be seen has one row that says so."""
 
-    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state = state
-        self._theme = DARK
+        self._theme = theme
         self.count = 0
         """Processes that are shown, for the tab's title."""
         self.model = RowsModel(COLUMNS, self)
-        self.table = RowsTable(self.model, "Processes", [120, 90, 260, 90, 80])
+        self.table = RowsTable(self.model, "Processes", [120, 90, 100])
         self.nothing = label("", words="dim", wrap=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._stack = QStackedLayout(self)
@@ -63,7 +63,7 @@ class ProcessesPanel(QWidget):
                 (p.reason for p in self._state.problems if p.device in (name, None) and p.field == "processes"), WHY_NOT
             )
             words = f"{NOT_VISIBLE}: {reason}"
-            return [TableRow(name, (where, Cell(MISSING), Cell(words, self._theme.dim, words), Cell(MISSING), Cell("")))]
+            return [TableRow(name, (where, Cell(MISSING), Cell(MISSING), Cell(words, self._theme.dim, words)))]
         ordered = sorted(device.sample.processes, key=lambda process: -(process.memory_bytes or 0))
         return [
             TableRow(
@@ -71,9 +71,8 @@ class ProcessesPanel(QWidget):
                 (
                     where,
                     Cell(str(process.pid)),
-                    Cell(process.name or MISSING, tip="" if process.name else NOT_VISIBLE),
                     _mib(process.memory_bytes),
-                    Cell(""),
+                    Cell(process.name or MISSING, tip="" if process.name else NOT_VISIBLE),
                 ),
             )
             for process in ordered

@@ -16,7 +16,7 @@ class _Padded(QStyledItemDelegate):
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         super().initStyleOption(option, index)
-        left = 8 if index.column() == 0 else 0
+        left = 6 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)  # type: ignore[attr-defined]  # missing in the stubs
 
 

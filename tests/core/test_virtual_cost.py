@@ -33,8 +33,8 @@ def test_float64_follows_the_chip():
     assert share(A100) == pytest.approx(1 / 2, rel=1e-3)
 
 
-def test_every_published_product_lies_within_the_model_or_is_named():
-    """One factor for all cards: the rows it was not taken from show how far it is off. MI300X's software is the known exception."""
+def test_published_products_on_other_cards_lie_within_15_percent():
+    """One factor for all cards: rows that it was not taken from show how far it is off (MI300X reaches only half its datasheet)."""
     published = {("NVIDIA A100 80GB PCIe", 285), ("NVIDIA H100 80GB HBM3", 795), ("NVIDIA H200", 850), ("NVIDIA B200", 1737)}
     for name, tflops in published:
         seconds = operation_seconds(load_profiles()[name], 2 * 8192**3, 3 * 8192**2 * 2, "bfloat16")

@@ -1,0 +1,473 @@
+"""The named live tensors and models, and everything that can be done with them. Runs on the jobs thread.
+
+Only `held_bytes_by_device` may be called from other threads: it returns figures that are published after each change.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import BadInput, DevExplorerError
+from devexplorer.core.records.messages import (
+    Backward,
+    BuildModel,
+    Combine,
+    EditElement,
+    Forward,
+    Move,
+    NewTensor,
+    UndoState,
+)
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.workspace import names, run, tensors, zoo
+from devexplorer.core.workspace.casts import dtype_name, model_dtype
+from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.placement import snapshot
+from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.run import Operand, operand
+from devexplorer.core.workspace.storages import bytes_by_device
+from devexplorer.core.workspace.undo import BUDGET_BYTES, Entry, UndoStack
+from devexplorer.core.workspace.walk import device_id, is_uninitialised
+
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "@": operator.matmul,
+}
+
+
+class Built(NamedTuple):
+    """A new sample model."""
+
+    name: str
+    recipe: str
+    device: str
+    dtype: str | None
+    seed: int
+    seconds: float
+    """Wall time of building and of the move to its device."""
+
+
+class Created(NamedTuple):
+    """A new tensor."""
+
+    name: str
+    device: str
+    fell_back: str | None
+    """Why it is on the CPU, when it was asked for elsewhere."""
+
+
+class Ran(NamedTuple):
+    """A forward (and backward) that worked."""
+
+    target: str
+    inputs: tuple[Operand, ...]
+    given: tuple[str, ...]
+    """Names of the workspace tensors that were fed; empty: a sample input."""
+    output: Operand | None
+    """None when the model returned no tensor."""
+    kept_as: str | None
+    grad_fn: str | None
+    seconds: float
+    """On the device's clock."""
+    wall_seconds: float
+    simulated: bool
+    gradients: int = 0
+    """Backward: parameters that have a gradient now."""
+    accumulated: bool = False
+    """Backward: some had one before, and the new one was added."""
+
+
+class Edited(NamedTuple):
+    """One element that was set."""
+
+    target: str
+    index: tuple[int, ...]
+    before: float
+    after: float
+    also: tuple[str, ...]
+    """Other paths of the same tensor."""
+
+
+class Combined(NamedTuple):
+    """The result of an operator."""
+
+    name: str
+    left: str
+    operator: str
+    right: str
+    result: Operand
+
+
+class CombineFailed(DevExplorerError):
+    """Two tensors cannot be combined; `devices` when they are on different ones."""
+
+    def __init__(self, message: str, *, left: Operand, right: Operand) -> None:
+        super().__init__(message)
+        self.left, self.right = left, right
+
+    @property
+    def mixed(self) -> bool:
+        """Whether they are on different devices."""
+        return self.left.device != self.right.device
+
+
+class Workspace:
+    """Names and the live objects behind them. Every method raises `DevExplorerError` and then has changed nothing."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        mover: Mover | None = None,
+        undo_budget_bytes: int = BUDGET_BYTES,
+        wall: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.fleet = fleet
+        self._mover = mover or Mover(fleet, wall=wall)
+        self._meter = Meter(fleet, wall)
+        self._wall = wall
+        self._objects: dict[str, nn.Module | Tensor] = {}
+        self._recipes: dict[str, str] = {}
+        """Object -> recipe it was built from, for sample inputs."""
+        self._undo = UndoStack(undo_budget_bytes)
+        self._held: dict[str, int] = {}
+
+    # names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name, oldest first."""
+        return tuple(self._objects)
+
+    def get(self, name: str) -> nn.Module | Tensor:
+        """The live object behind a name."""
+        if name not in self._objects:
+            raise BadInput(f"there is no object '{name}'; {names.nearest(name, self._objects)}")
+        return self._objects[name]
+
+    def add(self, name: str, thing: nn.Module | Tensor, recipe: str | None = None) -> str:
+        """Give an object a name; returns the name."""
+        name = names.checked(name, self._objects)
+        self._objects[name] = thing
+        if recipe is not None:
+            self._recipes[name] = recipe
+        self._publish()
+        return name
+
+    def remove(self, gone: Sequence[str]) -> None:
+        """Remove objects and free what they held."""
+        for name in gone:
+            self.get(name)
+        for name in dict.fromkeys(gone):
+            del self._objects[name]
+            self._recipes.pop(name, None)
+            self._undo.forget(name)
+        gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
+        self._publish()
+
+    def snapshot(self, name: str) -> ObjectSnapshot:
+        """What is where in one object, read without changing anything."""
+        return snapshot(name, self.get(name))
+
+    def held_bytes_by_device(self) -> Mapping[str, int]:
+        """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
+        return self._held
+
+    def _publish(self) -> None:
+        self._held = bytes_by_device(self._objects.values())
+
+    # making
+
+    def build(self, command: BuildModel, watch: Watch = NOBODY) -> Built:
+        """Build a sample model on the CPU, then move it to its device."""
+        findings: list[str] = []
+        helps = False
+        recipe = device = name = None
+        try:
+            recipe = zoo.find(command.recipe)
+        except BadInput as error:
+            findings += error.findings
+        try:
+            device = self.fleet.choose(command.device)
+        except BadInput as error:
+            findings += error.findings
+            helps = error.virtual_helps
+        try:
+            dtype = None if command.dtype is None else model_dtype(command.dtype)
+        except BadInput as error:
+            findings += error.findings
+        try:
+            name = None if command.name is None else names.checked(command.name, self._objects)
+        except BadInput as error:
+            findings += error.findings
+        if findings or recipe is None or device is None:
+            raise BadInput(*findings, virtual_helps=helps)
+        name = name or names.unique(recipe.name, self._objects)
+        shapes = [t for t in (*(m := zoo.meta(recipe.name)).parameters(), *m.buffers()) if not is_uninitialised(t)]
+        for where, kind in {("cpu", None), (device, dtype)}:
+            tensors.check_sizes([t.numel() * (kind or t.dtype).itemsize for t in shapes], where, self.fleet, "this model")
+        started = self._wall()
+        watch.progress(0.0, f"building {recipe.name}")
+        model = zoo.build(recipe.name, command.seed)
+        dtype_text = None if dtype is None else dtype_name(dtype)
+        self._mover.move([Aim(name, "", model)], device, dtype_text, _bind_nothing, watch)
+        self.add(name, model, recipe.name)
+        return Built(name, recipe.name, device, dtype_text, command.seed, self._wall() - started)
+
+    def tensor(self, command: NewTensor) -> Created:
+        """Create a named tensor."""
+        stem = "x" if command.name is None else names.checked(command.name, self._objects)
+        made = tensors.make(command, self.fleet)
+        name = self.add(names.unique(stem, self._objects), made.tensor)
+        return Created(name, made.device, made.fell_back)
+
+    def combine(self, command: Combine) -> Combined:
+        """`name = left operator right`."""
+        if command.operator not in OPERATORS:
+            raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(OPERATORS)}")
+        left, right = self._tensor(command.left), self._tensor(command.right)
+        name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
+        try:
+            result = OPERATORS[command.operator](left, right)
+        except RuntimeError as error:
+            raise CombineFailed(
+                str(error).strip().splitlines()[0], left=operand(command.left, left), right=operand(command.right, right)
+            ) from error
+        self.add(name, result)
+        return Combined(name, command.left, command.operator, command.right, operand(name, result))
+
+    # moving
+
+    def move(self, command: Move, watch: Watch = NOBODY) -> MoveReport:
+        """Move or copy objects and parts of models, all or none; one undo takes all of it back."""
+        findings: list[str] = []
+        aims: list[Aim] = []
+        helps = False
+        device = ""
+        for target in dict.fromkeys(command.targets):
+            try:
+                aims.append(self.aim(target))
+            except BadInput as error:
+                findings += error.findings
+        if not command.targets:
+            findings.append("nothing is selected; choose one or more objects to move")
+        try:
+            device = self.fleet.choose(command.device)
+        except BadInput as error:
+            findings += error.findings
+            helps = error.virtual_helps
+        if findings:
+            raise BadInput(*findings, virtual_helps=helps)
+        try:
+            return self._copy(aims, device, command.dtype, watch) if command.copy else self._move(aims, device, command.dtype, watch)
+        finally:
+            self._publish()
+
+    def _move(self, aims: list[Aim], device: str, dtype: str | None, watch: Watch) -> MoveReport:
+        result = self._mover.move(aims, device, dtype, self._bind, watch)
+        report = result.report
+        if report.already_there:
+            return report
+        entry = Entry(f"the move of {_list(report.objects)} to {device}", result.was)
+        self._undo.push(entry)
+        return _with_kept(report, self._undo.kept_bytes)
+
+    def _copy(self, aims: list[Aim], device: str, dtype: str | None, watch: Watch) -> MoveReport:
+        report, made = self._mover.duplicate(aims, device, dtype, watch)
+        created: list[str] = []
+        for aim, thing in zip(aims, made, strict=True):
+            stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
+            created.append(self.add(stem, thing, None if aim.path else self._recipes.get(aim.name)))
+        self._undo.push(Entry(f"the copy of {_list(report.objects)} to {device}", created=tuple(created)))
+        return _with_kept(report, self._undo.kept_bytes, tuple(created))
+
+    def undo(self, watch: Watch = NOBODY) -> tuple[MoveReport, tuple[str, ...]]:
+        """Undo the newest move; returns the report of moving back, and the names of copies that were removed."""
+        entry = self._undo.top
+        if entry is None:
+            raise BadInput("there is nothing to undo")
+        aims = [self.aim(name) for name in entry.names]
+        try:
+            report = self._mover.restore(aims, entry.was, self._bind, watch).report
+        finally:
+            self._publish()
+        self._undo.drop_top()
+        if entry.created:
+            report = _with_created(report, entry.created)
+            self.remove(entry.created)
+        return _with_kept(report, self._undo.kept_bytes, report.created), entry.created
+
+    def undo_state(self) -> UndoState:
+        """What Undo would do now."""
+        return self._undo.state()
+
+    def _bind(self, name: str, tensor: Tensor) -> None:
+        self._objects[name] = tensor
+
+    # running
+
+    def forward(self, command: Forward) -> Ran:
+        """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
+        if command.output is not None:
+            names.checked(command.output, self._objects)
+        ran, output = self._run(command.target, command.input, backward=False)
+        if command.output is None:
+            return ran
+        if output is None:
+            raise BadInput(f"'{command.target}' returned no tensor that could be named '{command.output}'")
+        return ran._replace(kept_as=self.add(command.output, output.detach()))
+
+    def backward(self, command: Backward) -> Ran:
+        """Forward, sum, backward: gradients are added to those that are there."""
+        ran, _ = self._run(command.target, command.input, backward=True)
+        return ran
+
+    def _run(self, target: str, given: str | None, *, backward: bool) -> tuple[Ran, Tensor | None]:
+        aim = self.aim(target)
+        if isinstance(aim.thing, Tensor):
+            raise BadInput(f"'{target}' is a tensor and cannot be run; choose a model")
+        inputs = self._inputs(aim, given)
+        had_gradients = any(p.grad is not None for p in aim.thing.parameters() if not is_uninitialised(p))
+        devices = sorted({device_id(t.device) for t in (*inputs, *aim.thing.parameters(), *aim.thing.buffers())})
+        timing = self._meter.start(devices)
+        try:
+            output = run.run(aim.thing, aim.path, inputs)
+            if backward:
+                self._backward(target, output)
+            for device in devices:
+                self.fleet.backend(device).synchronize(device)
+            seconds, wall = timing.stop()
+        finally:
+            self._publish()  # the first forward of a lazy model makes its parameters
+        first = run.first_tensor(output)
+        ran = Ran(
+            target=target,
+            inputs=tuple(operand(f"input {index}", tensor) for index, tensor in enumerate(inputs)),
+            given=() if given is None else tuple(part.strip() for part in given.split(",")),
+            output=None if first is None else operand("output", first),
+            kept_as=None,
+            grad_fn=None if first is None or first.grad_fn is None else first.grad_fn.name(),
+            seconds=seconds,
+            wall_seconds=wall,
+            simulated=timing.simulated,
+            gradients=sum(p.grad is not None for p in aim.thing.parameters()),
+            accumulated=backward and had_gradients,
+        )
+        return ran, first
+
+    def _backward(self, target: str, output: Any) -> None:
+        loss = run.total(output)
+        if loss is None:
+            raise BadInput(f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward")
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise run.RunFailed(f"backward: {str(error).strip().splitlines()[0]}", frame=None) from error
+
+    def _inputs(self, aim: Aim, given: str | None) -> list[Tensor]:
+        """The named tensors, or the recipe's sample input on the model's device and in its dtype."""
+        if given is not None:
+            return [self._tensor(name.strip()) for name in given.split(",")]
+        recipe = self._recipes.get(aim.name)
+        assert isinstance(aim.thing, nn.Module)
+        if aim.path or recipe is None:
+            raise BadInput(f"'{aim.title}' needs an input; create a tensor and choose it")
+        first = next(aim.thing.parameters(), None)
+        inputs = []
+        for sample in zoo.find(recipe).sample():
+            if first is not None:
+                sample = sample.to(first.device, first.dtype if sample.is_floating_point() else None)
+            inputs.append(sample)
+        return inputs
+
+    def edit(self, command: EditElement) -> Edited:
+        """Set one element in place; every name of a tied tensor sees it."""
+        tensor, also = self._element_owner(command.target)
+        index = _checked_index(command.target, tensor, command.index)
+        if not (tensor.is_floating_point() or tensor.is_complex()) and command.value != int(command.value):
+            raise BadInput(f"{dtype_name(tensor.dtype)} holds whole numbers only, not {command.value}")
+        with torch.no_grad():
+            before = tensor[index].item()
+            try:
+                tensor[index] = command.value
+            except RuntimeError as error:
+                raise BadInput(f"{command.value} does not go into {dtype_name(tensor.dtype)}: {error}") from None
+            after = tensor[index].item()
+        return Edited(command.target, index, before, after, also)
+
+    def _element_owner(self, target: str) -> tuple[Tensor, tuple[str, ...]]:
+        name, _, path = target.partition(":")
+        thing = self.get(name)
+        if isinstance(thing, Tensor):
+            if path:
+                raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
+            return thing, ()
+        found = dict(thing.named_parameters(remove_duplicate=False)) | dict(thing.named_buffers(remove_duplicate=False))
+        if path not in found:
+            raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {names.nearest(path, found)}")
+        return found[path], tuple(other for other, tensor in found.items() if tensor is found[path] and other != path)
+
+    # finding
+
+    def aim(self, target: str) -> Aim:
+        """What `name` or `name:path` means."""
+        name, _, path = target.partition(":")
+        thing = self.get(name.strip())
+        if not path:
+            return Aim(name.strip(), "", thing)
+        if isinstance(thing, Tensor):
+            raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
+        parts = dict(thing.named_modules(remove_duplicate=False))
+        if path in parts:
+            return Aim(name.strip(), path, parts[path])
+        holder, _, last = path.rpartition(".")
+        if last in {"grad", *(k for k, _ in parts[holder].named_parameters(recurse=False)), *parts[holder]._buffers} if holder in parts else last == "grad":
+            raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
+        if "[" in path:
+            raise BadInput(f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead")
+        raise BadInput(f"'{name}' has no part '{path}'; {names.nearest(path, [p for p in parts if p])}")
+
+    def _tensor(self, name: str) -> Tensor:
+        thing = self.get(name)
+        if not isinstance(thing, Tensor):
+            raise BadInput(f"'{name}' is a model; choose a tensor")
+        return thing
+
+
+def _checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
+    if is_uninitialised(tensor):
+        raise BadInput(f"'{target}' has no elements before its first forward")
+    if len(index) != tensor.dim():
+        raise BadInput(f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}")
+    for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
+        if not -size <= at < size:
+            raise BadInput(f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}")
+    return index
+
+
+def _bind_nothing(name: str, tensor: Tensor) -> None:
+    """A model has no names to bind."""
+
+
+def _list(titles: Sequence[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{len(titles)} objects"
+
+
+def _with_kept(report: MoveReport, kept_bytes: int, created: tuple[str, ...] = ()) -> MoveReport:
+    return msgspec.structs.replace(report, kept_for_undo_bytes=kept_bytes, created=created)
+
+
+def _with_created(report: MoveReport, created: tuple[str, ...]) -> MoveReport:
+    return msgspec.structs.replace(report, objects=(*report.objects, *created), created=created, already_there=False, copied=True)

@@ -1,0 +1,53 @@
+"""Guards for every test: no thread, no child process and no unexpected log line is left behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+GRACE_SECONDS = 2.0
+"""For threads and processes that are ending already."""
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.name}: {record.getMessage()}")
+
+
+def _settle(left: object) -> object:
+    """Wait until `left()` is empty or the grace period is over; returns what is left."""
+    assert callable(left)
+    end = time.monotonic() + GRACE_SECONDS
+    while (found := left()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail the test that leaves a thread, a process, or a warning in the log."""
+    threads = set(threading.enumerate())
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    handler = _Warnings()
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+    assert not handler.lines, f"unexpected log lines: {handler.lines}"
+    left = _settle(lambda: [t.name for t in threading.enumerate() if t not in threads and not _belongs_to_torch(t)])
+    assert not left, f"threads left behind: {left}"
+    left = _settle(lambda: [c for c in psutil.Process().children(recursive=True) if c.pid not in children and c.is_running()])
+    assert not left, f"processes left behind: {left}"
+
+
+def _belongs_to_torch(thread: threading.Thread) -> bool:
+    """The autograd engine shows its own threads to Python as dummies."""
+    return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]

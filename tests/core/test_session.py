@@ -1,0 +1,155 @@
+"""Restart, rebuild and giving up, with an engine that is played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.records.messages import (
+    Answer,
+    BuildModel,
+    Command,
+    EngineLost,
+    EngineReady,
+    Event,
+    JobEnded,
+    Move,
+    ObjectChanged,
+    Rebuilt,
+)
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.session import RESTARTS, Session
+
+READY = EngineReady(
+    pid=1, python_version="3", torch_version="2", cuda_version=None, cuda_available=False, cuda_device_count=0,
+    cuda_visible_devices=None, threads=2, virtual_unavailable=None, recipes={},
+)  # fmt: skip
+
+
+class PlayedEngine:
+    """Remembers what it was sent; the test says its lines."""
+
+    def __init__(self, put: Callable[[Event], None]) -> None:
+        self.put = put
+        self.sent: list[Command] = []
+        self.started = self.closed = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def kill(self) -> None:
+        self.put(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=0))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def join(self, deadline_s: float) -> bool:
+        return True
+
+
+class Stage:
+    """A session, the engines it made, and a clock."""
+
+    def __init__(self) -> None:
+        self.engines: list[PlayedEngine] = []
+        self.now = 1000.0
+        self.session = Session(make_engine=self._make, nvml=Nvml(), clock=lambda: self.now)
+
+    def _make(self, put: Callable[[Event], None], spec: str | None) -> PlayedEngine:
+        self.engines.append(PlayedEngine(put))
+        return self.engines[-1]
+
+    @property
+    def engine(self) -> PlayedEngine:
+        return self.engines[-1]
+
+    def say(self, *events: Event) -> list[Event]:
+        for event in events:
+            self.engine.put(event)
+        return self.session.drain().events
+
+    def acknowledge(self, command: Command, name: str | None = None, *, ok: bool = True) -> list[Event]:
+        request = command.request
+        events: list[Event] = []
+        if name is not None:
+            snapshot = ObjectSnapshot(name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={})
+            events.append(ObjectChanged(request=request, snapshot=snapshot))
+        return self.say(*events, JobEnded(request=request, ok=ok, time_unix_s=0))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.say(READY)
+    return stage
+
+
+def test_after_a_death_the_workspace_is_made_again(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.session.send(Move(targets=("mlp",), device="vgpu:1"))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert lost.will_restart
+    assert len(stage.engines) == 2
+
+    assert stage.say(READY) == [READY]
+    build, moved = stage.engine.sent
+    assert (build, moved) == (
+        BuildModel(recipe="mlp", name="mlp", request=build.request),
+        Move(targets=("mlp",), device="vgpu:1", request=moved.request),
+    )
+    assert stage.say(Answer(request=build.request, title="built", words="")) == [], "making things again is no news"
+    stage.acknowledge(build, "mlp")
+    rebuilt = stage.acknowledge(moved)[-1]
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=())
+
+
+def test_what_fails_on_the_way_back_is_named(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    rebuilt = stage.acknowledge(stage.engine.sent[0], ok=False)[-1]
+    assert isinstance(rebuilt, Rebuilt)
+    assert rebuilt.restored == ()
+    assert "mlp" in rebuilt.lost[0]
+
+
+def test_the_command_that_killed_it_is_named_and_not_repeated(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="vgg16-bn"))
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert "buildmodel vgg16-bn" in lost.reason
+    events = stage.say(READY)
+    assert stage.engine.sent == []
+    assert events == [READY, Rebuilt(restored=(), lost=())]
+
+
+def test_one_that_dies_again_and_again_is_given_up_until_somebody_asks(stage: Stage) -> None:
+    for _ in range(RESTARTS):
+        stage.engine.kill()
+        assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert not lost.will_restart
+    engines = len(stage.engines)
+    stage.session.start_engine_again()
+    assert len(stage.engines) == engines + 1
+    assert stage.engine.started
+
+
+def test_deaths_far_apart_are_no_reason_to_give_up(stage: Stage) -> None:
+    for _ in range(3 * RESTARTS):
+        stage.now += 60
+        stage.engine.kill()
+        assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]

@@ -1,0 +1,32 @@
+"""Guards for tests with Qt: offscreen, garbage collected on the main thread only, no Qt message, no exception in a slot, no window left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import pytest
+from PySide6.QtWidgets import QApplication
+
+
+@pytest.fixture(autouse=True)
+def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test in which Qt complains, or a slot raises."""
+    raised: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: raised.append(f"{kind.__name__}: {error}"))
+    gc.disable()
+    before = set(QApplication.topLevelWidgets())
+    yield
+    for widget in set(QApplication.topLevelWidgets()) - before:
+        widget.close()
+        widget.deleteLater()
+    qapp.processEvents()
+    gc.collect()
+    gc.enable()
+    assert not raised, f"exceptions in slots: {raised}"
+    lines = [record.message for record in qtlog.records]  # type: ignore[attr-defined]
+    assert not lines, f"Qt said: {lines}"
