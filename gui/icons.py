@@ -19,7 +19,7 @@ def names() -> list[str]:
 
 
 def svg(name: str, colour: str) -> bytes:
-    """The drawing with `currentColor` replaced by `colour` (`#RRGGBB`). Raises FileNotFoundError for an unknown name."""
+    """The drawing with `currentColor` replaced by `colour` (`#RRGGBB`). FileNotFoundError: no such icon."""
     source = files("devexplorer.resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     return source.replace("currentColor", colour).encode()
 

@@ -1,11 +1,13 @@
 """The stylesheet: what the palette cannot say about Qt's own widgets. Main thread only.
 
-No fonts and no sizes of text here (see `theme.font`), no images. A widget asks for a look with dynamic properties:
-`look` on buttons (`primary`, `quiet`, `offer`) and `words` on labels (`dim`, `soft`, `warning`, `error`).
+No fonts and no sizes of text here (see `theme.font`). The only images are ticks and arrows (`style-*.svg`).
+A widget asks for a look with dynamic properties: `look` on buttons and fields (`primary`, `quiet`, `copy`, `code`),
+`words` on labels (`dim`, `soft`, `warning`, `error`).
 """
 
 from __future__ import annotations
 
+from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,20 @@ QLineEdit[look="quiet"]:hover { border-color: $border_strong; }
 QLineEdit[look="quiet"]:focus { background: $window; border-color: $accent; }
 QPlainTextEdit[look="code"] { background: $code; border: 1px solid $border; padding: 8px 9px; }
 QPlainTextEdit[look="code"]:focus { border-color: $accent; }
+QComboBox::drop-down { border: 0; width: 20px; }
+QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
+QAbstractSpinBox { padding-right: 18px; }
+QAbstractSpinBox QLineEdit, QComboBox QLineEdit { background: transparent; border: 0; padding: 0; }
+QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }
+QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
+QCheckBox { spacing: 7px; }
+QCheckBox::indicator {
+  width: 14px; height: 14px; background: $window; border: 1px solid $bar_other; border-radius: 3px;
+}
+QCheckBox::indicator:focus { border-color: $accent; }
+QCheckBox:focus { color: $text; }
+QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url("$icons/style-tick.svg"); }
+QCheckBox::indicator:disabled { background: $panel; border-color: $border; }
 QComboBox QAbstractItemView {
   color: $text; background: $panel; border: 1px solid $border_strong; padding: 3px;
   selection-background-color: $selection; selection-color: $text; outline: 0;
@@ -88,7 +104,8 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 6px; }
 QTabWidget::pane { border: 0; }
 QTabBar { background: transparent; border: 0; }
 QTabBar::tab {
-  color: $dim; background: transparent; border: 0; border-bottom: 2px solid transparent; padding: 4px 0; margin: 4px 10px;
+  color: $dim; background: transparent; border: 0; border-bottom: 2px solid transparent;
+  padding: 4px 0; margin: 4px 10px;
 }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
@@ -117,5 +134,6 @@ QProgressBar::chunk { background: $accent; border-radius: 2px; }
 
 def stylesheet(theme: Theme) -> str:
     """The sheet in the colours of `theme`."""
-    colours = {name: getattr(theme, name) for name in _SHEET.get_identifiers()}
-    return _SHEET.substitute(colours)
+    colours = {name: getattr(theme, name) for name in _SHEET.get_identifiers() if name != "icons"}
+    folder = str(files("devexplorer.resources").joinpath("icons")).replace("\\", "/")
+    return _SHEET.substitute(colours, icons=folder)

@@ -1,7 +1,7 @@
 """Colours, fonts and the style of the window, dark and light. Main thread only.
 
 Colour means device: `device_colour` gives the one colour that a device has in its card, its chips and its curves.
-Every pair of text and background in `text_pairs` has a contrast of at least 4.5:1 (WCAG 2.2, 1.4.3); a test computes it.
+Every pair of text and background in `text_pairs` has a contrast of 4.5:1 at least (WCAG 2.2, 1.4.3); a test computes it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.gui.style import stylesheet
 
 LABEL_PX, TEXT_PX, NUMBER_PX, CODE_PX = 11, 13, 18, 12
-"""Font sizes in pixels: labels and ticks, text, the one number of a card; fixed fonts look a size larger than they are."""
+"""Font sizes in pixels: labels and ticks, text, the one number of a card; code, whose fixed font looks larger."""
 
 CPU = -1
 """The palette index of the CPU."""
 
-DASHES = ([], [6.0, 3.0], [2.0, 2.0], [8.0, 3.0, 2.0, 3.0])
+DASHES: tuple[list[float], ...] = ([], [6.0, 3.0], [2.0, 2.0], [8.0, 3.0, 2.0, 3.0])
 """Dash patterns in pen widths: the CPU and seven accelerators are solid, the next seven dashed, and so on."""
 
 
@@ -67,8 +67,8 @@ class Theme:
     """Accelerators 0 to 6; from the ninth device on (the CPU is the first) they come again with a dash pattern."""
 
 
-# The dark colours are look.md's own. The light ones are Okabe's and Ito's, darkened in linear light until they reach 4.5:1
-# as text on every light background; sky blue and yellow a step further, so that they stay apart from blue and amber.
+# Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened, in linear light, until they
+# reach 4.5:1 as text on every background, sky blue and yellow a step further to stay apart from blue and amber.
 DARK = Theme(
     name="dark",
     is_dark=True,
@@ -161,7 +161,9 @@ def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
     """Every pair of text colour and background that the window uses, by what it is."""
     surfaces = ("window", "panel", "card", "button", "button_hover", "code", "selection", "hover")
     texts = ("text", "soft", "dim", "warning", "error")
-    pairs = {f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces}
+    pairs = {
+        f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
+    }
     pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
     # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
     for index in range(CPU, len(theme.devices)):

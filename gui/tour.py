@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QMenu, QToolButton, QWidget
 
 from devexplorer.core.state import Run, State
 
@@ -138,10 +138,14 @@ class Tour(QObject):
         self._menu(self._app.window.toolbar.move_button, self._target())
 
     def _benchmark(self) -> None:
-        """Type the settings into the form and press its button."""
+        """Fill the form of the Benchmark tab by mouse and keyboard, and press its button."""
         window, panel = self._app.window, self._app.window.benchmark
         window.tabs.setCurrentWidget(panel)
-        panel.fill(device=self._target(), dtype="float16", size="4096", seconds=30.0)
+        QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), self._target()))
+        self._click(panel.devices)
+        self._type(panel.dtype.lineEdit(), "float16")
+        self._type(panel.size_edit, "4096")
+        self._type(panel.seconds_edit, "30")
         self._click(panel.start_button)
 
     # --- clicking and looking ------------------------------------------------------------------------------------------
@@ -166,6 +170,20 @@ class Tour(QObject):
                 return
         menu.close()
         self._end(f"the menu has no '{wanted}'")
+
+    def _check_only(self, menu: QMenu, wanted: str) -> None:
+        """In a menu of checks, click until exactly the wanted device is checked, then close it."""
+        for action in menu.actions():
+            if action.isChecked() != (action.data() == wanted):
+                middle = menu.actionGeometry(action).center()
+                QTest.mouseMove(menu, middle)
+                menu.setActiveAction(action)
+                QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=middle)
+        QTest.keyClick(menu, Qt.Key.Key_Escape)
+
+    def _type(self, field: QLineEdit, text: str) -> None:
+        field.selectAll()
+        QTest.keyClicks(field, text)
 
     def _picture(self, name: str) -> None:
         if self._folder is None:

@@ -2,8 +2,8 @@
 
 torch's dispatcher is one for the process, so is this: `install` can be called any number of times. It rests on
 `torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private: `unavailable` looks first.
-Three kernels below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing); everything else
-arrives at `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
+Three kernels and a fallback below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing,
+factories); everything else arrives at `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from devexplorer.core.virtual.tensor import KIND, VirtualTensor, copy_from, gpu_
 __all__ = ["VirtualTensor", "backward_guard", "install", "is_virtual", "meta_empty", "move_uninitialised", "swapping", "unavailable"]
 
 _lock = threading.Lock()
-_installed: list[tuple[VirtualMachine, torch.library.Library]] = []
-"""The machine of this process and the kernels' registration (which ends with its object); empty before `install`."""
+_installed: list[tuple[VirtualMachine, tuple[torch.library.Library, ...]]] = []
+"""The machine of this process and the kernels' registrations (which end with their objects); empty before `install`."""
 
 
 def unavailable() -> str | None:
@@ -57,7 +57,9 @@ def install() -> VirtualMachine:
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
         library.impl("_copy_from", copy_from, "PrivateUse1")
-        _installed.append((machine, library))
+        everything = torch.library.Library("_", "IMPL")
+        everything.fallback(_factory, "PrivateUse1")
+        _installed.append((machine, (library, everything)))
         return machine
 
 
@@ -134,3 +136,11 @@ def _empty_strided(
         return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 
     return new_tensor(make, elements * dtype.itemsize, gpu_of(device or torch.device(KIND)))
+
+
+def _factory(overload: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Whatever else arrives below Python's key: factories that torch has for named backends only (`tril_indices`)."""
+    device = kwargs.get("device")
+    if device is None:
+        raise NotImplementedError(f"{overload.name()} does not work on virtual GPUs; do it on the CPU and move the result")
+    return overload(*args, **{**kwargs, "device": torch.device("cpu")}).to(device)

@@ -30,8 +30,8 @@ class Operation:
     """One overload. `handler` replaces everything else where it is set."""
 
     __slots__ = (
-        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "indices_on_cpu", "name",
-        "overload", "reshapes", "returns", "view",
+        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "host_results",
+        "indices_on_cpu", "name", "overload", "reshapes", "returns", "view",
     )  # fmt: skip
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
@@ -60,6 +60,7 @@ class Operation:
         self.device_argument = "device" in self.arguments
         self.gathers = packet in GATHERS
         self.indices_on_cpu = packet in CPU_INDICES
+        self.host_results = HOST_RESULTS.get(packet, ())
         self.flops: Flops | None = SHORT_FLOPS.get(packet) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
@@ -80,6 +81,9 @@ GATHERS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.take
 CPU_INDICES = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._pack_padded_sequence,
                aten._pack_padded_sequence_backward, aten._pad_packed_sequence}  # fmt: skip
 """CUDA takes index tensors and lengths from the CPU here."""
+
+HOST_RESULTS: dict[Any, tuple[int, ...]] = {aten._pack_padded_sequence: (1,)}
+"""Positions of results that stay on the CPU: batch sizes of a packed sequence."""
 
 
 def rate(operation: Operation, dtype: torch.dtype) -> str:

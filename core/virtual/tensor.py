@@ -87,8 +87,6 @@ class VirtualTensor(torch.Tensor):
         device = _devices.get(gpu.index)
         if device is None:
             device = _devices[gpu.index] = torch.device(KIND, gpu.index)
-        if inner.layout is not torch.strided:
-            raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {inner.layout}")
         if _is_multithreaded():
             # The Python device guard reports one device, and autograd's device threads go by it. On the calling thread, where CPU backward
             # runs anyway, backward works for every index.
@@ -308,8 +306,12 @@ def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Se
             result = _wrap(result, gpu, kind)
     elif kinds:
         result = tuple(
-            _mutated(operation, kind, args, kwargs) if kind >= 0 else item if gpu is None else _wrap(item, gpu, kind)
-            for kind, item in zip(kinds, result, strict=True)
+            _mutated(operation, kind, args, kwargs)
+            if kind >= 0
+            else item
+            if gpu is None or position in operation.host_results
+            else _wrap(item, gpu, kind)
+            for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
         )
     if operation.reshapes:
         for value in (*args, *(kwargs or {}).values()):
@@ -320,6 +322,8 @@ def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Se
 
 def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
     if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {value.layout}")
         if kind != VIEW:
             count(value.untyped_storage(), gpu)
         return VirtualTensor(value, gpu)
@@ -456,11 +460,17 @@ def _foreach_copy(operation: Operation, targets: Sequence[torch.Tensor], sources
         target.copy_(source)
 
 
+def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
+    """Tell `nn.TransformerEncoder` that this mask is not for its nested-tensor path, so that it takes the padded one."""
+    return False
+
+
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.copy_.default: _copy,
     aten._local_scalar_dense.default: _scalar,
     aten._foreach_copy_.default: _foreach_copy,
+    aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
 }
 
 

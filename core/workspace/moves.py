@@ -168,7 +168,9 @@ class Mover:
                 second = deep.deepcopy(part.tensor)
                 self._place_lazy(second, part.wanted.device, part.wanted.dtype)
             memo[id(part.tensor)] = second
-        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims]
+        return [
+            memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims
+        ]
 
     def _forget_weak_references(self, plan: Plan) -> None:
         """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""

@@ -41,7 +41,9 @@ class Frame:
 class RunFailed(DevExplorerError):
     """A model's own code, or PyTorch below it, raised. `frame` is the innermost module that was at work."""
 
-    def __init__(self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other") -> None:
+    def __init__(
+        self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other"
+    ) -> None:
         super().__init__(message)
         self.frame = frame
         self.operands = tuple(operands)
@@ -78,7 +80,9 @@ def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         frame = stack.pop()
-        while stack and frame.module is not module:  # a module whose error its caller swallowed has not been left by this door
+        while (
+            stack and frame.module is not module
+        ):  # a module whose error its caller swallowed has not been left by this door
             frame = stack.pop()
         if stack:
             stack[-1].produced += _operands(f"output of {frame.path}", output)
@@ -140,4 +144,3 @@ def total(output: Any) -> Tensor | None:
     """The sum of every tensor in the output that has a gradient to give; None when there is none."""
     sums = [leaf.sum() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
     return sum(sums[1:], sums[0]) if sums else None
-

@@ -15,7 +15,7 @@ def storage_address(tensor: Tensor) -> int | None:
         address = tensor.data_ptr()
     except RuntimeError:  # tensors without memory of their own: fake ones, functional ones
         return None
-    return address - tensor.storage_offset() * tensor.element_size() if address else None
+    return address - int(tensor.storage_offset()) * tensor.element_size() if address else None
 
 
 def storage_bytes(tensor: Tensor) -> int:

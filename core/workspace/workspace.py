@@ -29,7 +29,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace import names, run, tensors, zoo
-from devexplorer.core.workspace.casts import dtype_name, model_dtype
+from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.placement import snapshot
@@ -93,7 +93,7 @@ class Edited(NamedTuple):
     """One element that was set."""
 
     target: str
-    index: tuple[int, ...]
+    at: tuple[int, ...]
     before: float
     after: float
     also: tuple[str, ...]
@@ -215,9 +215,8 @@ class Workspace:
         if findings or recipe is None or device is None:
             raise BadInput(*findings, virtual_helps=helps)
         name = name or names.unique(recipe.name, self._objects)
-        shapes = [t for t in (*(m := zoo.meta(recipe.name)).parameters(), *m.buffers()) if not is_uninitialised(t)]
         for where, kind in {("cpu", None), (device, dtype)}:
-            tensors.check_sizes([t.numel() * (kind or t.dtype).itemsize for t in shapes], where, self.fleet, "this model")
+            tensors.check_sizes(_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
         watch.progress(0.0, f"building {recipe.name}")
         model = zoo.build(recipe.name, command.seed)
@@ -238,12 +237,18 @@ class Workspace:
         if command.operator not in OPERATORS:
             raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(OPERATORS)}")
         left, right = self._tensor(command.left), self._tensor(command.right)
-        name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
+        name = (
+            names.unique("result", self._objects)
+            if command.name is None
+            else names.checked(command.name, self._objects)
+        )
         try:
             result = OPERATORS[command.operator](left, right)
         except RuntimeError as error:
             raise CombineFailed(
-                str(error).strip().splitlines()[0], left=operand(command.left, left), right=operand(command.right, right)
+                str(error).strip().splitlines()[0],
+                left=operand(command.left, left),
+                right=operand(command.right, right),
             ) from error
         self.add(name, result)
         return Combined(name, command.left, command.operator, command.right, operand(name, result))
@@ -271,7 +276,11 @@ class Workspace:
         if findings:
             raise BadInput(*findings, virtual_helps=helps)
         try:
-            return self._copy(aims, device, command.dtype, watch) if command.copy else self._move(aims, device, command.dtype, watch)
+            return (
+                self._copy(aims, device, command.dtype, watch)
+                if command.copy
+                else self._move(aims, device, command.dtype, watch)
+            )
         finally:
             self._publish()
 
@@ -370,9 +379,11 @@ class Workspace:
     def _backward(self, target: str, output: Any) -> None:
         loss = run.total(output)
         if loss is None:
-            raise BadInput(f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward")
+            raise BadInput(
+                f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward"
+            )
         try:
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             raise run.RunFailed(f"backward: {str(error).strip().splitlines()[0]}", frame=None) from error
 
@@ -433,10 +444,13 @@ class Workspace:
         if path in parts:
             return Aim(name.strip(), path, parts[path])
         holder, _, last = path.rpartition(".")
-        if last in {"grad", *(k for k, _ in parts[holder].named_parameters(recurse=False)), *parts[holder]._buffers} if holder in parts else last == "grad":
+        own = parts[holder] if holder in parts else None
+        if last == "grad" or (own is not None and last in {*own._parameters, *own._buffers}):
             raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
         if "[" in path:
-            raise BadInput(f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead")
+            raise BadInput(
+                f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead"
+            )
         raise BadInput(f"'{name}' has no part '{path}'; {names.nearest(path, [p for p in parts if p])}")
 
     def _tensor(self, name: str) -> Tensor:
@@ -450,11 +464,21 @@ def _checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple
     if is_uninitialised(tensor):
         raise BadInput(f"'{target}' has no elements before its first forward")
     if len(index) != tensor.dim():
-        raise BadInput(f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}")
+        raise BadInput(
+            f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}"
+        )
     for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
         if not -size <= at < size:
-            raise BadInput(f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}")
+            raise BadInput(
+                f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}"
+            )
     return index
+
+
+def _sizes(model: nn.Module, dtype: torch.dtype | None) -> list[int]:
+    """Bytes of each tensor of a model, as they will be in `dtype`."""
+    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    return [tensor.numel() * cast_of(tensor, dtype).itemsize for tensor in held]
 
 
 def _bind_nothing(name: str, tensor: Tensor) -> None:
@@ -470,4 +494,6 @@ def _with_kept(report: MoveReport, kept_bytes: int, created: tuple[str, ...] = (
 
 
 def _with_created(report: MoveReport, created: tuple[str, ...]) -> MoveReport:
-    return msgspec.structs.replace(report, objects=(*report.objects, *created), created=created, already_there=False, copied=True)
+    return msgspec.structs.replace(
+        report, objects=(*report.objects, *created), created=created, already_there=False, copied=True
+    )

@@ -51,7 +51,7 @@ class ChipsDelegate(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
-        where: QRect = option.rect  # type: ignore[attr-defined]  # the stubs leave the fields of style options out
+        where: QRect = option.rect
         painter.save()
         match index.column():
             case Column.DEVICE:
@@ -87,7 +87,9 @@ class ChipsDelegate(QStyledItemDelegate):
             painter.setFont(self._label)
             painter.setPen(QColor(self._theme.warning if warning else self._theme.dim))
             text = self._label_metrics.elidedText(words, Qt.TextElideMode.ElideRight, where.right() - x)
-            painter.drawText(QRect(x, where.top(), where.right() - x, where.height()), Qt.AlignmentFlag.AlignVCenter, text)
+            painter.drawText(
+                QRect(x, where.top(), where.right() - x, where.height()), Qt.AlignmentFlag.AlignVCenter, text
+            )
             x += self._label_metrics.horizontalAdvance(text) + 8
 
     def _sign(self, painter: QPainter) -> QPixmap:

@@ -1,4 +1,4 @@
-"""What a drag of objects carries, and what dropping them on a device would do. Main thread; reads the state, changes nothing."""
+"""What a drag of objects carries, and what dropping them on a device would do. Main thread; only reads the state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def decode(data: QMimeData) -> tuple[str, ...]:
     if not data.hasFormat(MIME):
         return ()
     try:
-        found = json.loads(data.data(MIME).data().decode())
+        found = json.loads(bytes(data.data(MIME).data()).decode())
     except ValueError:  # not UTF-8, or not JSON: another program used our name
         return ()
     if not isinstance(found, list) or not all(isinstance(target, str) for target in found):

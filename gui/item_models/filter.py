@@ -1,6 +1,6 @@
 """The filter of the object tree: words that name, type, dtype or device must hold. Main thread.
 
-The source model finds the matches in one pass over plain Python objects; Qt then asks only for rows that it is about to show.
+The source model finds the matches in one pass over plain Python objects; Qt then asks only for rows that it will show.
 """
 
 from __future__ import annotations

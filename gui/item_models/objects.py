@@ -1,8 +1,8 @@
 """The objects of the workspace as a tree for Qt: a thin adapter over the snapshots in the state. Main thread.
 
-A node is a plain Python object that Qt knows by number, so an index that outlived its node finds nothing instead of crashing.
-`update` compares the new snapshots with the shown ones: a snapshot that is the same object costs nothing, changed cells are
-announced as such, rows are inserted and removed one run at a time, so selection and expansion survive.
+A node is a plain Python object that Qt knows by number: an index that outlived its node finds nothing.
+`update` compares the new snapshots with the shown ones. A snapshot that is the same object costs nothing, changed cells
+are announced as such, rows are inserted and removed one run at a time, so that selection and expansion survive.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ class ObjectsModel(QAbstractItemModel):
     def matching(self, words: Sequence[str]) -> tuple[set[int], set[int]]:
         """Numbers of the nodes that a filter shows, and of those whose children it opens.
 
-        A node matches when name, type, dtype and devices together hold every word. Shown are the matches, what they are in
-        (opened), and what is in them (not opened).
+        A node matches when name, type, dtype and devices together hold every word. Shown are the matches, what they
+        are in (opened), and what is in them (not opened).
         """
         shown: set[int] = set()
         opened: set[int] = set()
@@ -276,7 +276,7 @@ class ObjectsModel(QAbstractItemModel):
         siblings = self._roots if node is None else node.children
         return self._index(siblings[row], column) if row < len(siblings) else QModelIndex()
 
-    def parent(self, index: Index = QModelIndex()) -> Any:  # type: ignore[override]  # noqa: B008 - QObject.parent() shares the name
+    def parent(self, index: Index = QModelIndex()) -> Any:  # noqa: B008
         node = self._node(index)
         return QModelIndex() if node is None or node.parent is None else self._index(node.parent, 0)
 
@@ -294,14 +294,18 @@ class ObjectsModel(QAbstractItemModel):
     def columnCount(self, _parent: Index = QModelIndex()) -> int:  # noqa: B008
         return len(HEADERS)
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
+    def headerData(
+        self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
+    ) -> Any:
         if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(HEADERS):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return HEADERS[section]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             right = section in (Column.SHAPE, Column.MIB)
-            return (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft) | Qt.AlignmentFlag.AlignVCenter
+            return (
+                Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
+            ) | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def data(self, index: Index, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
@@ -382,7 +386,7 @@ class ObjectsModel(QAbstractItemModel):
 
 
 def _runs(places: list[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as (first, last), from the highest run to the lowest, so that removing one leaves the others in place."""
+    """Runs of consecutive numbers as (first, last), the highest first: removing one leaves the others in place."""
     result: list[tuple[int, int]] = []
     for place in places:
         if result and result[-1][1] == place - 1:

@@ -5,12 +5,22 @@ Bad input is answered here, in one line, before anything is sent; the engine che
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtGui import QGuiApplication, QIcon
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QSizePolicy,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
 
 from devexplorer.core.benchmark.spec import check_fits, operand_bytes, parse_seconds, parse_shape
 from devexplorer.core.dtypes import parse_dtype
@@ -18,10 +28,11 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, number_text
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.state import Run, State
+from devexplorer.gui.icons import icon
 from devexplorer.gui.item_models.rows import RowsModel
 from devexplorer.gui.item_models.runs import RUN_COLUMNS, run_row, runs_document
 from devexplorer.gui.panels.device_choice import DeviceChoice
-from devexplorer.gui.panels.panel import label
+from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.theme import Role, Theme
 
@@ -30,7 +41,7 @@ T = TypeVar("T")
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "int8")
 """Offered; others can be typed."""
-COLUMN_PX = [150, 90, 150, 80, 70, 70, 104, 84, 74, 200]
+COLUMN_PX = [150, 112, 150, 80, 70, 70, 104, 84, 74, 200]
 
 
 class BenchmarkPanel(QWidget):
@@ -44,44 +55,51 @@ class BenchmarkPanel(QWidget):
         self._state, self._theme = state, theme
         self._refused = False
         self.devices = DeviceChoice(state)
-        self.dtype = QComboBox()
-        self.dtype.setEditable(True)
-        self.dtype.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.dtype.addItems(DTYPES)
-        self.dtype.setAccessibleName("dtype")
-        self.dtype.setFixedWidth(130)
-        self.dtype.setStyleSheet("QComboBox::drop-down { border: 0; width: 20px; }")
+        self.dtype_edit = _edit("float32", "dtype", "dtype", 130)
+        self._dtypes = QMenu(self.dtype_edit)
+        for name in DTYPES:
+            self._dtypes.addAction(name, functools.partial(self.dtype_edit.setText, name))
+        self._show_dtypes = self.dtype_edit.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
+        self._show_dtypes.setText("Choose a dtype")
         self.size_edit = _edit("1024", "N or M×N×K", "Size", 120)
         self.seconds_edit = _edit("10", "until stopped", "Seconds", 88)
         self.start_button = QPushButton("Start")
         self.start_button.setProperty("look", "primary")
         self.stop_button = QPushButton("Stop")
-        self.message = label(role=Role.LABEL, words="dim", wrap=True)
-        self.message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # wraps, never widens the window
-        self.message.setAccessibleName("What would be measured, or what is wrong")
+        self.hint = label(role=Role.LABEL, words="dim")
+        self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # never widens the window
+        self.hint.setAccessibleName("What would be measured")
+        self.message = label(words="error", wrap=True)
+        self.message.setAccessibleName("What is wrong")
+        self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        self.message.hide()
         self.copy_button = QPushButton("Copy as JSON")
         self.copy_button.setProperty("look", "quiet")
         self.model = RowsModel(RUN_COLUMNS, self)
         self.table = RowsTable(self.model, "Benchmark runs of this session", COLUMN_PX)
         self._lay_out()
         self._connect()
-        self.refresh()
+        self.set_theme(theme)
         self._check()
 
     def _lay_out(self) -> None:
         form = QHBoxLayout()
-        form.setContentsMargins(12, 6, 12, 0)
+        form.setContentsMargins(EDGE_PX, 6, EDGE_PX, 0)
         form.setSpacing(8)
-        for words, field in (
-            ("measure", self.devices), ("dtype", self.dtype), ("size", self.size_edit), ("seconds", self.seconds_edit),
-        ):  # fmt: skip
+        fields = {
+            "measure": self.devices,
+            "dtype": self.dtype_edit,
+            "size": self.size_edit,
+            "seconds": self.seconds_edit,
+        }
+        for words, field in fields.items():
             name = label(words, Role.LABEL, "dim")
             name.setBuddy(field)
             form.addWidget(name)
             form.addWidget(field)
         form.addWidget(self.start_button)
         form.addWidget(self.stop_button)
-        form.addWidget(self.message, 1)
+        form.addWidget(self.hint, 1)
         form.addWidget(self.copy_button)
         self.nothing = label("No benchmark has run in this session. Start measures what stands above.", words="dim")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -92,14 +110,15 @@ class BenchmarkPanel(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
         layout.addLayout(form)
+        layout.addWidget(self.message)
         layout.addLayout(self._stack, 1)
 
     def _connect(self) -> None:
         self.devices.changed.connect(self._check)
-        self.dtype.editTextChanged.connect(self._check)
-        for edit in (self.size_edit, self.seconds_edit):
+        for edit in (self.dtype_edit, self.size_edit, self.seconds_edit):
             edit.textChanged.connect(self._check)
             edit.returnPressed.connect(self.start)
+        self._show_dtypes.triggered.connect(self._open_dtypes)
         self.start_button.clicked.connect(self.start)
         self.stop_button.clicked.connect(self.stop)
         self.copy_button.clicked.connect(self.copy_json)
@@ -110,6 +129,7 @@ class BenchmarkPanel(QWidget):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
+        self._show_dtypes.setIcon(icon("chevron", theme.dim))
         self.refresh()
 
     def refresh(self) -> None:
@@ -135,7 +155,7 @@ class BenchmarkPanel(QWidget):
 
         if not self.devices.chosen:
             findings.append("no device is chosen; choose at least one")
-        dtype = checked(lambda text: parse_dtype(text, tf32=True), self.dtype.currentText())
+        dtype = checked(lambda text: parse_dtype(text, tf32=True), self.dtype_edit.text())
         shape = checked(parse_shape, self.size_edit.text())
         limit = self.seconds_edit.text().strip()
         seconds = checked(parse_seconds, limit) if limit else None
@@ -146,7 +166,8 @@ class BenchmarkPanel(QWidget):
         for spec in specs:
             parts = self._state.devices[spec.device].parts
             # The engine's own cache is given to new tensors, so it counts as free.
-            checked(lambda free, spec=spec: check_fits(spec, free), None if parts.free is None else parts.free + (parts.cached or 0))
+            free = None if parts.free is None else parts.free + (parts.cached or 0)
+            checked(functools.partial(check_fits, spec), free)
         if findings:
             raise BadInput(*findings)
         return specs
@@ -191,13 +212,12 @@ class BenchmarkPanel(QWidget):
 
     def _say(self, text: str, *, refused: bool) -> None:
         self._refused = refused
-        self.message.setText(f"✕ {text}" if refused else text)  # never colour alone
-        self.message.setToolTip(text)
-        words = "error" if refused else "dim"
-        if self.message.property("words") != words:
-            self.message.setProperty("words", words)
-            self.message.style().unpolish(self.message)
-            self.message.style().polish(self.message)
+        self.message.setVisible(refused)
+        self.message.setText(f"✕ {text}" if refused else "")  # never colour alone
+        self.hint.setText("" if refused else text)
+
+    def _open_dtypes(self) -> None:
+        self._dtypes.popup(self.dtype_edit.mapToGlobal(self.dtype_edit.rect().bottomLeft()))
 
     @property
     def _selected_active(self) -> Run | None:

@@ -1,4 +1,4 @@
-"""A block of Python with a copy button: fixed font, comments dimmed, device names in their devices' colours. Main thread."""
+"""A block of Python with a copy button; comments are dimmed, device names have their devices' colours. Main thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import re
 from collections.abc import Callable
 
 from PySide6.QtCore import QSize, Qt, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QResizeEvent, QSyntaxHighlighter, QTextCharFormat, QTextDocument
+from PySide6.QtGui import (
+    QColor,
+    QFontMetrics,
+    QGuiApplication,
+    QResizeEvent,
+    QSyntaxHighlighter,
+    QTextCharFormat,
+    QTextDocument,
+)
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QSizePolicy, QWidget
 
 from devexplorer.gui.theme import Role, Theme, font

@@ -1,4 +1,4 @@
-"""What a device card says: the texts of one device, ready to be painted. Main thread; reads the state, changes nothing."""
+"""What a device card says: the texts of one device, ready to be painted. Main thread; only reads the state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
     of_total = f"of {total_text} {word}" if total is not None else (word if used is not None else "")
     if info.memory_shared and total is not None:
         of_total += ", shared"
-    readings = [Reading("util", _whole(None if sample is None else sample.utilization_percent), "%")]
+    percent = None if sample is None else sample.utilization_percent
+    readings = [Reading("util", _whole(percent), "%" if percent is not None else "")]
     if info.kind == "cpu":
         readings.append(Reading("threads", MISSING if info.threads is None else str(info.threads), ""))
     elif info.simulated:

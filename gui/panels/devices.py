@@ -8,12 +8,13 @@ from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLay
 
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
-from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceItem, DeviceRow
-from devexplorer.gui.panels.panel import EDGE_PX, Panel, label
+from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
+from devexplorer.gui.panels.device_item import DeviceItem
+from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, Panel, label
 from devexplorer.gui.theme import Role, Theme
 
 FULL_CARDS = 4
-"""At most so many devices get a full card; the rest, and others too where the panel is not high enough, are compact rows."""
+"""At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
 
 
 class DevicesPanel(Panel):
@@ -37,7 +38,9 @@ class DevicesPanel(Panel):
         self._dragged: tuple[str, ...] = ()
         self.add_button = QPushButton("+ virtual GPU")
         self.add_button.setProperty("look", "quiet")
-        self.add_button.setToolTip("Add GPUs that this machine does not have: real values, counted memory, modelled time")
+        self.add_button.setToolTip(
+            "Add GPUs that this machine does not have: real values, counted memory, modelled time"
+        )
         self.add_button.clicked.connect(self.add_virtual_requested)
         self.add_to_header(self.add_button)
         self.offer = self._make_offer()
@@ -124,11 +127,11 @@ class DevicesPanel(Panel):
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
-        """How many devices get a full card. Up to four always do; with more, so many that all devices can be seen at once."""
+        """How many devices get a full card: all up to four; with more, so many that all devices can be seen at once."""
         number = len(self._state.devices)
         if number <= FULL_CARDS:
             return number
-        room = self._scroll.height() - 2 * 8
+        room = self.height() - HEADER_PX - 2 - 2 * 8
         for full in range(FULL_CARDS, 0, -1):
             if full * (CARD_PX + 8) + (number - full) * (ROW_PX + 4) <= room:
                 return full
@@ -136,7 +139,6 @@ class DevicesPanel(Panel):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.layout().activate()  # so that the list has its new height already
         if self._room_for_cards() != self._full:
             self.refresh_devices()
 
@@ -163,9 +165,9 @@ class DevicesPanel(Panel):
             self._rows.addWidget(item)
         self._simulated.setVisible(headed)
         previous: QWidget = self.add_button
-        for item in (*self._items.values(), self.offer_button):
-            QWidget.setTabOrder(previous, item)
-            previous = item
+        for following in (*self._items.values(), self.offer_button):
+            QWidget.setTabOrder(previous, following)
+            previous = following
 
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
@@ -176,12 +178,12 @@ class DevicesPanel(Panel):
                 item.refresh(device, state.problems)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
         only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
-        why = reasons[0].rstrip(".") + "." if reasons else "neither NVML nor torch knows one."
+        why = reasons[0].rstrip(".") + "." if reasons else "Neither NVML nor torch knows one."
         unavailable = state.engine.virtual_unavailable if state.engine is not None else None
         then = "Two virtual GPUs make everything work, simulated."
         if unavailable is not None:
             then = f"Virtual GPUs cannot work here either: {unavailable}"
-        _set_text(self.offer_words, f"No GPU here: {why} {then}")
+        _set_text(self.offer_words, f"No GPU here. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
         self.offer.setVisible(only_cpu)
         self.add_button.setEnabled(unavailable is None)

@@ -79,7 +79,7 @@ class LogPanel(QWidget):
     def _write(self, cursor: QTextCursor, entry: Log) -> None:
         theme = self._theme
         colour = {"error": theme.error, "warning": theme.warning, "output": theme.text}.get(entry.level, theme.soft)
-        # What user code printed is set apart by a bar instead of a level; every line of it, so that it cannot pass for ours.
+        # What user code printed has a bar before every line, so that it cannot pass for ours.
         level = "│ " if entry.level == "output" else f"{entry.level}: " if entry.level in ("error", "warning") else ""
         time = datetime.fromtimestamp(entry.time_unix_s).strftime("%H:%M:%S")
         for number, line in enumerate(_ESCAPES.sub("", entry.text).replace("\r", "\n").rstrip("\n").split("\n")):

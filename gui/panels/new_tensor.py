@@ -141,18 +141,17 @@ class NewTensorDialog(QDialog):
         values.addWidget(self.browse)
         self._value_label = label("values", words="dim")
         self._shape_label = label("shape", words="dim")
-        for at, (name, field) in enumerate(
-            (
-                (label("name", words="dim"), self.name),
-                (label("filled with", words="dim"), self.fill),
-                (self._shape_label, self.shape),
-                (self._value_label, values),
-                (label("dtype", words="dim"), self.dtype),
-                (label("device", words="dim"), self.device),
-                (label(), self.requires_grad),
-                (label(), self.fall_back),
-            )
-        ):
+        fields: list[tuple[QLabel, QWidget | QHBoxLayout]] = [
+            (label("name", words="dim"), self.name),
+            (label("filled with", words="dim"), self.fill),
+            (self._shape_label, self.shape),
+            (self._value_label, values),
+            (label("dtype", words="dim"), self.dtype),
+            (label("device", words="dim"), self.device),
+            (label(), self.requires_grad),
+            (label(), self.fall_back),
+        ]
+        for at, (name, field) in enumerate(fields):
             grid.addWidget(name, at, 0)
             if isinstance(field, QWidget):
                 grid.addWidget(field, at, 1)
@@ -208,7 +207,7 @@ class NewTensorDialog(QDialog):
         self._sign.setVisible(bool(checked.findings))
         if checked.findings:
             self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
-        self.message.setText(". ".join(_sentence(finding) for finding in checked.findings) or self._size_words(checked))
+        self.message.setText("\n".join(_sentence(finding) for finding in checked.findings) or self._size_words(checked))
         self._set_look("error" if checked.findings else "dim")
 
     def check(self) -> Checked:
@@ -283,7 +282,9 @@ class NewTensorDialog(QDialog):
         free = self._free(device)
         if free is None or size <= free:
             return []
-        return [f"it needs {bytes_text(size)} and {device} has {bytes_text(free)} free; choose a smaller shape or dtype"]
+        return [
+            f"it needs {bytes_text(size)} and {device} has {bytes_text(free)} free; choose a smaller shape or dtype"
+        ]
 
     def _size_words(self, checked: Checked) -> str:
         size = "The file decides the size" if checked.bytes is None else f"It takes {bytes_text(checked.bytes)}"
@@ -349,4 +350,4 @@ def _holds_fractions(dtype: str) -> bool:
 
 
 def _sentence(finding: str) -> str:
-    return finding[:1].upper() + finding[1:]
+    return f"{finding[:1].upper()}{finding[1:]}."

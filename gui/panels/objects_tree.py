@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QDrag, QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap, QPolygonF, QResizeEvent
+from PySide6.QtGui import (
+    QColor,
+    QDrag,
+    QFontMetrics,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QPolygonF,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
 
 from devexplorer.gui.item_models.dragging import decode
@@ -71,15 +82,23 @@ class ObjectsTree(QTreeView):
         self._theme = theme
         self.viewport().update()
 
-    def drawRow(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
-        where: QRect = option.rect  # type: ignore[attr-defined]  # the stubs leave the fields of style options out
-        hovered = self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
+    def drawRow(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        where: QRect = option.rect
+        hovered = (
+            self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
+        )
         if self.selectionModel().isSelected(index):
             painter.fillRect(where, QColor(self._theme.selection))
         elif hovered:
             painter.fillRect(where, QColor(self._theme.hover))
         super().drawRow(painter, option, index)
-        if self.hasFocus() and self.currentIndex().siblingAtColumn(0) == index.siblingAtColumn(0):
+        if (
+            self.hasFocus()
+            and self.currentIndex().row() == index.row()
+            and self.currentIndex().parent() == index.parent()
+        ):
             painter.save()
             painter.setPen(QPen(QColor(self._theme.accent), 1))
             painter.drawRect(where.adjusted(0, 0, -1, -1))
@@ -107,7 +126,9 @@ class ObjectsTree(QTreeView):
             painter = QPainter(self.viewport())
             painter.setFont(font(Role.TEXT))
             painter.setPen(QColor(self._theme.dim))
-            painter.drawText(self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing)
+            painter.drawText(
+                self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing
+            )
             painter.end()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:

@@ -1,9 +1,18 @@
-"""The frame that every panel has: a header row, a content, and an empty state that offers the action that fills it. Main thread."""
+"""The frame that every panel has: a header, a content, an empty state with the action that fills it. Main thread."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
 
 from devexplorer.gui.theme import Role, font
 

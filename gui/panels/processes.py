@@ -49,7 +49,7 @@ class ProcessesPanel(QWidget):
         self.nothing.setText(
             "No process uses a GPU now."
             if watched
-            else "There is no GPU here that other processes could use; a virtual GPU belongs to this window's engine alone."
+            else "No GPU is here that other processes could use; a virtual GPU belongs to this window's engine alone."
         )
         self._stack.setCurrentWidget(self.table if rows else self.nothing)
 
@@ -63,7 +63,7 @@ class ProcessesPanel(QWidget):
                 (p.reason for p in self._state.problems if p.device in (name, None) and p.field == "processes"), WHY_NOT
             )
             words = f"{NOT_VISIBLE}: {reason}"
-            return [TableRow(name, (where, Cell(MISSING), Cell(MISSING), Cell(words, self._theme.dim, words)))]
+            return [TableRow(name, cells)]
         ordered = sorted(device.sample.processes, key=lambda process: -(process.memory_bytes or 0))
         return [
             TableRow(

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
 
 from devexplorer.gui.item_models.rows import RowsModel
 from devexplorer.gui.theme import Role, font
@@ -17,7 +24,14 @@ class _Padded(QStyledItemDelegate):
     def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         super().initStyleOption(option, index)
         left = 6 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
-        option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)  # type: ignore[attr-defined]  # missing in the stubs
+        option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        if option.state & QStyle.StateFlag.State_Selected:  # across the whole cell, or the row would be a row of boxes
+            painter.fillRect(option.rect, option.palette.highlight())
+        super().paint(painter, option, index)
 
 
 class RowsTable(QTableView):

@@ -5,7 +5,7 @@ The line is what counts: choosing a profile writes it, and it can be edited. It 
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text, count_text, number_text
+from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.messages import Fact
 from devexplorer.core.virtual.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
 from devexplorer.gui.icons import pixmap
@@ -53,18 +53,18 @@ def profile_facts(profile: Profile) -> tuple[Fact, ...]:
         Fact("memory", marked(bytes_text(profile.memory_bytes, 1), "memory_mib")),
         Fact("compute capability", marked(profile.compute_capability, "compute_capability")),
         Fact("multiprocessors", marked(str(profile.sm_count), "sm_count")),
-        Fact("memory bandwidth", marked(f"{number_text(profile.memory_gb_s)} GB/s", "memory_gb_s")),
+        Fact("memory bandwidth", marked(f"{profile.memory_gb_s:g} GB/s", "memory_gb_s")),
     ]
     for dtype, column in _RATE_COLUMNS.items():
         if dtype in profile.tflops:
             unit = "TOP/s" if dtype == "int8" else "TFLOP/s"
-            facts.append(Fact(dtype, marked(f"{number_text(profile.tflops[dtype])} {unit}", column)))
+            facts.append(Fact(dtype, marked(f"{profile.tflops[dtype]:g} {unit}", column)))
         else:
             facts.append(Fact(dtype, "no unit for it on this chip"))
-    facts.append(Fact("to the host", marked(f"{number_text(profile.host_gb_s)} GB/s", "host_gb_s")))
-    facts.append(Fact("to another card", marked(f"{number_text(profile.link_gb_s)} GB/s, {profile.link}", "link_gb_s")))
+    facts.append(Fact("to the host", marked(f"{profile.host_gb_s:g} GB/s", "host_gb_s")))
+    facts.append(Fact("to another card", marked(f"{profile.link_gb_s:g} GB/s, {profile.link}", "link_gb_s")))
     if profile.tdp_w is not None:
-        facts.append(Fact("power limit", marked(f"{number_text(profile.tdp_w)} W", "tdp_w")))
+        facts.append(Fact("power limit", marked(f"{profile.tdp_w:g} W", "tdp_w")))
     return tuple(facts)
 
 
@@ -77,7 +77,7 @@ class VirtualGpusDialog(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Virtual GPUs")
-        self.resize(640, 480)
+        self.resize(680, 560)
         self._profiles = load_profiles()
         self.search = QLineEdit()
         self.search.setPlaceholderText("search: T4, RTX, H100")
@@ -89,6 +89,7 @@ class VirtualGpusDialog(QDialog):
         for name, profile in self._profiles.items():
             item = QListWidgetItem(f"{name}  ·  {profile.memory_bytes / (1 << 30):.0f} GiB")
             item.setData(Qt.ItemDataRole.UserRole, name)
+            item.setSizeHint(QSize(0, 24))  # asked before the stylesheet is known, so it is said
             self.list.addItem(item)
         self.title = label(role=Role.STRONG)
         self.facts = FactsTable()

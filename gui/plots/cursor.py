@@ -1,4 +1,4 @@
-"""The cursor of a plot: a vertical line and a small box with the time and each curve's value there. Main thread only."""
+"""The cursor of a plot: a vertical line and a small box with the time and each curve's value there. Main thread."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ class Cursor:
         self._theme = theme
         self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
         self.box.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong}; border-radius: 4px; padding: 4px 7px;"
+            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};"
+            "border-radius: 4px; padding: 4px 7px;"
         )
         self._readings = ()
 
     def show_at(self, x_s: float, x_px: float, plot: QRect, title: str, readings: Sequence[Reading]) -> None:
-        """Show line and box at x = `x_s`, which is `x_px` on the canvas; the box stays inside `plot` (canvas pixels)."""
+        """Show line and box at x = `x_s`, which is `x_px` on the canvas; the box stays inside `plot` (pixels)."""
         self.line.setPos(x_s)
         self.line.show()
         if (title, tuple(readings)) != (self._title, self._readings):
@@ -79,13 +80,15 @@ class Cursor:
     def _html(self) -> str:
         # Names come from the engine, which is not trusted: escaped.
         cells = [
-            f'<td style="color:{reading.colour}">{escape(reading.device)}{" simulated" if reading.simulated else ""}&nbsp;&nbsp;</td>'
-            f'<td align="right" style="white-space:nowrap">{escape(reading.value)}</td>'
-            for reading in self._readings
+            f'<td style="color:{colour}">{escape(device)}{" simulated" if simulated else ""}&nbsp;&nbsp;</td>'
+            f'<td align="right" style="white-space:nowrap">{escape(value)}</td>'
+            for device, colour, value, simulated in self._readings
         ]
         if len(cells) > COLUMN_ROWS:
             half = (len(cells) + 1) // 2
-            second = [f'<td>&nbsp;&nbsp;&nbsp;</td>{cell}' for cell in cells[half:]] + [""] * (2 * half - len(cells))
+            second = [f"<td>&nbsp;&nbsp;&nbsp;</td>{cell}" for cell in cells[half:]] + [""] * (2 * half - len(cells))
             cells = [left + right for left, right in zip(cells[:half], second, strict=True)]
         rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
-        return f'<span style="color:{self._theme.dim}">{escape(self._title)}</span><table cellspacing="0">{rows}</table>'
+        return (
+            f'<span style="color:{self._theme.dim}">{escape(self._title)}</span><table cellspacing="0">{rows}</table>'
+        )

@@ -1,12 +1,12 @@
-"""Arithmetic of the plots, without a widget: which part of a history a curve takes, how it is thinned, how the y axis is scaled.
+"""Arithmetic of the plots: which part of a history a curve takes, how it is thinned, how the y axis is scaled.
 
-Any thread. Arrays are `float64` of shape `(n,)`; times are unix seconds; NaN values are gaps.
+No widget, any thread. Arrays are `float64` of shape `(n,)`; times are unix seconds; NaN values are gaps.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +26,10 @@ def part(times: Floats, left_s: float, right_s: float) -> slice:
 
 
 def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
-    """Lowest and highest reading of each bin of `bin_s` seconds; a gap stays a gap and the newest reading stays the newest.
+    """Lowest and highest reading of each bin of `bin_s` seconds; a gap stays a gap, the newest reading the newest.
 
-    pyqtgraph's own peak mode leaves out the newest readings and blanks a bin for one NaN. Bins start at multiples of `bin_s` since the
-    epoch, not at the first reading, so that a scrolling curve does not shimmer.
+    pyqtgraph's own peak mode leaves out the newest readings and blanks a bin for one NaN. Bins start at multiples of
+    `bin_s` since the epoch, not at the first reading, so that a scrolling curve does not shimmer.
     """
     if len(times) == 0:
         return times, values
@@ -64,13 +64,13 @@ THROUGHPUT_UNITS = (Unit("TFLOP/s", 1.0), Unit("GFLOP/s", 1e-3), Unit("MFLOP/s",
 
 @dataclass
 class YScale:
-    """Top, tick step and unit of a y axis that starts at 0. Grows at once, shrinks only when much too large: no flicker."""
+    """Top, tick step and unit of a y axis from 0. Grows at once, shrinks only when much too large: no flicker."""
 
     units: tuple[Unit, ...]
     top: float = 0.0
     """In the stored unit."""
     step: float = 0.0
-    unit: Unit = Unit("", 1.0)
+    unit: Unit = field(init=False)
 
     stale: bool = False
     """Set to have the next `fit` choose anew, however well the present top fits."""

@@ -1,7 +1,7 @@
-"""The legend in a plot's header: one entry per device in its colour; a click hides and shows the curve. Main thread only.
+"""The legend in a plot's header: one entry per device in its colour; a click hides and shows the curve. Main thread.
 
-What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them where there is
-room, else once in front of all of them.
+What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
+where there is room, else once in front of all of them.
 """
 
 from __future__ import annotations
@@ -196,7 +196,13 @@ class Legend(QWidget):
         shown, left_over = self._split(room - word_px)
         widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
-        x = room - more_px - sum(widths) - SPACE_PX * max(len(widths) - 1, 0) - (word_px if any(e.simulated for e in shown) else 0)
+        x = (
+            room
+            - more_px
+            - sum(widths)
+            - SPACE_PX * max(len(widths) - 1, 0)
+            - (word_px if any(e.simulated for e in shown) else 0)
+        )
         first_simulated = next((entry.device for entry in shown if entry.simulated), None)
         if first_simulated is None:
             self._word = ""
@@ -232,7 +238,9 @@ class Legend(QWidget):
         self._more.setText(f"+{len(entries)}")
         self._more.setAccessibleName(f"{len(entries)} more devices")
         for entry in entries:
-            action = QAction(f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu)
+            action = QAction(
+                f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu
+            )
             action.setData(entry.device)
             action.setCheckable(True)
             action.setChecked(self.shows(entry.device))
@@ -241,5 +249,3 @@ class Legend(QWidget):
         width = max(self._more.sizeHint().width(), 28)
         self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
         return width + 4
-
-

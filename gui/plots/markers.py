@@ -1,6 +1,6 @@
 """Lines with labels over the curves: vertical markers for moves and runs, horizontal guides for capacity and datasheet.
 
-Main thread only. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls.
+Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ def place_labels(
     elide: Callable[[str, float], str],
     taken: Sequence[QRectF] = (),
 ) -> list[PlacedLabel]:
-    """Find a place for the label of each line, oldest first in `lines`, so that none overlaps another or a rect in `taken`.
+    """Find a place for the label of each line (oldest first) so that none overlaps another or one of `taken`.
 
-    Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label stands right
-    of its line, left of it where the right edge is near, in the first row that is free; then it is cut short; then left out.
+    Newer labels choose first: what just happened keeps its place, and a marker that scrolls out moves no other. A label
+    stands right of its line, left of it where the right edge is near, in the first row that is free; where none is, it
+    is cut short; then it is left out.
     """
     placed: list[PlacedLabel] = []
     occupied = list(taken)
@@ -68,7 +69,9 @@ def place_labels(
         fits_left = line.at_px - GAP_PX - width >= 0
         if not fits_right and fits_left:
             start = line.at_px - GAP_PX - width
-        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
+        candidates = (
+            [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
+        )
         found = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
         if found is None:
             found = _cut_short(line, width_px, rows, elide, occupied)
@@ -95,7 +98,7 @@ def _cut_short(
 
 
 class GridItem(QGraphicsItem):
-    """Paints the horizontal grid below the curves, at 15 % of the text's colour. Coordinates are the view box's pixels."""
+    """Paints the horizontal grid below the curves, at 15 % of the text's colour. Coordinates are the box's pixels."""
 
     def __init__(self, parent: QGraphicsItem) -> None:
         super().__init__(parent)
@@ -200,7 +203,9 @@ class LinesItem(QGraphicsItem):
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, 0), QPointF(x, self._rect.height()))
         backdrop = QColor(self._theme.panel)
-        backdrop.setAlphaF(BACKDROP_ALPHA)  # a label may stand across another marker's line or a curve, and stays readable
+        backdrop.setAlphaF(
+            BACKDROP_ALPHA
+        )  # a label may stand across another marker's line or a curve, and stays readable
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
             painter.setPen(QColor(self._theme.soft))

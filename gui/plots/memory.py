@@ -18,8 +18,8 @@ from devexplorer.gui.theme import Role, font
 class MemoryPlot(TimelinePlot):
     """One line per device, from 0 to what is shown or, at the click of a button, to the largest capacity.
 
-    Fitting is the default: a sample model of 30 KiB or 500 MiB on a card of 80 GiB would be a flat line otherwise, and seeing the step
-    that a move makes is what this plot is for. Capacities are dotted lines wherever they are in range, and always in the other setting.
+    Fitting is the default: a model of 500 MiB on a card of 80 GiB would be a flat line otherwise, and seeing the step
+    that a move makes is what this plot is for. Capacities are dotted lines wherever they are in range.
     """
 
     def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:

@@ -1,7 +1,8 @@
 """What both plots show of time: live or paused, how many seconds, where the cursor is. Main thread only.
 
-x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that scrolling costs
-the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and the ticks are clock times.
+x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that scrolling
+costs the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and the ticks
+are clock times.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ class TimeTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
         super().__init__("bottom")
         self._axis = axis
         # Ends of the text may stand past the plot: "now" and the first tick are centred below the plot's corners.
-        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14)
+        self.setStyle(
+            tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
+        )
         self.setHeight(22)
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803

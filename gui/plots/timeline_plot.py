@@ -1,8 +1,8 @@
-"""A panel with one curve per device over the time that all plots share. Main thread only; the heartbeat calls `refresh`.
+"""A panel with one curve per device over the time that all plots share. Main thread; the heartbeat calls `refresh`.
 
-What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group and the axes
-stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide: antialiased they cost what plain
-ones do, while wide and antialiased curves cost fifty times as much (tests/benchmarks/plot_cost.py measures it).
+What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group
+and the axes stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide:
+antialiased they cost what plain ones do (tests/benchmarks/plot_cost.py), wide and antialiased fifty times as much.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPen
+from PySide6.QtCore import QPointF, QRectF, QSize, QTimer
+from PySide6.QtGui import QColor, QFontMetrics, QPen
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.timeline import Timeline
 from devexplorer.gui.panels.panel import EDGE_PX, Panel
+from devexplorer.gui.plots.canvas import Canvas, TimeViewBox, ValueTicks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import Floats, Unit, YScale, highest, part, thin
 from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.markers import GridItem, Line, LinesItem
-from devexplorer.gui.plots.time_axis import TimeAxis, TimeTicks, clock_text
+from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
 from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
 
 TEXTS_S = 0.5
@@ -33,7 +34,6 @@ PIXELS_PER_POINT = 0.5
 """More than two readings a pixel are thinned to the lowest and highest of each pixel."""
 LAG_S = 2.5
 """The cursor shows nothing where the newest reading before it is older than this."""
-BOTTOM_MARGIN, LEFT_AXIS_PX, RIGHT_PX, TOP_PX = 4, 40, 26, 10
 
 
 @dataclass
@@ -51,88 +51,12 @@ class _Curve:
     values: Floats = field(default_factory=lambda: np.empty(0))
 
 
-class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
-    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone."""
-
-    def __init__(self, axis: TimeAxis) -> None:
-        super().__init__(enableMenu=False, enableMouse=False, defaultPadding=0)
-        self._axis = axis
-
-    def seconds_at(self, x_px: float) -> float:
-        """x in seconds from now of a position in this box's pixels."""
-        return self._axis.left_s + x_px / max(self.width(), 1) * self._axis.width_s
-
-    def wheelEvent(self, ev: Any, axis: int | None = None) -> None:
-        ev.accept()
-        up = ev.delta() > 0
-        if self._axis.paused:
-            self._axis.zoom(0.8 if up else 1.25, self.seconds_at(ev.pos().x()))
-        else:
-            self._axis.step_span(-1 if up else 1)
-
-    def mouseDragEvent(self, ev: Any, axis: int | None = None) -> None:
-        ev.accept()
-        moved = ev.pos().x() - ev.lastPos().x()
-        self._axis.pan(-moved / max(self.width(), 1) * self._axis.width_s)
-
-
-class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """The drawing area with its axes; tells the time axis where the mouse is."""
-
-    def __init__(self, axis: TimeAxis, view: TimeViewBox, y_ticks: pg.AxisItem) -> None:
-        super().__init__(viewBox=view, axisItems={"left": y_ticks, "bottom": TimeTicks(axis)}, background=None)
-        self._axis, self._view = axis, view
-        self.setMenuEnabled(False)
-        self.hideButtons()
-        self.setFrameShape(self.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setMinimumSize(120, 90)
-        self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_MARGIN)
-
-    def mouseMoveEvent(self, ev: QMouseEvent) -> None:
-        super().mouseMoveEvent(ev)
-        at = self._view.mapFromScene(self.mapToScene(ev.position().toPoint()))
-        self._axis.set_cursor(self._view.seconds_at(at.x()) if 0 <= at.x() <= self._view.width() else None)
-
-    def leaveEvent(self, ev: QEvent) -> None:
-        super().leaveEvent(ev)
-        self._axis.set_cursor(None)
-
-    def keyPressEvent(self, ev: QKeyEvent) -> None:
-        """The cursor without a mouse: left and right move it, with Shift they pan the paused plots, Escape takes it away."""
-        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(ev.key()))
-        if steps is not None and ev.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            self._axis.pan(steps * self._axis.width_s / 10)
-        elif steps is not None:
-            start = self._axis.right_s if self._axis.cursor_s is None else self._axis.cursor_s
-            self._axis.set_cursor(start + steps * self._axis.width_s / 100)
-        elif ev.key() == Qt.Key.Key_Escape and self._axis.cursor_s is not None:
-            self._axis.set_cursor(None)
-        else:
-            ev.ignore()  # Space and the other keys of the window are the window's
-
-
-class ValueTicks(pg.AxisItem):  # type: ignore[misc]
-    """The y axis: ticks of the plot's scale, in its unit."""
-
-    def __init__(self, scale: YScale) -> None:
-        super().__init__("left")
-        self._scale = scale
-        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=10, autoExpandTextSpace=False)
-        self.setWidth(LEFT_AXIS_PX)
-
-    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
-        return [(self._scale.step, [value for value, _ in self._scale.ticks])]
-
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        texts = dict(self._scale.ticks)
-        return [texts.get(value, "") for value in values]
-
-
 class TimelinePlot(Panel):
-    """Base of the memory and the throughput plot. Subclasses say which history, which scale, which guides and which texts."""
+    """Base of the memory and the throughput plot. Subclasses say which history, scale, guides and texts."""
 
-    def __init__(self, title: str, units: tuple[Unit, ...], state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, title: str, units: tuple[Unit, ...], state: State, axis: TimeAxis, parent: QWidget | None = None
+    ) -> None:
         super().__init__(title, units[0].name, parent)
         self._state, self._axis = state, axis
         self._theme = DARK
@@ -141,6 +65,7 @@ class TimelinePlot(Panel):
         self._epoch_s: float | None = None
         self._texts_at_s = -math.inf
         self._axis_is_stale = True
+        self._in_header: list[QWidget] = []
 
         self._view = TimeViewBox(axis)
         self._value_ticks = ValueTicks(self._scale)
@@ -160,6 +85,10 @@ class TimelinePlot(Panel):
         axis.changed.connect(self._axis_changed)
         axis.cursor_moved.connect(self._show_cursor)
         self.set_theme(DARK)
+
+    def add_to_header(self, widget: QWidget) -> None:
+        super().add_to_header(widget)
+        self._in_header.append(widget)
 
     # What subclasses say
 
@@ -182,7 +111,7 @@ class TimelinePlot(Panel):
         return Entry(device.info.id, device.colour, device.info.simulated)
 
     def _subtitles(self) -> list[str]:
-        """Wordings of the dimmed part of the header, longest first; the longest that leaves the legend its room is taken."""
+        """Wordings of the dimmed part of the header, longest first; the first that leaves the legend its room is taken."""
         return [self._scale.unit.name]
 
     def _value_text(self, value: float) -> str:
@@ -311,10 +240,14 @@ class TimelinePlot(Panel):
         uncovered = not (curve.left_s <= axis.left_unix_s) or (axis.right_unix_s > curve.right_s and key != curve.key)
         if not grew and not uncovered and bin_s == curve.bin_s:
             return False
-        # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the curve's first point,
-        # and one that starts elsewhere on every tick would crawl.
+        # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
+        # curve's first point, and one that starts elsewhere on every tick would crawl.
         left_s = curve.left_s
-        if not axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s or bin_s != curve.bin_s or key[2] < curve.key[2]:
+        if (
+            not axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
+            or bin_s != curve.bin_s
+            or key[2] < curve.key[2]
+        ):
             left_s = axis.left_unix_s
         taken = part(times, left_s, axis.right_unix_s if axis.paused else math.inf)
         shown_times, shown_values = times[taken], values[taken]
@@ -337,11 +270,15 @@ class TimelinePlot(Panel):
         width, height = float(self._view.width()), float(self._view.height())
         per_s = width / axis.width_s
         markers = [
-            Line(round((marker.time_unix_s - axis.left_unix_s) * per_s), marker.text, self._marker_colour(marker.device))
+            Line(
+                round((marker.time_unix_s - axis.left_unix_s) * per_s), marker.text, self._marker_colour(marker.device)
+            )
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
-        guides = [Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()]
+        guides = [
+            Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()
+        ]
         grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
         self._grid.show_lines(QRectF(0, 0, width, height), grid)
         self._lines.show_lines(QRectF(0, 0, width, height), sorted(markers), guides)
@@ -353,10 +290,11 @@ class TimelinePlot(Panel):
     def _refresh_texts(self) -> None:
         self.legend.set_entries([self._entry(d) for d in self._state.devices.values() if self._listed(d)])
         metrics = QFontMetrics(self._subtitle.font())
-        others = (self._header.itemAt(index).widget() for index in range(self._header.count()))
-        taken = sum(other.sizeHint().width() + self._header.spacing() for other in others if other is not self._subtitle)
+        taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in (self._title, *self._in_header))
         wordings = self._subtitles()
-        words = next((w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1])
+        words = next(
+            (w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1]
+        )
         self.set_subtitle(words)
         self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
 

@@ -1,6 +1,6 @@
 """What one tick of a plot costs with 8 curves: `refresh` (hand over the new reading) and the repaint that follows it.
 
-Run: `python tests/benchmarks/plot_cost.py` (offscreen unless QT_QPA_PLATFORM says otherwise). Prints milliseconds, returns them.
+Run: `python tests/benchmarks/plot_cost.py`; offscreen unless QT_QPA_PLATFORM says otherwise. Prints milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     state, axis = State(), TimeAxis()
     names = [f"vgpu:{index}" for index in range(CURVES)]
     kind = "virtual" if simulated else "cuda"
-    state.set_catalog(Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names)))
+    state.set_catalog(
+        Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names))
+    )
     noise = np.random.default_rng(0)
     for name in names:
         values = noise.normal(8e9, 1e8, points)
@@ -43,7 +45,9 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     for tick in range(1, TICKS + 1):
         now = NOW_S + tick * TICK_S
         for name in names:
-            state.apply(DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated))
+            state.apply(
+                DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated)
+            )
         start = time.perf_counter()
         plot.refresh(now)
         refreshed = time.perf_counter()

@@ -44,7 +44,11 @@ def test_what_is_no_uuid_is_none(text: str | None) -> None:
 
 
 def test_the_two_numbers_of_a_card_are_joined_by_uuid() -> None:
-    catalog = join(CPU, [card(0, A, memory_used_bytes=5), card(1, B, memory_used_bytes=7)], [cuda(0, B), cuda(1, f"GPU-{A.upper()}")])
+    catalog = join(
+        CPU,
+        [card(0, A, memory_used_bytes=5), card(1, B, memory_used_bytes=7)],
+        [cuda(0, B), cuda(1, f"GPU-{A.upper()}")],
+    )
     assert [(d.id, d.cuda_ordinal, d.nvml_index, d.memory_used_bytes) for d in catalog.devices[1:]] == [
         ("cuda:0", 0, 1, 7),
         ("cuda:1", 1, 0, 5),
@@ -133,7 +137,10 @@ def test_a_mig_instance_is_joined_with_itself_not_with_its_card() -> None:
     )  # fmt: skip
     sheet = {whole.name: Datasheet({"float32": 19.5}, 1555)}
     catalog = join(CPU, [whole, part], [cuda(0, f"GPU-{B}", bus_id=bus)], datasheets=sheet)
-    assert [(d.id, d.memory_total_bytes, d.usable) for d in catalog.devices[1:]] == [("cuda:0", 10, True), ("nvml:0", 40, False)]
+    assert [(d.id, d.memory_total_bytes, d.usable) for d in catalog.devices[1:]] == [
+        ("cuda:0", 10, True),
+        ("nvml:0", 40, False),
+    ]
     assert "MIG mode" in (catalog.devices[2].reason or "")
     assert catalog.devices[1].datasheet_tflops == {}, "the card's datasheet is not its instance's"
     unlisted = join(CPU, [whole], [cuda(0, f"GPU-{B}", bus_id=bus)])
@@ -158,7 +165,14 @@ def test_mixed_models_without_an_order_are_warned_about() -> None:
 
 
 def test_the_catalog_and_the_telemetry_come_without_torch_and_pynvml() -> None:
-    modules = ["devices.catalog", "devices.cpu", "devices.nvml", "telemetry.timeline", "telemetry.mailbox", "telemetry.sampler"]
+    modules = [
+        "devices.catalog",
+        "devices.cpu",
+        "devices.nvml",
+        "telemetry.timeline",
+        "telemetry.mailbox",
+        "telemetry.sampler",
+    ]
     code = (
         "import sys\n"
         + "".join(f"import devexplorer.core.{name}\n" for name in modules)

@@ -58,7 +58,12 @@ def test_without_proc_the_architecture_is_the_name(tmp_path: Path) -> None:
 
 def test_the_lowest_limit_among_the_groups_around_counts(tmp_path: Path) -> None:
     proc, groups = machine(tmp_path, "0::/user/session\n")
-    put(groups / "user", memory__max=f"{64 * MIB}\n", memory__current=f"{20 * MIB}", memory__stat=f"file 1\ninactive_file {4 * MIB}\n")
+    put(
+        groups / "user",
+        memory__max=f"{64 * MIB}\n",
+        memory__current=f"{20 * MIB}",
+        memory__stat=f"file 1\ninactive_file {4 * MIB}\n",
+    )
     put(groups / "user" / "session", memory__max="max\n")
     facts = cpu_facts(proc, groups)
     assert facts.limit == MemoryLimit(64 * MIB, groups / "user", 2)

@@ -85,9 +85,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.downsample: nn.Module | None = None
         if stride != 1 or channels != width:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width)
-            )
+            self.downsample = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)

@@ -1,0 +1,94 @@
+"""The drawing area of a plot: two axes, and mouse and keys handed to the time axis that all plots share. Main thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QKeyEvent, QMouseEvent
+
+from devexplorer.gui.plots.curves import YScale
+from devexplorer.gui.plots.time_axis import TimeAxis, TimeTicks
+
+LEFT_AXIS_PX = 40
+TOP_PX, RIGHT_PX, BOTTOM_PX = 10, 26, 4
+"""Margins; half of the word "now" stands in the right one."""
+
+
+class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone."""
+
+    def __init__(self, axis: TimeAxis) -> None:
+        super().__init__(enableMenu=False, enableMouse=False, defaultPadding=0)
+        self._axis = axis
+
+    def seconds_at(self, x_px: float) -> float:
+        """x in seconds from now of a position in this box's pixels."""
+        return self._axis.left_s + x_px / max(float(self.width()), 1.0) * self._axis.width_s
+
+    def wheelEvent(self, ev: Any, axis: int | None = None) -> None:
+        ev.accept()
+        up = ev.delta() > 0
+        if self._axis.paused:
+            self._axis.zoom(0.8 if up else 1.25, self.seconds_at(ev.pos().x()))
+        else:
+            self._axis.step_span(-1 if up else 1)
+
+    def mouseDragEvent(self, ev: Any, axis: int | None = None) -> None:
+        ev.accept()
+        moved = ev.pos().x() - ev.lastPos().x()
+        self._axis.pan(-moved / max(self.width(), 1) * self._axis.width_s)
+
+
+class Canvas(pg.PlotWidget):  # type: ignore[misc]
+    """The drawing area with its axes; tells the time axis where the mouse is."""
+
+    def __init__(self, axis: TimeAxis, view: TimeViewBox, y_ticks: pg.AxisItem) -> None:
+        super().__init__(viewBox=view, axisItems={"left": y_ticks, "bottom": TimeTicks(axis)}, background=None)
+        self._axis, self._view = axis, view
+        self.setMenuEnabled(False)
+        self.hideButtons()
+        self.setFrameShape(self.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setMinimumSize(120, 90)
+        self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_PX)
+
+    def mouseMoveEvent(self, ev: QMouseEvent) -> None:
+        super().mouseMoveEvent(ev)
+        at = self._view.mapFromScene(self.mapToScene(ev.position().toPoint()))
+        self._axis.set_cursor(self._view.seconds_at(at.x()) if 0 <= at.x() <= self._view.width() else None)
+
+    def leaveEvent(self, ev: QEvent) -> None:
+        super().leaveEvent(ev)
+        self._axis.set_cursor(None)
+
+    def keyPressEvent(self, ev: QKeyEvent) -> None:
+        """The cursor without a mouse: left and right move it, with Shift they pan the paused plots, Escape hides it."""
+        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(ev.key()))
+        if steps is not None and ev.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self._axis.pan(steps * self._axis.width_s / 10)
+        elif steps is not None:
+            start = self._axis.right_s if self._axis.cursor_s is None else self._axis.cursor_s
+            self._axis.set_cursor(start + steps * self._axis.width_s / 100)
+        elif ev.key() == Qt.Key.Key_Escape and self._axis.cursor_s is not None:
+            self._axis.set_cursor(None)
+        else:
+            ev.ignore()  # Space and the other keys of the window are the window's
+
+
+class ValueTicks(pg.AxisItem):  # type: ignore[misc]
+    """The y axis: ticks of the plot's scale, in its unit."""
+
+    def __init__(self, scale: YScale) -> None:
+        super().__init__("left")
+        self._scale = scale
+        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=10, autoExpandTextSpace=False)
+        self.setWidth(LEFT_AXIS_PX)
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803
+        return [(self._scale.step, [value for value, _ in self._scale.ticks])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        texts = dict(self._scale.ticks)
+        return [texts.get(value, "") for value in values]

@@ -1,0 +1,79 @@
+"""How long until the window is shown and answers, against a bare pyqtgraph window? Each in a process of its own, by turns.
+
+    python tests/benchmarks/startup.py [--times 9]
+
+Time from the start of the interpreter to the first event that the window has handled after it was painted. Wanted: a ratio of 1.5 at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ANSWERED = """
+from PySide6.QtCore import QTimer
+def answered():
+    print(time.time(), "torch" in sys.modules, flush=True)
+    os._exit(0)
+"""
+BARE = """
+import os, sys, time
+import pyqtgraph as pg
+""" + ANSWERED + """
+app = pg.mkQApp()
+plot = pg.PlotWidget()
+plot.plot([1.0, 2.0], [1.0, 3.0])
+plot.resize(1440, 900)
+plot.show()
+QTimer.singleShot(0, lambda: QTimer.singleShot(0, answered))
+app.exec()
+"""
+OURS = """
+import os, sys, time
+""" + ANSWERED + """
+from devexplorer.gui import main as entry
+from devexplorer.gui.main_window import MainWindow
+shown = MainWindow.showEvent
+def show_event(window, event):
+    shown(window, event)
+    QTimer.singleShot(0, lambda: QTimer.singleShot(0, answered))
+MainWindow.showEvent = show_event
+entry.main([])
+"""
+
+
+def once(script: str, home: str) -> float:
+    """Seconds until the window answers."""
+    environment = {**os.environ, "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"), "XDG_CONFIG_HOME": home}
+    started = time.time()
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    answered, has_torch = done.stdout.split()[-2:]
+    assert has_torch == "False", "the window has imported torch"
+    return float(answered) - started
+
+
+def main() -> dict[str, float]:
+    """Medians in seconds and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=9)
+    arguments = parser.parse_args()
+    ours, bare = [], []
+    with tempfile.TemporaryDirectory() as home:
+        for script in (BARE, OURS):
+            once(script, home)  # warms the page cache
+        for _ in range(arguments.times):
+            bare.append(once(BARE, home))
+            ours.append(once(OURS, home))
+    result = {"ours_s": statistics.median(ours), "bare_s": statistics.median(bare)}
+    result["ratio"] = result["ours_s"] / result["bare_s"]
+    print(f"window answers after {result['ours_s']:.3f} s, bare pyqtgraph window after {result['bare_s']:.3f} s, ratio {result['ratio']:.2f}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

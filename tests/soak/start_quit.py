@@ -1,0 +1,57 @@
+"""Starts the window and closes it after a random delay, again and again; every exit code must be 0 and no process may be left.
+
+    python tests/soak/start_quit.py [--times 50] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+
+import psutil
+
+CHILD = """
+import sys
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+from devexplorer.gui.app import open_window
+qt = QApplication(sys.argv[:1])
+QTimer.singleShot(int(sys.argv[1]), lambda: [window.close() for window in qt.topLevelWidgets() if window.windowTitle()])
+QTimer.singleShot(int(sys.argv[1]) + 1, qt.quit)  # also when the window was not there yet
+sys.exit(open_window(virtual_spec=sys.argv[2] or None))
+"""
+LONGEST_MS = 4000
+"""Past the engine's start, which takes about 2 s."""
+
+
+def main() -> int:
+    """Run; returns the number of bad ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    bad = 0
+    for number in range(arguments.times):
+        delay = rng.randrange(LONGEST_MS)
+        spec = rng.choice(["", "2x Tesla T4"])
+        started = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", CHILD, str(delay), spec], env=environment, capture_output=True, text=True, check=False)
+        over = time.monotonic() - started - delay / 1000
+        left = [p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])]
+        if done.returncode != 0 or left:
+            bad += 1
+            print(f"{number}: closed after {delay} ms: exit code {done.returncode}, engines left {left}\n{done.stderr}")
+        else:
+            print(f"{number}: closed after {delay} ms: exit code 0, {over:.1f} s for starting and ending")
+    print(f"{arguments.times - bad} of {arguments.times} ended well")
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
