@@ -1,11 +1,11 @@
 """The exceptions of DevExplorer, one tree. No thread, no torch, no Qt.
 
-    DevExplorerError          every message is for a person: what is wrong, what would be right
-    ├── BadInput              what the user gave cannot be used (command line: exit code 2)
-    │   └── DoesNotFit        refused before anything was allocated
-    ├── Unavailable           this machine, driver or torch lacks something; says what
-    ├── MoveFailed            a move failed half-way and was rolled back
-    └── LinkError             a frame on the link is malformed or too large
+DevExplorerError          every message is for a person: what is wrong, what would be right
+├── BadInput              what the user gave cannot be used (command line: exit code 2)
+│   └── DoesNotFit        refused before anything was allocated
+├── Unavailable           this machine, driver or torch lacks something; says what
+├── MoveFailed            a move failed half-way and was rolled back
+└── LinkError             a frame on the link is malformed or too large
 """
 
 from __future__ import annotations

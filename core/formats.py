@@ -11,7 +11,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def bytes_text(count: int | float | None, digits: int = 2) -> str:
-    """`553433088` -> `527.80 MiB`; bytes below 1 KiB without decimals."""
+    """`553433088` -> `527.79 MiB`; bytes below 1 KiB without decimals."""
     if count is None:
         return MISSING
     value, unit = float(count), 0
@@ -24,10 +24,10 @@ def seconds_text(seconds: float | None) -> str:
     """`0.0431` -> `43.1 ms`."""
     if seconds is None or math.isnan(seconds):
         return MISSING
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if abs(seconds) < limit:
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if abs(seconds * factor) < 999.5:  # 999.5 ms would be shown as 1e+03 ms
             return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds:.3g} s" if abs(seconds) < 99.95 else f"{seconds:.0f} s"
 
 
 def number_text(value: float | None, digits: int = 3) -> str:

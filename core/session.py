@@ -31,7 +31,6 @@ from devexplorer.core.records.messages import (
     JobEnded,
     JobProgress,
     JobStarted,
-    Log,
     Moved,
     NewTensor,
     ObjectChanged,
@@ -236,7 +235,10 @@ class Session:
 
     def _rebuilt(self) -> Rebuilt:
         plain = [msgspec.structs.replace(command, request=0) for command in self._replay_failed]
-        lost = [*self._journal.lost(), *(f"{_describe(command)}: it failed this time" for command in self._replay_failed)]
+        lost = [
+            *self._journal.lost(),
+            *(f"{_describe(command)}: it failed this time" for command in self._replay_failed),
+        ]
         self._journal.after_rebuild(plain)
         return Rebuilt(restored=tuple(self._restored), lost=tuple(lost))
 
@@ -248,5 +250,9 @@ def _describe(command: Command) -> str:
             return f"benchmark on {spec.device}"
         case NewTensor(name=name) | Combine(name=name):
             return f"new tensor {name or ''}".rstrip()
-    subject = getattr(command, "target", None) or getattr(command, "recipe", None) or ", ".join(getattr(command, "targets", ()))
+    subject = (
+        getattr(command, "target", None)
+        or getattr(command, "recipe", None)
+        or ", ".join(getattr(command, "targets", ()))
+    )
     return f"{type(command).__name__.lower()} {subject}".rstrip()

@@ -181,9 +181,11 @@ class State:
 
     def set_catalog(self, catalog: Catalog) -> Change:
         """Take over a new list of devices; histories of devices that stay are kept."""
-        known, self.devices = self.devices, {}
+        # By UUID where there is one: a card that was nvml:0 until the engine had looked is still the same card as cuda:0.
+        known = {device.info.uuid or name: device for name, device in self.devices.items()}
+        self.devices = {}
         for info in catalog.devices:
-            device = known.get(info.id)
+            device = known.get(info.uuid or info.id)
             if device is None:
                 device = Device(info, -1 if info.kind == "cpu" else self._next_colour)
                 self._next_colour += info.kind != "cpu"
@@ -225,7 +227,9 @@ class State:
                 self.undo_title, self.undo_bytes = title, kept
                 return Change.UNDO
             case BenchStarted(run=number, spec=spec):
-                self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops, started_unix_s=event.time_unix_s)
+                self.runs[number] = Run(
+                    number, spec, event.simulated, event.datasheet_tflops, started_unix_s=event.time_unix_s
+                )
                 self.markers.append(Marker(event.time_unix_s, f"matmul {spec.device}", spec.device))
                 return Change.RUNS | Change.MARKERS
             case BenchEnded(run=number):
@@ -253,13 +257,14 @@ class State:
                 return self._rebuilt(event)
             case EngineDevices():
                 return Change.NOTHING  # the session joins it with NVML's knowledge and calls set_catalog
-        return Change.NOTHING
 
     def _welcome(self) -> Change:
         """Until something happens the inspector says what this machine is."""
         if self.engine is None or not self.devices or self.answer is not self._welcomed:
             return Change.NOTHING
-        self.answer = self._welcomed = this_machine(self.engine, [device.info for device in self.devices.values()], self.problems)
+        self.answer = self._welcomed = this_machine(
+            self.engine, [device.info for device in self.devices.values()], self.problems
+        )
         return Change.ANSWER
 
     def _sample(self, name: str, sample: DeviceSample) -> Change:
@@ -303,12 +308,21 @@ class State:
             device.allocator = None
         self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
         self.markers.append(Marker(event.time_unix_s, "engine lost", None))
-        words = "It is being restarted and the workspace rebuilt." if event.will_restart else "It was not restarted: use “Restart engine”."
-        self.answer = Answer(title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s)
+        words = (
+            "It is being restarted and the workspace rebuilt."
+            if event.will_restart
+            else "It was not restarted: use “Restart engine”."
+        )
+        self.answer = Answer(
+            title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s
+        )
         return ~Change.NOTHING
 
     def _rebuilt(self, event: Rebuilt) -> Change:
-        facts: Sequence[Fact] = [Fact("back", ", ".join(event.restored) or "nothing"), Fact("not back", "; ".join(event.lost) or "nothing")]
+        facts: Sequence[Fact] = [
+            Fact("back", ", ".join(event.restored) or "nothing"),
+            Fact("not back", "; ".join(event.lost) or "nothing"),
+        ]
         words = "The engine runs again. Sample models and tensors were made again from their recipes and moved to where they were."
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
         return Change.ANSWER

@@ -27,8 +27,14 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
         Fact("cuda.is_available()", str(engine.cuda_available)),
         Fact("cuda.device_count()", str(engine.cuda_device_count)),
         Fact("driver", next((info.driver_version for info in cards if info.driver_version), None) or MISSING),
-        Fact("CUDA_VISIBLE_DEVICES", "unset" if engine.cuda_visible_devices is None else engine.cuda_visible_devices or "empty"),
-        Fact("CPU threads", str(next((info.threads for info in devices if info.id == "cpu" and info.threads), engine.threads))),
+        Fact(
+            "CUDA_VISIBLE_DEVICES",
+            "unset" if engine.cuda_visible_devices is None else engine.cuda_visible_devices or "empty",
+        ),
+        Fact(
+            "CPU threads",
+            str(next((info.threads for info in devices if info.id == "cpu" and info.threads), engine.threads)),
+        ),
         Fact("Python", engine.python_version),
         *(Fact(info.id, info.name) for info in cards),
         *(Fact(info.id, f"{info.name}, simulated") for info in virtual),
@@ -40,7 +46,9 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
     else:
         title = "No GPU can be used here"
         words = " ".join(dict.fromkeys(_sentence(problem.reason) for problem in problems if problem.device is None))
-        words = words or next((_sentence(info.reason) for info in cards if info.reason), "No driver and no card was found.")
+        words = words or next(
+            (_sentence(info.reason) for info in cards if info.reason), "No driver and no card was found."
+        )
         if virtual:
             words += " The virtual GPUs work like real ones; their numbers are simulated."
         elif engine.virtual_unavailable is None:

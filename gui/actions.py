@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from devexplorer.gui.controller import TWO_T4, Controller
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QWidget
+
+from devexplorer.gui.controller import TWO_T4, Controller
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ CLOSE_SECONDS = 2.5
 class App:
     """All parts, wired. Tests make one without `start` and call `heartbeat.tick()` by hand."""
 
-    def __init__(self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None) -> None:
+    def __init__(
+        self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None
+    ) -> None:
         self.qt, self.session, self.settings_file = qt, session, settings_file
         settings = settings_file.load()
         chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
@@ -117,6 +119,7 @@ def open_window(
 
 def _message_handler(put: Callable[[Event], None]) -> Callable[[QtMsgType, QMessageLogContext, str], None]:
     """Qt's own warnings go to the log of the window."""
+
     def handle(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
         level = "info" if kind in (QtMsgType.QtDebugMsg, QtMsgType.QtInfoMsg) else "warning"
         event: Event = Log(level=level, text=f"Qt: {text}", time_unix_s=time.time())

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from PySide6.QtCore import QObject, Qt, QTimer
+
 from devexplorer.core.session import Session
 from devexplorer.core.state import Change, State
-from PySide6.QtCore import QObject, Qt, QTimer
 
 BEAT_MS = 33
 HIDDEN_MS = 1000

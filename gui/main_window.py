@@ -5,9 +5,20 @@ Main thread only. Panels know the state, never each other and never the engine.
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QApplication, QInputDialog, QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QInputDialog,
+    QMainWindow,
+    QMenu,
+    QSplitter,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from devexplorer.core.records.messages import Log
 from devexplorer.core.settings import Settings
@@ -87,7 +98,9 @@ class MainWindow(QMainWindow, WindowActions):
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
             "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
         }
-        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs)
+        self.splitters["rows"] = self._split(
+            Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs
+        )
         self.splitters["panels"].setStretchFactor(1, 1)
         self.splitters["rows"].setStretchFactor(0, 1)
         for name, sizes in SPLITS_PX.items():
@@ -185,7 +198,12 @@ class MainWindow(QMainWindow, WindowActions):
     def _mention_errors(self) -> None:
         latest: Log = self.state.log[-1]
         if latest.level == "error":
-            self.say(latest.text.splitlines()[0] if not latest.text.startswith("unexpected") else latest.text.splitlines()[-1], error=True)
+            self.say(
+                latest.text.splitlines()[0]
+                if not latest.text.startswith("unexpected")
+                else latest.text.splitlines()[-1],
+                error=True,
+            )
 
     # --- selection, menus, palette -------------------------------------------------------------------------------------
 
@@ -201,7 +219,7 @@ class MainWindow(QMainWindow, WindowActions):
         for name, key in move_order(self.state):
             if key:
                 shortcut = QShortcut(QKeySequence(key), self)
-                shortcut.activated.connect(lambda name=name: self.controller.move(name))
+                shortcut.activated.connect(partial(self.controller.move, name))
                 self._move_shortcuts.append(shortcut)
 
     def _context_menu(self, where: QPoint) -> None:
@@ -211,12 +229,14 @@ class MainWindow(QMainWindow, WindowActions):
         reason, copy_reason = self.controller.why_no_move(), self.controller.why_no_selection()
         for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
             submenu = menu.addMenu(title)
-            fill_move_menu(submenu, self.state, lambda device, copy=copy: self.controller.move(device, copy=copy), keys=not copy)
+            fill_move_menu(
+                submenu, self.state, partial(self.controller.move, copy=copy), keys=not copy
+            )
             submenu.setEnabled(why is None)
             submenu.menuAction().setToolTip(why or "")
         casts = menu.addMenu("dtype")
         for dtype in CASTS:
-            casts.addAction(dtype, lambda dtype=dtype: self.controller.cast(dtype))
+            casts.addAction(dtype, partial(self.controller.cast, dtype))
         casts.setEnabled(copy_reason is None)
         menu.addSeparator()
         for action_id in ("forward", "backward", "add", "edit"):
@@ -233,10 +253,12 @@ class MainWindow(QMainWindow, WindowActions):
             choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
         why = self.controller.why_no_selection()
         for name, key in move_order(self.state):
-            choices.append(Choice(f"Move to {name}", why or key, why is None, lambda name=name: self.controller.move(name)))
+            choices.append(
+                Choice(f"Move to {name}", why or key, why is None, partial(self.controller.move, name))
+            )
         recipes = self.state.engine.recipes if self.state.engine is not None else {}
         for name, description in recipes.items():
-            choices.append(Choice(f"Build {name}", description, True, lambda name=name: self.controller.build(name)))
+            choices.append(Choice(f"Build {name}", description, True, partial(self.controller.build, name)))
         return choices
 
     def show_palette(self) -> None:
@@ -339,7 +361,11 @@ class MainWindow(QMainWindow, WindowActions):
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
         for name, sizes in settings.splitters.items():
-            if name in self.splitters and len(sizes) == self.splitters[name].count() and all(size >= 0 for size in sizes):
+            if (
+                name in self.splitters
+                and len(sizes) == self.splitters[name].count()
+                and all(size >= 0 for size in sizes)
+            ):
                 self.splitters[name].setSizes(sizes)
 
     # --- Qt ------------------------------------------------------------------------------------------------------------

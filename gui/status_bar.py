@@ -17,6 +17,7 @@ HEIGHT_PX = 26
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
 
+
 class StatusBar(QFrame):
     """Reads the state on `refresh`."""
 
@@ -24,7 +25,9 @@ class StatusBar(QFrame):
     """Request number of a job (int)."""
     start_engine_requested = Signal()
 
-    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
@@ -82,8 +85,9 @@ class StatusBar(QFrame):
         elapsed = 0.0 if job is None else self._clock() - job.started_unix_s
         if job is not None and elapsed < SHOW_AFTER_S:
             job = None
-        for widget in (self.job, self.progress, self.cancel):
-            widget.setVisible(job is not None)
+        self.job.setVisible(job is not None)
+        self.progress.setVisible(job is not None)
+        self.cancel.setVisible(job is not None)
         self._shown_job = None if job is None else job.request
         if job is None:
             return
@@ -94,6 +98,7 @@ class StatusBar(QFrame):
         self.progress.setRange(0, 0 if job.done is None else 1000)
         if job.done is not None:
             self.progress.setValue(int(job.done * 1000))
+
 
 def _say(target: QLabel, text: str) -> None:
     """Set a label's text only when it differs."""

@@ -1,7 +1,7 @@
 """Colours, fonts and the style of the window, dark and light. Main thread only.
 
 Colour means device: `device_colour` gives the one colour that a device has in its card, its chips and its curves.
-Every pair of text and background in `text_pairs` has a contrast of 4.5:1 at least (WCAG 2.2, 1.4.3); a test computes it.
+Every pair of text and background in `text_pairs` has 4.5:1 contrast at least (WCAG 2.2, 1.4.3); a test computes it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction
@@ -13,7 +14,19 @@ from devexplorer.gui.icons import icon
 from devexplorer.gui.theme import Role, Theme, font
 
 HEIGHT_PX = 44
-CASTS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool")
+CASTS = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "bool",
+)
 
 
 class Toolbar(QFrame):
@@ -56,7 +69,7 @@ class Toolbar(QFrame):
         theme_button = self._action_button("theme", "")
         theme_button.setAccessibleName("Light or dark theme")
         for dtype in CASTS:
-            self.cast_button.menu().addAction(dtype, lambda dtype=dtype: self.cast_chosen.emit(dtype))
+            self.cast_button.menu().addAction(dtype, partial(self.cast_chosen.emit, dtype))
         self.set_theme(theme)
         self.refresh_menus()
 
@@ -66,7 +79,9 @@ class Toolbar(QFrame):
         button = QToolButton()
         button.setFont(font(Role.TEXT))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon if text else Qt.ToolButtonStyle.ToolButtonIconOnly)
+        button.setToolButtonStyle(
+            Qt.ToolButtonStyle.ToolButtonTextBesideIcon if text else Qt.ToolButtonStyle.ToolButtonIconOnly
+        )
         button.setIconSize(QSize(16, 16))
         button.setText(text)
         button.setToolTip(tip)
@@ -124,11 +139,16 @@ class Toolbar(QFrame):
         menu = self.build.menu()
         menu.clear()
         for name, description in recipes.items():
-            action = menu.addAction(f"{name}\t{description}", lambda name=name: self.build_chosen.emit(name))
+            action = menu.addAction(f"{name}\t{description}", partial(self.build_chosen.emit, name))
             action.setToolTip(description)
         self.build.setEnabled(bool(recipes))
         for button, copy in ((self.move_button, False), (self.copy_button, True)):
-            fill_move_menu(button.menu(), self._state, lambda device, copy=copy: self.move_chosen.emit(device, copy), keys=not copy)
+            fill_move_menu(
+                button.menu(), self._state, partial(self._choose_move, copy), keys=not copy
+            )
+
+    def _choose_move(self, copy: bool, device: str) -> None:
+        self.move_chosen.emit(device, copy)
 
     def refresh_moves(self, why_not: str | None, why_not_copy: str | None) -> None:
         """Enable moving, copying and casting, or say in the tooltip why not."""
@@ -161,7 +181,9 @@ def move_order(state: State) -> list[tuple[str, str]]:
     return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
 
 
-def fill_move_menu(menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False) -> Sequence[QAction]:
+def fill_move_menu(
+    menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False
+) -> Sequence[QAction]:
     """One line per device; what cannot be used is shown disabled with its reason."""
     menu.clear()
     for name, key in move_order(state):

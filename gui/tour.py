@@ -81,17 +81,38 @@ class Tour(QObject):
     def _plan(self) -> list[Step]:
         state, window = self._state, self._app.window
         return [
-            Step("the engine is ready", lambda: None, lambda: state.engine is not None and bool(state.usable_devices), 60, "1-start"),
+            Step(
+                "the engine is ready",
+                lambda: None,
+                lambda: state.engine is not None and bool(state.usable_devices),
+                60,
+                "1-start",
+            ),
             Step(f"built {MODEL}", lambda: self._menu(window.toolbar.build, MODEL), lambda: MODEL in state.objects, 90),
-            Step(f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"),
-            Step("made sure that there is a second device", self._second_device, lambda: len(state.usable_devices) > 1, 30),
+            Step(
+                f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"
+            ),
+            Step(
+                "made sure that there is a second device",
+                self._second_device,
+                lambda: len(state.usable_devices) > 1,
+                30,
+            ),
             Step("waited for a piece of memory curve", lambda: None, self._looked, 10),
             Step("moved the model", self._move, lambda: self._is_on(self._target()), 60),
             Step("watched the memory step", lambda: None, self._memory_stepped, 20, "3-moved"),
             Step("started a benchmark", self._benchmark, lambda: any(run.points for run in state.runs.values()), 60),
             Step("watched the throughput", lambda: None, lambda: self._run().points >= 60, 60, "4-benchmark"),
-            Step("stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30),
-            Step("moved back by undo", lambda: self._key(Qt.Key.Key_Z, ctrl=True), lambda: self._is_on("cpu"), 60, "5-undone"),
+            Step(
+                "stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30
+            ),
+            Step(
+                "moved back by undo",
+                lambda: self._key(Qt.Key.Key_Z, ctrl=True),
+                lambda: self._is_on("cpu"),
+                60,
+                "5-undone",
+            ),
             Step("changed the theme", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10, "6-other-theme"),
         ]
 
@@ -119,7 +140,9 @@ class Tour(QObject):
 
     def _select(self) -> None:
         tree = self._app.window.objects.tree
-        QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=tree.visualRect(tree.model().index(0, 0)).center())
+        QTest.mouseClick(
+            tree.viewport(), Qt.MouseButton.LeftButton, pos=tree.visualRect(tree.model().index(0, 0)).center()
+        )
 
     def _second_device(self) -> None:
         """With one device the window says why nothing can move, and offers virtual GPUs: the tour takes the offer."""

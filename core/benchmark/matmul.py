@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ LONGEST_BLOCK = 10_000
 SMALL = (48, 32, 64)
 """Shape (M, N, K) of the one product that is verified; multiples of 16, as the float8 and int8 kernels ask."""
 
-Allocate = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+Empty = Callable[..., torch.Tensor]
+"""Called with a shape and `dtype=`."""
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -39,21 +41,25 @@ def operands(m: int, n: int, k: int, dtype: str, device: str) -> tuple[torch.Ten
     return tuple(torch.rand(shape, device=device, dtype=kind).mul_(2).sub_(1) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
 
 
-def product(a: torch.Tensor, b: torch.Tensor, dtype: str) -> tuple[Operation, torch.Tensor]:
-    """Return a callable that computes `a @ b` without allocating where the kernel allows it, and its (first) result.
+def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = None) -> tuple[Operation, torch.Tensor]:
+    """Return a callable that computes `a @ b` into a tensor that is allocated once, and that tensor with the first result.
 
+    `empty(shape, dtype)` makes the output (and the scales of float8); by default on the device of `a`.
     Raises `Unavailable` with the reason where this device and torch have no such product.
     """
+    make = empty or partial(torch.empty, device=a.device)
+    shape = (a.shape[0], b.shape[1])
     try:
         if dtype == "int8":
-            out = torch.empty(a.shape[0], b.shape[1], dtype=torch.int32, device=a.device)
+            out = make(shape, dtype=torch.int32)
             torch._int_mm(a, b, out=out)
             return lambda: torch._int_mm(a, b, out=out), out
         if dtype.startswith("float8"):
-            one = torch.ones((), device=a.device)
-            out = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+            one = make((), dtype=torch.float32).fill_(1.0)
+            out = make(shape, dtype=torch.bfloat16)
+            torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out)
             return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out), out
-        out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+        out = make(shape, dtype=a.dtype)
         torch.mm(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         if isinstance(error, torch.OutOfMemoryError):

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
 from devexplorer.core.benchmark.spec import parse_seconds, parse_shape
 from devexplorer.core.cli.arguments import BENCHMARKS
 from devexplorer.core.cli.output import console, document, table
@@ -15,8 +18,6 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import number_text, shape_text
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
 from devexplorer.core.records.messages import Answer, BenchEnded, StartBenchmark, StopBenchmark
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 T = TypeVar("T")
 DEFAULT_SECONDS = 5.0
@@ -34,7 +35,9 @@ def specs(arguments: argparse.Namespace) -> list[BenchSpec]:
             return fallback
 
     if arguments.benchmark not in BENCHMARKS:
-        findings.append(f"there is no benchmark '{arguments.benchmark}' in this version; there is {', '.join(BENCHMARKS)}")
+        findings.append(
+            f"there is no benchmark '{arguments.benchmark}' in this version; there is {', '.join(BENCHMARKS)}"
+        )
     if arguments.mode != "live":
         findings.append(f"there is no mode '{arguments.mode}' in this version; there is live")
     m, n, k = checked(parse_shape, arguments.size, (1, 1, 1))
@@ -95,7 +98,11 @@ def _measure(engine: object, spec: BenchSpec, progress: Progress | None) -> Benc
 
     assert isinstance(engine, LocalEngine)
     request = engine.send(StartBenchmark(spec=spec))
-    task = None if progress is None else progress.add_task(f"{spec.device} {spec.dtype}", total=spec.seconds, speed="warming up")
+    task = (
+        None
+        if progress is None
+        else progress.add_task(f"{spec.device} {spec.dtype}", total=spec.seconds, speed="warming up")
+    )
     ended: BenchEnded | None = None
     events = engine.events(request)
     while True:

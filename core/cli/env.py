@@ -12,7 +12,18 @@ from devexplorer.core.cli.output import document
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.formats import MISSING, bytes_text
 
-PACKAGES = ("torch", "PySide6-Essentials", "pyqtgraph", "nvidia-ml-py", "psutil", "numpy", "msgspec", "platformdirs", "safetensors", "rich")
+PACKAGES = (
+    "torch",
+    "PySide6-Essentials",
+    "pyqtgraph",
+    "nvidia-ml-py",
+    "psutil",
+    "numpy",
+    "msgspec",
+    "platformdirs",
+    "safetensors",
+    "rich",
+)
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NVIDIA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NVML_BASED_CUDA_CHECK", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "QT_QPA_PLATFORM", "QT_SCALE_FACTOR", "XDG_SESSION_TYPE",
@@ -29,7 +40,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         found = catalog(virtual_spec, nvml)
     finally:
         nvml.close()
-    torch_side = {key: value for key, value in torch_facts().items() if key != "pid"}
+    torch_side = {key: value for key, value in torch_facts()._asdict().items()}
     return {
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),

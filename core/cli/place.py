@@ -7,6 +7,8 @@ import importlib
 import os
 import sys
 
+import torch
+
 from devexplorer.core.cli.output import console, document, quiet_stdout, table
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, bytes_text, count_text, shape_text
@@ -28,7 +30,8 @@ def place(arguments: argparse.Namespace) -> int:
                 target=arguments.target,
                 rows=[_row(row) for row in rows],
                 devices={
-                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()
+                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]}
+                    for name, size in snapshot.bytes_by_device.items()
                 },
                 unregistered=[_row(row) for row in loose],
                 simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
@@ -39,7 +42,15 @@ def place(arguments: argparse.Namespace) -> int:
     for row in (*rows, *loose):
         shape = shape_text(row.shape) if row.initialised else "not yet known"
         kind = row.kind if row.registered else "not registered"
-        listing.add_row(row.path, kind, shape, row.dtype, row.devices[0] if row.devices else MISSING, f"{row.bytes:,}", row.tied_to or "")
+        listing.add_row(
+            row.path,
+            kind,
+            shape,
+            row.dtype,
+            row.devices[0] if row.devices else MISSING,
+            f"{row.bytes:,}",
+            row.tied_to or "",
+        )
     out = console()
     out.print(listing)
     for name, size in snapshot.bytes_by_device.items():
@@ -68,7 +79,7 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
         return local.engine.workspace.snapshot(NAME)
 
 
-def user_model(target: str) -> object:
+def user_model(target: str) -> torch.nn.Module:
     """What `package.module:factory` gives when called without arguments; the current folder is importable."""
     module_name, _, factory_name = target.partition(":")
     if not module_name or not factory_name:
@@ -86,8 +97,6 @@ def user_model(target: str) -> object:
         model = factory()
     except BaseException as error:
         raise BadInput(f"{target}() failed: {_first_line(error)}") from error
-    import torch
-
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"{target}() gave a {type(model).__name__}; a torch.nn.Module is needed")
     return model

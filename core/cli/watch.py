@@ -7,6 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from rich.live import Live
+from rich.table import Table
+
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.cli.devices import catalog
 from devexplorer.core.cli.output import console, document, table
@@ -18,8 +21,6 @@ from devexplorer.core.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.devices import DeviceSample
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.sampler import Sampler
-from rich.live import Live
-from rich.table import Table
 
 
 def watch(arguments: argparse.Namespace) -> int:

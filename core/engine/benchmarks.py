@@ -10,12 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from devexplorer.core.benchmark.matmul import MatmulRun, product, torch_dtype
 from devexplorer.core.benchmark.spec import check_fits
-from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, CudaTimer, Operation, SynchronisedTimer, VirtualTimer
+from devexplorer.core.benchmark.timing import (
+    BlockTimer,
+    CpuTimer,
+    CudaTimer,
+    Operation,
+    SynchronisedTimer,
+    VirtualTimer,
+)
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BenchSpec
@@ -42,7 +50,9 @@ class _Active:
 class Benchmarks:
     """Starts, steps and stops runs. `start`, `step` on the jobs thread; `stop` from any thread."""
 
-    def __init__(self, send: Send, fleet: Fleet, machine: VirtualMachine | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, send: Send, fleet: Fleet, machine: VirtualMachine | None, clock: Callable[[], float] = time.time
+    ) -> None:
         self._send = send
         self._fleet = fleet
         self._machine = machine
@@ -71,7 +81,9 @@ class Benchmarks:
         run = MatmulRun(spec, command.request, timer, prepare=prepare, datasheet_tflops=datasheet, clock=self._clock)
         active = _Active(command.request, spec, run, stop)
         if device != "cpu":
-            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True)
+            active.thread = threading.Thread(
+                target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True
+            )
         with self._lock:
             self._active[command.request] = active
         if active.thread is not None:
@@ -134,7 +146,9 @@ class Benchmarks:
                 self._send(point)
                 return
             reason = None
-        except Exception as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
+        except (
+            Exception
+        ) as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         self._end(active, reason)
 
@@ -154,4 +168,4 @@ def _meta_operands(spec: BenchSpec) -> Operation:
     """Operands without values: their memory is counted and each product pays its cost, and the CPU computes nothing."""
     dtype = torch_dtype(spec.dtype)
     a, b = meta_empty((spec.m, spec.k), dtype, spec.device), meta_empty((spec.n, spec.k), dtype, spec.device).t()
-    return product(a, b, spec.dtype)[0]
+    return product(a, b, spec.dtype, partial(meta_empty, device=spec.device))[0]

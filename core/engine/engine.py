@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 import torch
@@ -69,7 +69,7 @@ class Engine:
         if virtual_spec:
             self.add_virtual(virtual_spec)
         self.fleet = Fleet(backends)
-        self.workspace = Workspace(self.fleet, clock=clock)
+        self.workspace = Workspace(self.fleet)
         self.benchmarks = Benchmarks(send, self.fleet, self.machine, clock)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
@@ -80,7 +80,14 @@ class Engine:
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
-        self.send(EngineReady(**torch_facts()._asdict(), pid=os.getpid(), virtual_unavailable=self._virtual_unavailable, recipes=self._recipes()))
+        self.send(
+            EngineReady(
+                **torch_facts()._asdict(),
+                pid=os.getpid(),
+                virtual_unavailable=self._virtual_unavailable,
+                recipes=self._recipes(),
+            )
+        )
         self.send_devices()
         self._jobs.start()
         if self._gauge_seconds is not None:
@@ -88,7 +95,7 @@ class Engine:
 
     @staticmethod
     def _recipes() -> dict[str, str]:
-        return {name: recipe.description for name, recipe in recipes().items()}
+        return {name: recipe.summary for name, recipe in recipes().items()}
 
     def submit(self, command: Command) -> None:
         """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
@@ -195,9 +202,8 @@ class Engine:
     def read_gauges(self) -> None:
         """Send one reading of every allocator, and of every device that nothing outside the engine can watch."""
         now = self.clock()
-        held: dict[str, int] = self.workspace.storages_by_device()
-        samples: Sequence[str] = self.fleet.usable()
-        for device in samples:
+        held = self.workspace.held_bytes_by_device()
+        for device in self.fleet.usable():
             backend = self.fleet.backend(device)
             allocator = backend.allocator_sample(device, now)
             if allocator is not None:

@@ -18,6 +18,7 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
+from devexplorer.core.virtual import autocast
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.module import VgpuModule
@@ -59,6 +60,7 @@ def install() -> VirtualMachine:
         library.impl("_copy_from", copy_from, "PrivateUse1")
         everything = torch.library.Library("_", "IMPL")
         everything.fallback(_factory, "PrivateUse1")
+        autocast.register(everything, library)
         _installed.append((machine, (library, everything)))
         return machine
 

@@ -30,8 +30,8 @@ class Operation:
     """One overload. `handler` replaces everything else where it is set."""
 
     __slots__ = (
-        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "host_results",
-        "indices_on_cpu", "name", "overload", "reshapes", "returns", "view",
+        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "host_arguments",
+        "host_results", "name", "overload", "reshapes", "returns", "view",
     )  # fmt: skip
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
@@ -59,7 +59,7 @@ class Operation:
         """Made of other operations: they are what the device runs (seen whole only in inference mode)."""
         self.device_argument = "device" in self.arguments
         self.gathers = packet in GATHERS
-        self.indices_on_cpu = packet in CPU_INDICES
+        self.host_arguments = HOST_ARGUMENTS.get(packet, ())
         self.host_results = HOST_RESULTS.get(packet, ())
         self.flops: Flops | None = SHORT_FLOPS.get(packet) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
@@ -78,9 +78,18 @@ def _returned(alias: Any, written: dict[str, int]) -> int:
 GATHERS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.take}
 """They read of their first argument only as much as they return."""
 
-CPU_INDICES = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._pack_padded_sequence,
-               aten._pack_padded_sequence_backward, aten._pad_packed_sequence}  # fmt: skip
-"""CUDA takes index tensors and lengths from the CPU here."""
+HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
+    aten.index: ("indices",),
+    aten.index_put: ("indices",),
+    aten.index_put_: ("indices",),
+    aten._index_put_impl_: ("indices",),
+    aten._pack_padded_sequence: ("lengths",),
+    aten._pack_padded_sequence_backward: ("batch_sizes",),
+    aten._pad_packed_sequence: ("batch_sizes",),
+    aten._ctc_loss: ("input_lengths", "target_lengths"),
+    aten._ctc_loss_backward: ("input_lengths", "target_lengths"),
+}
+"""Arguments that CUDA takes from the CPU too."""
 
 HOST_RESULTS: dict[Any, tuple[int, ...]] = {aten._pack_padded_sequence: (1,)}
 """Positions of results that stay on the CPU: batch sizes of a packed sequence."""

@@ -258,7 +258,7 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     if gpu is None:
         gpu = _first_gpu(args, kwargs)
     if stranger:
-        _check_devices(operation, gpu, args, kwargs or {})
+        _check_devices(operation, args, kwargs or {})
 
     if operation.view:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
@@ -373,19 +373,18 @@ def _without_values(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 
-def _check_devices(operation: Operation, gpu: VirtualGpu, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and CPU indices where CUDA takes them."""
+def _check_devices(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and arguments that CUDA takes from the CPU."""
     named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
-    if operation.indices_on_cpu:
-        first = named[0][1]
-        if isinstance(first, VirtualTensor):
-            named = [(name, value) for name, value in named if not _is_host(value)]
-        elif isinstance(first, torch.Tensor):
-            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({first.device})")
+    first = named[0][1]
+    if _is_host(first) and "indices" in operation.host_arguments:
+        raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({first.device})")
     seen: str | None = None
     for name, value in named:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if not isinstance(tensor, torch.Tensor) or _is_host(tensor) and (tensor.dim() == 0 or operation.indices_on_cpu):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if _is_host(tensor) and (tensor.dim() == 0 or name in operation.host_arguments):
                 continue
             seen = seen or str(tensor.device)
             if str(tensor.device) != seen:

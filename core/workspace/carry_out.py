@@ -86,11 +86,10 @@ def _move(workspace: Workspace, command: Move, watch: Watch) -> Outcome:
 
 def _undo(workspace: Workspace, watch: Watch) -> Outcome:
     report, gone = workspace.undo(watch)
-    names = tuple(
-        dict.fromkeys(title.partition(":")[0] for title in report.objects if title.partition(":")[0] in workspace.names)
-    )
-    after = _snapshots(workspace, names)
-    return Outcome(words.moved(report, (), after, undoes=True), after, gone, report, undoes=True)
+    if report is None:
+        return Outcome(words.uncopied(gone), removed=gone, undoes=True)
+    after = _snapshots(workspace, report.objects)
+    return Outcome(words.undone(report, after), after, report=report, undoes=True)
 
 
 def _run(workspace: Workspace, command: Forward | Backward, target: str) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from devexplorer.core.formats import bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.records.messages import Answer, Fact
@@ -10,46 +10,59 @@ from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 from devexplorer.core.workspace.names import expression, quoted, variable
 
 
-def moved(
-    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], *, undoes: bool = False
-) -> Answer:
-    """A move, a copy or an undo that worked. The snapshots are those of the objects before and after it, in the report's order."""
+def moved(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> Answer:
+    """A move or a copy that worked; the snapshots are those of the named objects, before and after it, in one order."""
     subject = after[0].name if len(after) == 1 else None
-    if report.already_there and not report.copied:
+    kinds = {snap.name: snap.kind for snap in after}
+    if report.already_there:
         return _already_there(report, after, subject)
-    where = report.destination
-    title = _title(report, undoes)
     sentences = [_amount(report)]
-    if undoes:
-        sentences.append("Everything is where it was before.")
-    elif report.copied:
+    if report.copied:
         sentences.append(_copied(report))
+        subject = report.created[0] if len(report.created) == 1 else None
     else:
-        kinds = {snap.kind for snap in after}
-        if "model" in kinds:
-            sentences.append(_model_sentence(report, [s for s in after if s.kind == "model"]))
-        if "tensor" in kinds:
-            sentences += _tensor_sentences(before, after, where)
-    sentences += _cautions(report, undoes)
+        sentences.append(_model_sentence(report, [snap for snap in after if snap.kind == "model"]))
+        sentences += _tensor_sentences(report, before, after)
+    sentences += _cautions(report)
     return Answer(
-        title=title,
+        title=_title(report),
         words=" ".join(sentence for sentence in sentences if sentence),
         facts=_move_facts(report, before, after),
-        code="" if undoes else move_code(report, [snap.kind for snap in before]),
-        subject=report.created[0] if len(report.created) == 1 and report.copied else subject,
+        code=move_code(report, kinds),
+        subject=subject,
     )
 
 
-def _title(report: MoveReport, undoes: bool) -> str:
-    things = " and ".join(report.objects) if len(report.objects) <= 3 else f"{len(report.objects)} objects"
+def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
+    """A move that was undone."""
     verb = "are" if len(report.objects) > 1 else "is"
-    if report.copied and undoes:
-        return f"{' and '.join(report.created)} {'are' if len(report.created) > 1 else 'is'} gone again"
-    if report.copied:
-        return f"{' and '.join(report.created)} {'are' if len(report.created) > 1 else 'is'} on {report.destination}"
+    words = "The originals that were kept are back in place" if report.parameters and not report.bytes else _amount(report).rstrip(".")
+    return Answer(
+        title=f"{_things(report.objects)} {verb} back on {report.destination}",
+        words=f"{words}. Everything is where it was before." if words else "Everything is where it was before.",
+        facts=_move_facts(report, (), after),
+        subject=after[0].name if len(after) == 1 else None,
+    )
+
+
+def uncopied(gone: Sequence[str]) -> Answer:
+    """A copy that was undone."""
+    verb = "are" if len(gone) > 1 else "is"
+    return Answer(title=f"{_things(gone)} {verb} gone again", words="The copy was removed; the original is where it was all along.")
+
+
+def _things(titles: Sequence[str]) -> str:
+    return " and ".join(titles) if len(titles) <= 3 else f"{len(titles)} objects"
+
+
+def _title(report: MoveReport) -> str:
+    titles = report.created if report.copied else report.objects
+    verb = "are" if len(titles) > 1 else "is"
     if report.uninitialised and not (report.parameters or report.buffers or report.tensors):
-        return f"{things} will be on {report.destination}"
-    return f"{things} {verb} {'back' if undoes else 'now'} on {report.destination}"
+        verb = "will be"
+    elif not report.copied:
+        verb += " now"
+    return f"{_things(titles)} {verb} on {report.destination}"
 
 
 def _amount(report: MoveReport) -> str:
@@ -68,61 +81,61 @@ def _amount(report: MoveReport) -> str:
 
 
 def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str:
-    ties = [row for snap in models for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
-    words = ""
+    sentences = []
     if report.parameters or report.buffers:
         one = len(models) == 1
-        words = "The model is the same object" if one else "The models are the same objects"
-        words += f"; {'its' if one else 'their'} parameters were moved in place"
-        if report.buffers:
-            words += ", buffers were replaced by new tensors"
-        words += f", and {'its' if one else 'their'} class is unchanged."
+        its = "its" if one else "their"
+        what = "The model is the same object" if one else "The models are the same objects"
+        buffers = f", {its} buffers replaced by new tensors" if report.buffers else ""
+        sentences.append(f"{what}; {its} parameters were moved in place{buffers}, and {its} class is unchanged.")
+    ties = [row for snap in models for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
     if ties:
-        row = ties[0]
-        words += f" {row.path} and {row.tied_to} are two names of one Parameter: it was moved once, counts once, and is still shared."
+        sentences.append(
+            f"{ties[0].path} and {ties[0].tied_to} are two names of one Parameter: it was moved once, counts once, and is still shared."
+        )
     if report.uninitialised:
-        words += (
-            f" {count_text(report.uninitialised, 'parameter')} without a shape: there is nothing to copy yet, "
+        sentences.append(
+            f"{count_text(report.uninitialised, 'parameter')} without a shape: there is nothing to copy yet, "
             f"they will be created on {report.destination} by the first forward."
         )
-    return words.strip()
+    return " ".join(sentences)
 
 
-def _tensor_sentences(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], where: str) -> list[str]:
+def _tensor_sentences(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> list[str]:
     sentences = []
     for old, new in zip(before, after, strict=True):
         if new.kind != "tensor" or old.rows[0].identity == new.rows[0].identity:
             continue
-        name = variable(new.name)
-        source = old.rows[0].devices[0]
+        name, source = variable(new.name), old.rows[0].devices[0]
+        if old.rows[0].requires_grad:
+            sentences.append(
+                f"{name} requires a gradient, so the result is no leaf: its grad_fn is {new.rows[0].grad_fn}, and the original "
+                f"on {source} lives on in the graph, where its gradient will arrive. To train the moved values, move first "
+                "and call requires_grad_() then."
+            )
+            continue
+        rest = "it is kept for undo" if report.lossy else "nobody holds the old one any more and its memory is free"
         sentences.append(
-            f"{name}.to({quoted(where)}) made a new tensor and left the old one on {source} as it was; because the name {name} now means "
-            "the new one, nobody holds the old one any more and its memory is free."
-            if not old.rows[0].requires_grad
-            else f"{name} requires a gradient, so the result is no leaf: its grad_fn is {new.rows[0].grad_fn}, and the original on {source} "
-            "lives on in the graph, where its gradient will arrive. To train the moved values, move first and call requires_grad_() then."
+            f"{name}.to({quoted(report.destination)}) made a new tensor and left the old one on {source} as it was; because "
+            f"the name {name} now means the new one, {rest}."
         )
     return sentences
 
 
 def _copied(report: MoveReport) -> str:
-    pairs = [
-        f"{new} is a second object, {old} is where it was"
-        for old, new in zip(report.objects, report.created, strict=False)
-    ]
-    return f"{'; '.join(pairs)}. Changing one does not change the other."
+    pairs = zip(report.objects, report.created, strict=True)
+    seconds = "; ".join(f"{new} is a second object, {old} is where it was" for old, new in pairs)
+    return f"{seconds}. Changing one does not change the other."
 
 
-def _cautions(report: MoveReport, undoes: bool) -> list[str]:
+def _cautions(report: MoveReport) -> list[str]:
     words = []
-    if report.lossy and not undoes:
+    if report.lossy and report.kept_for_undo_bytes:
+        kept = bytes_text(report.kept_for_undo_bytes)
+        words.append(f"{report.dtype} cannot hold every value exactly; the originals are kept for undo, {kept} in all.")
+    elif report.lossy and not report.copied:
         words.append(
-            f"{report.dtype} cannot hold every value exactly. "
-            + (
-                f"The originals are kept for undo, {bytes_text(report.kept_for_undo_bytes)} in all."
-                if report.kept_for_undo_bytes
-                else "The originals were too large for the undo budget, so this cannot be undone."
-            )
+            f"{report.dtype} cannot hold every value exactly; the originals were too large for the undo budget, so this cannot be undone."
         )
     if report.left_behind:
         names = ", ".join(path.partition(":")[2] for path in report.left_behind[:3])
@@ -139,13 +152,13 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
     where = report.destination
     if len(after) == 1 and not after[0].tensors_by_device:
         words = "No parameters and no buffers are registered in it, so there is nothing that .to() could move."
-        words = " ".join([words, *_cautions(report, False)])
+        words = " ".join([words, *_cautions(report)])
         title = f"{things} has nothing to move"
     else:
         verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
         title = f"{things} {verb} on {where} already"
         words = f".to({quoted(where)}) gives {same} back: nothing was copied and no memory was taken."
-        words = " ".join([words, *_cautions(report, False)])
+        words = " ".join([words, *_cautions(report)])
     return Answer(
         title=title,
         words=words,
@@ -155,24 +168,13 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
     )
 
 
-def _move_facts(
-    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]
-) -> tuple[Fact, ...]:
-    facts = [
-        Fact("from", ", ".join(report.source)),
-        Fact("to", report.destination),
-        Fact("copied", bytes_text(report.bytes)),
-    ]
-    simulated = " simulated" if report.simulated else ""
+def _move_facts(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> tuple[Fact, ...]:
+    facts = [Fact("from", ", ".join(report.source)), Fact("to", report.destination)]
+    facts.append(Fact("copied", bytes_text(report.bytes)))
     if report.gb_per_s is not None:
-        facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{simulated}"))
+        facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{' simulated' if report.simulated else ''}"))
     if report.simulated:
-        facts.append(
-            Fact(
-                "time",
-                f"{seconds_text(report.seconds)} simulated, {seconds_text(report.wall_seconds)} on the CPU that stood in",
-            )
-        )
+        facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
     facts.append(Fact("before", _per_device(report.before)))
     facts.append(Fact("after", _per_device(report.after)))
     if len(before) == len(after) == 1 and not report.copied:
@@ -186,6 +188,11 @@ def _move_facts(
     return tuple(facts)
 
 
+def clocks_text(seconds: float, wall_seconds: float) -> str:
+    """Both clocks of a virtual GPU."""
+    return f"{seconds_text(seconds)} simulated, {seconds_text(wall_seconds)} on the CPU that stood in"
+
+
 def _per_device(totals: dict[str, int]) -> str:
     return ", ".join(f"{device} {bytes_text(size)}" for device, size in totals.items() if size) or bytes_text(0)
 
@@ -195,22 +202,18 @@ def _address(row: Row) -> str:
     return f"{row.storage:#x} on {device}" if row.storage else f"no memory on {device}"
 
 
-def move_code(report: MoveReport, kinds: Sequence[str]) -> str:
-    """The Python that does the same move."""
+def move_code(report: MoveReport, kinds: Mapping[str, str]) -> str:
+    """The Python that does the same; `kinds` says of each object whether it is a `model` or a `tensor`."""
     where = quoted(report.destination) + (f", torch.{report.dtype}" if report.dtype else "")
     lines = []
-    for index, (title, kind) in enumerate(zip(report.objects, kinds, strict=False)):
-        thing = expression(title)
+    for index, title in enumerate(report.objects):
+        thing, is_tensor = expression(title), kinds[title.partition(":")[0]] == "tensor"
         if report.copied:
             new = variable(report.created[index])
-            if kind == "tensor":
-                lines.append(f"{new} = {thing}.to({where}, copy=True)")
-            else:
-                lines.append(f"{new} = copy.deepcopy({thing}).to({where})")
-        elif kind == "tensor":
-            lines.append(f"{thing} = {thing}.to({where})")
+            copy = f"{thing}.to({where}, copy=True)" if is_tensor else f"copy.deepcopy({thing}).to({where})"
+            lines.append(f"{new} = {copy}")
         else:
-            lines.append(f"{thing}.to({where})")
-    if report.copied and "model" in kinds:
+            lines.append(f"{thing} = {thing}.to({where})" if is_tensor else f"{thing}.to({where})")
+    if any("copy.deepcopy" in line for line in lines):
         lines.insert(0, "import copy")
     return "\n".join(lines)

@@ -106,9 +106,7 @@ class Mover:
         report = self._report(plan, aims, device, dtype, timing)
         return report, made
 
-    def _carry_out(
-        self, rule: Rule, aims: Sequence[Aim], destination: str, dtype: str | None, bind: Bind, watch: Watch
-    ) -> Result:
+    def _carry_out(self, rule: Rule, aims: Sequence[Aim], destination: str, dtype: str | None, bind: Bind, watch: Watch) -> Result:
         plan = Plan(rule, self._place_lazy, bind=bind)
         for aim in aims:
             plan.add(aim)
@@ -168,9 +166,7 @@ class Mover:
                 second = deep.deepcopy(part.tensor)
                 self._place_lazy(second, part.wanted.device, part.wanted.dtype)
             memo[id(part.tensor)] = second
-        return [
-            memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims
-        ]
+        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims]
 
     def _forget_weak_references(self, plan: Plan) -> None:
         """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""
@@ -181,9 +177,7 @@ class Mover:
         for module in plan.recurrent:
             module._init_flat_weights()
 
-    def _report(
-        self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, timing: Timing
-    ) -> MoveReport:
+    def _report(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, timing: Timing) -> MoveReport:
         seconds, wall = timing.stop()
         return MoveReport(
             objects=tuple(aim.title for aim in aims),

@@ -30,13 +30,18 @@ def checked(name: str, taken: Collection[str]) -> str:
 
 
 def unique(stem: str, taken: Collection[str]) -> str:
-    """The stem itself, or with the first number from 2 on that makes it new: `x`, `x2`, `x3`."""
+    """The stem itself, or numbered on: `x`, `x2`, `x3`; what ends in a number of its own gets a dash: `resnet18-2`."""
     used = {variable(name) for name in taken}
-    number, name = 1, stem
-    while variable(name) in used:
+    if variable(stem) not in used:
+        return stem
+    numbered = re.fullmatch(r"(.+?)-?\d+", stem)
+    if numbered and variable(numbered[1]) in used:  # `x2` beside `x`: the next one is `x3`
+        stem = numbered[1]
+    dash = "-" if stem[-1].isdigit() else ""
+    number = 2
+    while variable(f"{stem}{dash}{number}") in used:
         number += 1
-        name = f"{stem}{number}"
-    return name
+    return f"{stem}{dash}{number}"
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -41,10 +41,10 @@ class Frame:
 class RunFailed(DevExplorerError):
     """A model's own code, or PyTorch below it, raised. `frame` is the innermost module that was at work."""
 
-    def __init__(
-        self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other"
-    ) -> None:
+    def __init__(self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other") -> None:
         super().__init__(message)
+        self.model_devices: tuple[str, ...] = ()
+        """Devices that hold registered tensors of what was run."""
         self.frame = frame
         self.operands = tuple(operands)
         """Everything that met there."""
@@ -63,7 +63,10 @@ def run(module: nn.Module, path: str, inputs: Sequence[Tensor]) -> Any:
         try:
             return module(*inputs)
         except Exception as error:
-            raise _explained(error, stack) from error
+            failed = _explained(error, stack)
+            held = (*module.parameters(), *module.buffers())
+            failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
+            raise failed from error
 
 
 @contextmanager
@@ -80,9 +83,7 @@ def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         frame = stack.pop()
-        while (
-            stack and frame.module is not module
-        ):  # a module whose error its caller swallowed has not been left by this door
+        while stack and frame.module is not module:  # a module whose error its caller swallowed has not been left by this door
             frame = stack.pop()
         if stack:
             stack[-1].produced += _operands(f"output of {frame.path}", output)

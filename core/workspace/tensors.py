@@ -130,9 +130,7 @@ def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> N
     needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
     if impossible or (free is not None and needed > free):
         room = f"; {bytes_text(free)} are free on {device}" if free is not None else ""
-        raise DoesNotFit(
-            f"{what} needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0
-        )
+        raise DoesNotFit(f"{what} needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0)
 
 
 def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
@@ -147,9 +145,7 @@ def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: F
     check_fits(shape, dtype, device, fleet)
     if command.fill in ("ones", "zeros"):
         return (torch.ones if command.fill == "ones" else torch.zeros)(shape, dtype=dtype, device=device)
-    own = (
-        device if device.startswith("cuda") else "cpu"
-    )  # virtual GPUs have no generator: the CPU's numbers, moved there
+    own = device if device.startswith("cuda") else "cpu"  # virtual GPUs have no generator: the CPU's numbers, moved there
     draw = torch.rand if command.fill == "rand" else torch.randn
     generator = torch.Generator(device=own).manual_seed(command.seed)
     return draw(shape, dtype=dtype, device=own, generator=generator).to(device)
@@ -158,9 +154,7 @@ def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: F
 def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
     hint = "write numbers like [[1, 2], [3.5, 4]]"
     if len(text) > TEXT_LIMIT:
-        raise BadInput(
-            f"the text has {len(text):,} characters, {TEXT_LIMIT:,} is the most; put larger values in a .npy file"
-        )
+        raise BadInput(f"the text has {len(text):,} characters, {TEXT_LIMIT:,} is the most; put larger values in a .npy file")
     try:
         values = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
@@ -184,17 +178,11 @@ def _numbers_only(values: Any, depth: int = 0) -> bool:
 
 def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
     try:
-        array = np.load(
-            path.expanduser(), mmap_mode="r", allow_pickle=False
-        )  # mapped: sizes are known before anything is read
+        array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)  # mapped: sizes are known before anything is read
     except FileNotFoundError:
         raise BadInput(f"there is no file '{path}'") from None
     except (OSError, ValueError, EOFError) as error:
-        reason = (
-            "it holds Python objects, which are never loaded"
-            if "pickle" in str(error)
-            else "it is no .npy file of numbers"
-        )
+        reason = "it holds Python objects, which are never loaded" if "pickle" in str(error) else "it is no .npy file of numbers"
         raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()

@@ -102,8 +102,4 @@ def type_name(thing: nn.Module | Tensor) -> str:
 
 def device_id(device: torch.device) -> str:
     """The id as DevExplorer writes it: `cuda:0`, but `cpu` and `mps`, of which there is one."""
-    return (
-        device.type
-        if device.type in ("cpu", "mps", "meta") or device.index is None
-        else f"{device.type}:{device.index}"
-    )
+    return device.type if device.type in ("cpu", "mps", "meta") or device.index is None else f"{device.type}:{device.index}"

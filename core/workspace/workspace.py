@@ -237,11 +237,7 @@ class Workspace:
         if command.operator not in OPERATORS:
             raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(OPERATORS)}")
         left, right = self._tensor(command.left), self._tensor(command.right)
-        name = (
-            names.unique("result", self._objects)
-            if command.name is None
-            else names.checked(command.name, self._objects)
-        )
+        name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
         try:
             result = OPERATORS[command.operator](left, right)
         except RuntimeError as error:
@@ -276,11 +272,7 @@ class Workspace:
         if findings:
             raise BadInput(*findings, virtual_helps=helps)
         try:
-            return (
-                self._copy(aims, device, command.dtype, watch)
-                if command.copy
-                else self._move(aims, device, command.dtype, watch)
-            )
+            return self._copy(aims, device, command.dtype, watch) if command.copy else self._move(aims, device, command.dtype, watch)
         finally:
             self._publish()
 
@@ -302,21 +294,21 @@ class Workspace:
         self._undo.push(Entry(f"the copy of {_list(report.objects)} to {device}", created=tuple(created)))
         return _with_kept(report, self._undo.kept_bytes, tuple(created))
 
-    def undo(self, watch: Watch = NOBODY) -> tuple[MoveReport, tuple[str, ...]]:
-        """Undo the newest move; returns the report of moving back, and the names of copies that were removed."""
+    def undo(self, watch: Watch = NOBODY) -> tuple[MoveReport | None, tuple[str, ...]]:
+        """Undo the newest move or copy; returns the report of moving back, or the names of the copies that were removed."""
         entry = self._undo.top
         if entry is None:
             raise BadInput("there is nothing to undo")
-        aims = [self.aim(name) for name in entry.names]
+        if entry.created:
+            self.remove(entry.created)  # forgets the entry too
+            return None, entry.created
         try:
+            aims = [self.aim(name) for name in entry.names]
             report = self._mover.restore(aims, entry.was, self._bind, watch).report
         finally:
             self._publish()
         self._undo.drop_top()
-        if entry.created:
-            report = _with_created(report, entry.created)
-            self.remove(entry.created)
-        return _with_kept(report, self._undo.kept_bytes, report.created), entry.created
+        return _with_kept(report, self._undo.kept_bytes), ()
 
     def undo_state(self) -> UndoState:
         """What Undo would do now."""
@@ -379,9 +371,7 @@ class Workspace:
     def _backward(self, target: str, output: Any) -> None:
         loss = run.total(output)
         if loss is None:
-            raise BadInput(
-                f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward"
-            )
+            raise BadInput(f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward")
         try:
             loss.backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
@@ -448,9 +438,7 @@ class Workspace:
         if last == "grad" or (own is not None and last in {*own._parameters, *own._buffers}):
             raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
         if "[" in path:
-            raise BadInput(
-                f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead"
-            )
+            raise BadInput(f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead")
         raise BadInput(f"'{name}' has no part '{path}'; {names.nearest(path, [p for p in parts if p])}")
 
     def _tensor(self, name: str) -> Tensor:
@@ -464,14 +452,10 @@ def _checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple
     if is_uninitialised(tensor):
         raise BadInput(f"'{target}' has no elements before its first forward")
     if len(index) != tensor.dim():
-        raise BadInput(
-            f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}"
-        )
+        raise BadInput(f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}")
     for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
         if not -size <= at < size:
-            raise BadInput(
-                f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}"
-            )
+            raise BadInput(f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}")
     return index
 
 
@@ -491,9 +475,3 @@ def _list(titles: Sequence[str]) -> str:
 
 def _with_kept(report: MoveReport, kept_bytes: int, created: tuple[str, ...] = ()) -> MoveReport:
     return msgspec.structs.replace(report, kept_for_undo_bytes=kept_bytes, created=created)
-
-
-def _with_created(report: MoveReport, created: tuple[str, ...]) -> MoveReport:
-    return msgspec.structs.replace(
-        report, objects=(*report.objects, *created), created=created, already_there=False, copied=True
-    )

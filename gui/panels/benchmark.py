@@ -45,7 +45,7 @@ COLUMN_PX = [150, 112, 150, 80, 70, 70, 104, 84, 74, 200]
 
 
 class BenchmarkPanel(QWidget):
-    """`start_requested` carries a `tuple[BenchSpec, ...]`, one per device; `stop_requested` a run's number, or None for all."""
+    """`start_requested` carries a `tuple[BenchSpec, ...]`, one per device; `stop_requested` a run or None (all)."""
 
     start_requested = Signal(object)
     stop_requested = Signal(object)

@@ -63,7 +63,7 @@ class ProcessesPanel(QWidget):
                 (p.reason for p in self._state.problems if p.device in (name, None) and p.field == "processes"), WHY_NOT
             )
             words = f"{NOT_VISIBLE}: {reason}"
-            return [TableRow(name, cells)]
+            return [TableRow(name, (where, Cell(MISSING), Cell(MISSING), Cell(words, self._theme.dim, words)))]
         ordered = sorted(device.sample.processes, key=lambda process: -(process.memory_bytes or 0))
         return [
             TableRow(

@@ -13,21 +13,36 @@ WORDS = (
     ("CUDA ordinal", "What torch counts: the 1 in cuda:1. CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change it."),
     ("NVML index", "What nvidia-smi counts. It need not be the CUDA ordinal: both stand on the card."),
     ("UUID", "What identifies a card, whatever its numbers are."),
-    ("virtual GPU", "A simulated card: the values are real, computed on the CPU; memory is counted; time is modelled from the datasheet."),
+    (
+        "virtual GPU",
+        "A simulated card: the values are real, computed on the CPU; memory is counted; time is modelled from the datasheet.",
+    ),
     ("profile", "The datasheet of the card that a virtual GPU imitates."),
     ("workspace", "The named tensors and models that are alive in the engine."),
     ("placement", "Which parameter, buffer and gradient is on which device, in which dtype."),
-    ("move", "The name then means the result, and the source is freed when nothing else holds it. A model moves in place."),
+    (
+        "move",
+        "The name then means the result, and the source is freed when nothing else holds it. A model moves in place.",
+    ),
     ("copy to", "Makes a second object; the original stays. That is y = x.to(device)."),
     ("allocated", "Bytes in live tensors of the engine."),
-    ("reserved", "Bytes that torch's caching allocator has taken from the device. Reserved minus allocated is the cache."),
-    ("context", "What CUDA and its libraries take as soon as a process touches a card. It is given back only when the engine ends."),
+    (
+        "reserved",
+        "Bytes that torch's caching allocator has taken from the device. Reserved minus allocated is the cache.",
+    ),
+    (
+        "context",
+        "What CUDA and its libraries take as soon as a process touches a card. It is given back only when the engine ends.",
+    ),
     ("other processes", "What everybody else on this machine uses on the card."),
     ("sample", "One reading of one device."),
     ("timeline", "The history of samples that the plots show. A gap is a time for which nothing is known."),
     ("benchmark run", "Matrix products measured over and over, in blocks of 50 ms."),
     ("TFLOP/s", "10¹² floating-point operations per second; a product of M×K and K×N takes 2·M·N·K of them."),
-    ("engine", "The process that holds torch. When it dies the window stays, starts another one and rebuilds the workspace."),
+    (
+        "engine",
+        "The process that holds torch. When it dies the window stays, starts another one and rebuilds the workspace.",
+    ),
 )
 
 

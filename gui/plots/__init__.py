@@ -1,0 +1,1 @@
+"""Live plots over one shared time axis. Main thread only."""

@@ -1,4 +1,4 @@
-"""The drawing area of a plot: two axes, and mouse and keys handed to the time axis that all plots share. Main thread."""
+"""The drawing area of a plot: two axes, and mouse and keys handed to the time axis of all plots. Main thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What both plots show of time: live or paused, how many seconds, where the cursor is. Main thread only.
 
-x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that scrolling
-costs the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and the ticks
-are clock times.
+x is always "seconds from now": negative in the past. While live, `now` moves and the axis stands still, so that
+scrolling costs the plots one `setPos` and no new axis. While paused, `now` stands still, the range pans and zooms, and
+the ticks are clock times.
 """
 
 from __future__ import annotations

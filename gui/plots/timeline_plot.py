@@ -42,8 +42,9 @@ class _Curve:
 
     item: Any
     left_s: float = math.nan
-    """Unix time from which on it is complete; -inf when it has everything there is."""
+    """Unix time from which on it is complete."""
     right_s: float = math.nan
+    """Unix time until which it is complete; inf when it has the newest reading."""
     key: tuple[int, float, float] = (0, 0.0, 0.0)
     """Length, first and last time of the history when it was taken."""
     bin_s: float = 0.0
@@ -111,7 +112,7 @@ class TimelinePlot(Panel):
         return Entry(device.info.id, device.colour, device.info.simulated)
 
     def _subtitles(self) -> list[str]:
-        """Wordings of the dimmed part of the header, longest first; the first that leaves the legend its room is taken."""
+        """Wordings of the dimmed part of the header, longest first; the first that fits beside the legend is taken."""
         return [self._scale.unit.name]
 
     def _value_text(self, value: float) -> str:
@@ -236,18 +237,16 @@ class TimelinePlot(Panel):
         times, values = timeline.window()
         key = (len(times), float(times[0]), float(times[-1])) if len(times) else (0, 0.0, 0.0)
         bin_s = axis.width_s / max(self._view.width(), 1.0)
-        grew = key != curve.key and (not axis.paused or axis.right_unix_s > curve.right_s or key[2] < curve.key[2])
-        uncovered = not (curve.left_s <= axis.left_unix_s) or (axis.right_unix_s > curve.right_s and key != curve.key)
-        if not grew and not uncovered and bin_s == curve.bin_s:
+        uncovered = not curve.left_s <= axis.left_unix_s or axis.right_unix_s > curve.right_s
+        grew = key != curve.key and curve.right_s == math.inf
+        started_anew = key[2] < curve.key[2]  # the clock was set back
+        if not (uncovered or grew or started_anew or bin_s != curve.bin_s):
             return False
         # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
         # curve's first point, and one that starts elsewhere on every tick would crawl.
         left_s = curve.left_s
-        if (
-            not axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
-            or bin_s != curve.bin_s
-            or key[2] < curve.key[2]
-        ):
+        may_stay = axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
+        if not may_stay or started_anew or bin_s != curve.bin_s:
             left_s = axis.left_unix_s
         taken = part(times, left_s, axis.right_unix_s if axis.paused else math.inf)
         shown_times, shown_values = times[taken], values[taken]
@@ -255,7 +254,7 @@ class TimelinePlot(Panel):
             shown_times, shown_values = thin(shown_times, shown_values, bin_s)
         curve.times, curve.values = shown_times.copy(), shown_values.copy()
         curve.left_s, curve.key, curve.bin_s = left_s, key, bin_s
-        curve.right_s = axis.right_unix_s if taken.stop < len(times) else (key[2] if len(times) else -math.inf)
+        curve.right_s = axis.right_unix_s if taken.stop < len(times) else math.inf
         curve.item.setData(curve.times - (self._epoch_s or 0.0), curve.values)
         return True
 

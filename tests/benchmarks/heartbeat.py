@@ -19,13 +19,14 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import numpy as np
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
 from devexplorer.gui.heartbeat import BEAT_MS
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication
 
 MODEL = "vgg16-bn"
 

@@ -21,10 +21,13 @@ def answered():
     print(time.time(), "torch" in sys.modules, flush=True)
     os._exit(0)
 """
-BARE = """
+BARE = (
+    """
 import os, sys, time
 import pyqtgraph as pg
-""" + ANSWERED + """
+"""
+    + ANSWERED
+    + """
 app = pg.mkQApp()
 plot = pg.PlotWidget()
 plot.plot([1.0, 2.0], [1.0, 3.0])
@@ -33,9 +36,13 @@ plot.show()
 QTimer.singleShot(0, lambda: QTimer.singleShot(0, answered))
 app.exec()
 """
-OURS = """
+)
+OURS = (
+    """
 import os, sys, time
-""" + ANSWERED + """
+"""
+    + ANSWERED
+    + """
 from devexplorer.gui import main as entry
 from devexplorer.gui.main_window import MainWindow
 shown = MainWindow.showEvent
@@ -45,11 +52,16 @@ def show_event(window, event):
 MainWindow.showEvent = show_event
 entry.main([])
 """
+)
 
 
 def once(script: str, home: str) -> float:
     """Seconds until the window answers."""
-    environment = {**os.environ, "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"), "XDG_CONFIG_HOME": home}
+    environment = {
+        **os.environ,
+        "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen"),
+        "XDG_CONFIG_HOME": home,
+    }
     started = time.time()
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     answered, has_torch = done.stdout.split()[-2:]
@@ -71,7 +83,9 @@ def main() -> dict[str, float]:
             ours.append(once(OURS, home))
     result = {"ours_s": statistics.median(ours), "bare_s": statistics.median(bare)}
     result["ratio"] = result["ours_s"] / result["bare_s"]
-    print(f"window answers after {result['ours_s']:.3f} s, bare pyqtgraph window after {result['bare_s']:.3f} s, ratio {result['ratio']:.2f}")
+    print(
+        f"window answers after {result['ours_s']:.3f} s, bare pyqtgraph window after {result['bare_s']:.3f} s, ratio {result['ratio']:.2f}"
+    )
     return result
 
 

@@ -61,5 +61,6 @@ if __name__ == "__main__":
     found = main()
     print(
         f"timeline memory: {found['before_bytes'] / MIB:.1f} MiB before, {found['after_bytes'] / MIB:.1f} MiB after "
-        f"{found['samples']:,.0f} samples, ratio {found['ratio']:.3f}, {found['microseconds_per_sample']:.2f} us a sample"
+        f"{found['samples']:,.0f} samples, ratio {found['ratio']:.3f}, "
+        f"{found['microseconds_per_sample']:.2f} us a sample"
     )

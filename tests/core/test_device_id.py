@@ -21,13 +21,12 @@ def test_kind_and_number_come_back_canonical(kind: str, number: int, space: str,
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_canonical_id_or_refused_in_one_line(text: str) -> None:
+def test_any_text_is_a_canonical_id_or_refused(text: str) -> None:
     try:
         parsed = parse_device(text)
-    except BadInput as error:
-        assert str(error)
-    else:
-        assert parse_device(parsed) == parsed
+    except BadInput:
+        return  # any other exception fails the test
+    assert parse_device(parsed) == parsed
 
 
 def test_a_kind_without_a_number_is_the_current_device() -> None:

@@ -14,7 +14,10 @@ def test_commands_come_back_in_order_with_the_names_that_were_given() -> None:
     journal = Journal()
     journal.add(BuildModel(request=9, recipe="mlp"), "mlp-2")
     journal.add(NewTensor(request=10, fill="rand", shape=(2,), seed=5), "x")
-    assert journal.replay() == [BuildModel(recipe="mlp", name="mlp-2"), NewTensor(name="x", fill="rand", shape=(2,), seed=5)]
+    assert journal.replay() == [
+        BuildModel(recipe="mlp", name="mlp-2"),
+        NewTensor(name="x", fill="rand", shape=(2,), seed=5),
+    ]
 
 
 def test_a_model_moved_back_and_forth_is_moved_once() -> None:

@@ -3,12 +3,13 @@
 import io
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from devexplorer.core.engine.link import EVENT_LIMIT, decode_command, decode_event, frame, read_payload
 from devexplorer.core.errors import LinkError
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import AddVirtual, Log, Move, Offer, StartBenchmark
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_records_survive_the_link() -> None:
@@ -26,7 +27,11 @@ def test_records_survive_the_link() -> None:
 def test_a_command_inside_an_event_keeps_its_type() -> None:
     from devexplorer.core.records.messages import Answer
 
-    answer = Answer(title="t", words="w", offers=(Offer("Add", AddVirtual(spec="T4")), Offer("Move", Move(targets=("x",), device="cpu"))))
+    answer = Answer(
+        title="t",
+        words="w",
+        offers=(Offer("Add", AddVirtual(spec="T4")), Offer("Move", Move(targets=("x",), device="cpu"))),
+    )
     payload = read_payload(io.BytesIO(frame(answer)), EVENT_LIMIT)
     assert payload is not None
     assert decode_event(payload) == answer

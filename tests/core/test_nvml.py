@@ -265,7 +265,7 @@ def test_memory_that_may_not_be_asked_for_is_not_taken_for_unified() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
         fake.fail(function, FakeNvml.NVML_ERROR_NO_PERMISSION)
-    nvml, (card,) = opened(fake)
+    _, (card,) = opened(fake)
     assert not card.memory_shared
     assert card.memory_total_bytes is None
 

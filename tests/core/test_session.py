@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.messages import (
     Answer,
@@ -76,7 +77,9 @@ class Stage:
         request = command.request
         events: list[Event] = []
         if name is not None:
-            snapshot = ObjectSnapshot(name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={})
+            snapshot = ObjectSnapshot(
+                name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={}
+            )
             events.append(ObjectChanged(request=request, snapshot=snapshot))
         return self.say(*events, JobEnded(request=request, ok=ok, time_unix_s=0))
 

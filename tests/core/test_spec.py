@@ -1,17 +1,23 @@
 """Sizes and durations as people write them."""
 
 import pytest
+
 from devexplorer.core.benchmark.spec import check_fits, operand_bytes, parse_seconds, parse_shape
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.records.benchmark import BenchSpec
 
 
-@pytest.mark.parametrize(("text", "shape"), [("1024", (1024,) * 3), ("64x128x32", (64, 128, 32)), (" 2 × 3 × 4 ", (2, 3, 4)), ("5*6*7", (5, 6, 7))])
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [("1024", (1024,) * 3), ("64x128x32", (64, 128, 32)), (" 2 × 3 × 4 ", (2, 3, 4)), ("5*6*7", (5, 6, 7))],
+)
 def test_sizes(text: str, shape: tuple[int, int, int]) -> None:
     assert parse_shape(text) == shape
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5", "abc", "1x2", "1x2x3x4", "3.5", "64x0x2", "9999999", "1e3", "nan", "1x2x"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-5", "abc", "1x2", "1x2x3x4", "3.5", "64x0x2", "9999999", "1e3", "nan", "1x2x"]
+)
 def test_wrong_sizes_are_named_in_one_line(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_shape(text)

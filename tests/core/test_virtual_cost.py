@@ -1,6 +1,7 @@
 """The roofline, the simulated clock, and the machine that the engine asks."""
 
 import pytest
+
 from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual import cost
 from devexplorer.core.virtual.cost import operation_seconds, transfer_seconds

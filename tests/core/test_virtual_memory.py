@@ -4,9 +4,10 @@ import gc
 import threading
 
 import pytest
-from devexplorer.core.virtual.memory import CachingAllocator, OutOfDeviceMemory
 from hypothesis import given
 from hypothesis import strategies as st
+
+from devexplorer.core.virtual.memory import CachingAllocator, OutOfDeviceMemory
 
 MIB = 1 << 20
 

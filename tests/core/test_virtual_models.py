@@ -5,10 +5,11 @@ import gc
 
 import pytest
 import torch
-from devexplorer.core.virtual.backend import is_virtual, move_uninitialised, swapping
 from fakes.virtual import virtual  # noqa: F401
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from devexplorer.core.virtual.backend import is_virtual, move_uninitialised, swapping
 
 pytestmark = pytest.mark.usefixtures("virtual")
 DEVICES = ("vgpu:0", "vgpu:1")
@@ -158,6 +159,24 @@ def test_gradients_can_be_asked_for_directly_and_through_a_checkpoint():
     torch.manual_seed(2)
     (again,) = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)
     assert torch.equal(plain.cpu(), again.cpu())
+
+
+def test_autocast_runs_products_in_the_lower_precision_and_losses_in_float32():
+    layer, x = nn.Linear(4, 4).to("vgpu:1"), torch.randn(2, 4, device="vgpu:1")
+    with torch.autocast("vgpu", dtype=torch.bfloat16):
+        out = layer(x)
+        loss = nn.functional.mse_loss(out, torch.zeros(2, 4, device="vgpu:1"))
+        assert (out.dtype, (out + 1).dtype, loss.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    loss.backward()
+    assert layer.weight.grad.dtype == torch.float32
+    torch.testing.assert_close(out.float(), layer(x), rtol=0.05, atol=0.05)
+
+
+def test_losses_that_take_lengths_from_the_cpu_work():
+    scores, targets = torch.randn(5, 2, 4).log_softmax(2), torch.tensor([[1, 2], [1, 3]])
+    lengths = torch.tensor([5, 5]), torch.tensor([2, 2])
+    on_gpu = nn.functional.ctc_loss(scores.to("vgpu:1"), targets.to("vgpu:1"), *lengths)
+    torch.testing.assert_close(on_gpu.cpu(), nn.functional.ctc_loss(scores, targets, *lengths))
 
 
 def test_no_grad_keeps_no_graph():

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual.profiles import MAX_DEVICES, load_profiles, parse_virtual
 
@@ -42,7 +43,7 @@ def test_every_profile_is_found_by_its_own_name():
     [
         ("2x Tesla T4", ["Tesla T4"] * 2),
         ("2xT4", ["Tesla T4"] * 2),
-        ("2 × tesla t4", ["Tesla T4"] * 2),  # noqa: RUF001
+        ("2 × tesla t4", ["Tesla T4"] * 2),
         ("Tesla T4, NVIDIA A10", ["Tesla T4", "NVIDIA A10"]),
         ("1x L4, 2x 4090", ["NVIDIA L4", "GeForce RTX 4090", "GeForce RTX 4090"]),
         ("nvidia h200", ["NVIDIA H200"]),

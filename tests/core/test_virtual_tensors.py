@@ -7,12 +7,13 @@ import threading
 
 import pytest
 import torch
+from fakes.virtual import virtual  # noqa: F401
+from torch.utils.flop_counter import flop_registry
+
 from devexplorer.core.virtual import backend
 from devexplorer.core.virtual.backend import VirtualTensor, backward_guard, is_virtual, meta_empty
 from devexplorer.core.virtual.operations import SHORT_FLOPS
 from devexplorer.core.virtual.profiles import parse_virtual
-from fakes.virtual import virtual  # noqa: F401
-from torch.utils.flop_counter import flop_registry
 
 pytestmark = pytest.mark.usefixtures("virtual")
 DEVICES = ("vgpu:0", "vgpu:1")
@@ -159,6 +160,8 @@ def test_cpu_indices_may_index_a_virtual_tensor_and_not_the_other_way_round():
     assert x[torch.tensor([1, 0])].tolist() == [[3, 4, 5], [0, 1, 2]]
     x[torch.tensor([0])] = 7.0
     assert x[0].tolist() == [7, 7, 7]
+    with pytest.raises(RuntimeError, match="vgpu:1 and cpu!.*argument values"):
+        x[torch.tensor([0, 1], device="vgpu:1")] = torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device"):
         torch.ones(3)[torch.tensor([0], device="vgpu:0")]
 

@@ -72,7 +72,8 @@ class FakeLibcuda:
     def do_cuDeviceGetUuid_v2(self, out: Any, device: Any) -> None:
         out._obj[:] = list(uuid.UUID(self.gpus[device.value].uuid).bytes)
 
-    do_cuDeviceGetUuid = do_cuDeviceGetUuid_v2
+    def do_cuDeviceGetUuid(self, out: Any, device: Any) -> None:
+        self.do_cuDeviceGetUuid_v2(out, device)
 
     def do_cuDeviceGetAttribute(self, out: Any, attribute: Any, device: Any) -> None:
         gpu = self.gpus[device.value]

@@ -1,4 +1,4 @@
-"""Listing real CUDA devices: no context, and the same cards under both numbers. Needs a GPU and a CUDA build of torch."""
+"""Listing real CUDA devices: no context, and the same cards under both numbers. Needs a GPU and CUDA torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ torch.ones(1, device=devices[0].id)
 assert backend._driver.has_context(devices[0].cuda_ordinal)
 print("listed", len(devices))
 """
-"""In a process of its own: an earlier test may have made a context in this one. The last step shows that the check can fail."""
+"""In a process of its own: another test may have made a context in this one. Its end shows that the check can fail."""
 
 
 def test_listing_creates_no_context() -> None:

@@ -21,14 +21,15 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import psutil
+from PySide6.QtCore import QEventLoop
+from PySide6.QtWidgets import QApplication
+
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import Event
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
-from PySide6.QtCore import QEventLoop
-from PySide6.QtWidgets import QApplication
 
 FORKING = """
 import os, time
@@ -90,12 +91,19 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
             app.window.status.start.click()
         wait(qt, lambda: len(engines) > made and app.state.engine is not None, "another engine is ready", 60)
         wait(qt, lambda: MODEL in app.state.objects, "the model is back", 60)
-        wait(qt, lambda: app.state.answer is not None and app.state.answer.title == "The workspace was rebuilt", "and it is said", 60)
+        wait(
+            qt,
+            lambda: app.state.answer is not None and app.state.answer.title == "The workspace was rebuilt",
+            "and it is said",
+            60,
+        )
     except TimeoutError as error:
         print(f"{number}: {error}")
         return 1
     alive = [p.pid for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    print(f"{number}: {len(family)} processes ended, back after {time.monotonic() - started:.1f} s, said: {said}, left alive: {alive or 'none'}")
+    print(
+        f"{number}: {len(family)} processes ended, back after {time.monotonic() - started:.1f} s, said: {said}, left alive: {alive or 'none'}"
+    )
     return int(bool(alive) or not said)
 
 

@@ -1,6 +1,6 @@
 """Starts the window and closes it after a random delay, again and again; every exit code must be 0 and no process may be left.
 
-    python tests/soak/start_quit.py [--times 50] [--seed 0]
+python tests/soak/start_quit.py [--times 50] [--seed 0]
 """
 
 from __future__ import annotations
@@ -41,9 +41,17 @@ def main() -> int:
         delay = rng.randrange(LONGEST_MS)
         spec = rng.choice(["", "2x Tesla T4"])
         started = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", CHILD, str(delay), spec], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(delay), spec],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         over = time.monotonic() - started - delay / 1000
-        left = [p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])]
+        left = [
+            p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])
+        ]
         if done.returncode != 0 or left:
             bad += 1
             print(f"{number}: closed after {delay} ms: exit code {done.returncode}, engines left {left}\n{done.stderr}")

@@ -129,9 +129,7 @@ def list_pitfall() -> nn.Module:
 def tied() -> nn.Module:
     """One layer used in two places: one Parameter, two names."""
     shared = nn.Linear(HIDDEN, HIDDEN)
-    return nn.Sequential(
-        nn.Linear(FEATURES, HIDDEN), nn.ReLU(), shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
-    )
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), shared, nn.ReLU(), shared, nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
 
 class TwoTowers(nn.Module):

@@ -1,0 +1,131 @@
+"""What each command means: a title while it runs, and carrying it out. Runs on the jobs thread.
+
+Commands about objects go to the workspace; the few about the engine itself are dealt with here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devexplorer.core.records.messages import (
+    AddVirtual,
+    Answer,
+    Backward,
+    BuildModel,
+    Cancel,
+    Combine,
+    Command,
+    EditElement,
+    Fact,
+    Forward,
+    Move,
+    Moved,
+    NewTensor,
+    ObjectChanged,
+    ObjectRemoved,
+    Remove,
+    SetThreads,
+    StartBenchmark,
+    StopBenchmark,
+    Undo,
+)
+from devexplorer.core.workspace.carry_out import carry_out
+from devexplorer.core.workspace.moves import Watch
+
+if TYPE_CHECKING:
+    from devexplorer.core.engine.engine import Engine
+
+
+def title(command: Command) -> str:
+    """What the status bar shows while the command runs."""
+    match command:
+        case BuildModel(recipe=recipe):
+            return f"building {recipe}"
+        case NewTensor(name=name):
+            return f"creating {name or 'a tensor'}"
+        case Move(targets=targets, device=device, copy=copy):
+            things = targets[0] if len(targets) == 1 else f"{len(targets)} objects"
+            return f"{'copying' if copy else 'moving'} {things} to {device}"
+        case Undo():
+            return "undoing the last move"
+        case Remove(names=names):
+            return f"removing {', '.join(names)}"
+        case Forward(target=target):
+            return f"forward of {target}"
+        case Backward(target=target):
+            return f"backward of {target}"
+        case EditElement(target=target):
+            return f"editing {target}"
+        case Combine(left=left, right=right, operator=operator):
+            return f"computing {left} {operator} {right}"
+        case StartBenchmark(spec=spec):
+            return f"benchmark on {spec.device}"
+        case AddVirtual(spec=spec):
+            return f"adding {spec}"
+        case SetThreads(threads=threads):
+            return f"setting {threads} threads"
+        case StopBenchmark() | Cancel():
+            return "stopping"
+
+
+def handle(engine: Engine, command: Command) -> None:
+    """Carry out one command and send what follows from it; raises when it could not be done."""
+    match command:
+        case StopBenchmark() | Cancel():
+            pass  # took effect when it arrived
+        case AddVirtual(spec=spec):
+            names = engine.add_virtual(spec)
+            engine.send_devices()
+            _say(engine, command, _added(engine, names))
+        case SetThreads(threads=threads):
+            before = engine.torch.threads
+            engine.torch.set_threads(threads)
+            engine.send_devices()
+            _say(engine, command, _threads_set(before, threads))
+        case _:
+            _on_workspace(engine, command)
+
+
+def _on_workspace(engine: Engine, command: Command) -> None:
+    watch = Watch(engine.progress(command.request), engine.cancelled(command.request))
+    outcome = carry_out(engine.workspace, command, watch)
+    for snapshot in outcome.changed:
+        engine.send(ObjectChanged(request=command.request, snapshot=snapshot))
+    for name in outcome.removed:
+        engine.send(ObjectRemoved(request=command.request, name=name))
+    if outcome.report is not None:
+        engine.send(
+            Moved(request=command.request, report=outcome.report, time_unix_s=engine.clock(), undoes=outcome.undoes)
+        )
+    _say(engine, command, outcome.answer)
+    engine.send(msgspec.structs.replace(engine.workspace.undo_state(), request=command.request))
+
+
+def _say(engine: Engine, command: Command, answer: Answer) -> None:
+    engine.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=engine.clock()))
+
+
+def _added(engine: Engine, names: list[str]) -> Answer:
+    facts = [Fact(name, f"{engine.fleet.info(name).name}, simulated") for name in names]
+    words = (
+        "Values are real: the CPU computes them. Memory is counted as CUDA's caching allocator would count it. Time is modelled from the "
+        "datasheet, on a simulated clock. Everything about these devices is marked simulated."
+    )
+    title = f"{names[0]} is here" if len(names) == 1 else f"{names[0]} to {names[-1]} are here"
+    return Answer(
+        title=title, words=words, facts=tuple(facts), code=f'x = x.to("{names[0]}")  # a real card would be "cuda:0"'
+    )
+
+
+def _threads_set(before: int, threads: int) -> Answer:
+    words = f"An operation on the CPU now uses {threads} {'thread' if threads == 1 else 'threads'} instead of {before}."
+    if threads == before:
+        words = f"An operation on the CPU uses {threads} {'thread' if threads == 1 else 'threads'}, as before."
+    words += " The device cpu is all cores and all memory at once; there is no cpu:1."
+    return Answer(
+        title=f"{threads} CPU {'thread' if threads == 1 else 'threads'}",
+        words=words,
+        code=f"torch.set_num_threads({threads})",
+    )

@@ -1,0 +1,168 @@
+"""Says why something was refused or went wrong, and offers the ways out that take one click. Pure functions, jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from devexplorer.core.errors import BadInput, DoesNotFit
+from devexplorer.core.formats import bytes_text, shape_text
+from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Combine, Command, Fact, Forward, Move, NewTensor, Offer
+from devexplorer.core.workspace.names import expression, quoted, variable
+from devexplorer.core.workspace.run import Operand, RunFailed
+from devexplorer.core.workspace.workspace import CombineFailed
+
+VIRTUAL_SPEC = "2x Tesla T4"
+"""What is offered where a second device is missing."""
+
+
+def refusal(error: Exception, command: Command | None = None) -> Answer:
+    """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
+    findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
+    words = f"{len(findings)} things are not right:\n" + "\n".join(f"• {one}" for one in findings) if findings else sentence(str(error))
+    facts: tuple[Fact, ...] = ()
+    offers: list[Offer] = []
+    code = ""
+    title = _refused_title(command)
+    if isinstance(error, DoesNotFit):
+        facts = (
+            Fact("needed", bytes_text(error.needed_bytes)),
+            Fact(f"free on {error.device}", bytes_text(error.free_bytes)),
+        )
+    if isinstance(error, RunFailed):
+        title, words, facts, offers, code = _run_failed(error, command)
+    if isinstance(error, CombineFailed):
+        title, words, facts, offers, code = _combine_failed(error, command)
+    if isinstance(error, BadInput) and error.virtual_helps:
+        words += (
+            " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules, and are simulated."
+        )
+        offers.append(Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC)))
+        if isinstance(command, NewTensor) and not command.fall_back:
+            offers.append(Offer("Create it on the CPU", _on_cpu(command)))
+    return Answer(title=title, words=words, facts=facts, code=code, failed=True, offers=tuple(offers), subject=_subject(command))
+
+
+Parts = tuple[str, str, tuple[Fact, ...], list[Offer], str]
+"""Title, words, facts, offers and code of an answer."""
+
+
+def _run_failed(error: RunFailed, command: Command | None) -> Parts:
+    frame = error.frame
+    target = command.target if isinstance(command, (Forward, Backward)) else ""
+    model = target.partition(":")[0]
+    facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
+    if frame is None:
+        return f"{target} did not run", sentence(str(error)), facts, [], ""
+    layer = f"'{frame.path}'" if frame.path else "the model itself"
+    kind = type(frame.module).__name__
+    if frame.path:
+        facts = (Fact("layer", f"{frame.path} ({kind})"), *facts)
+    if error.reason == "container":
+        return (
+            f"An nn.{kind} holds layers, it does not run them",
+            f"{layer[:1].upper()}{layer[1:]} is an nn.{kind}: it registers its layers, so that .to() and parameters() find them, but it has no "
+            "forward, because it does not know in which order to run them. Loop over it in the forward of your own module, or use "
+            "nn.Sequential when they simply run one after the other.",
+            facts,
+            [],
+            f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",
+        )
+    if error.reason == "memory":
+        return f"{target} ran out of memory", sentence(str(error)), facts, [], ""
+    if error.reason == "devices":
+        return _mixed_run(error, command, layer, kind, facts)
+    shapes = ", ".join(shape_text(one.shape) for one in frame.operands)
+    words = f"It stopped in {layer} ({kind})" + (f", which was given {shapes}" if shapes else "") + f". {sentence(str(error))}"
+    return f"{target} did not run", words, facts, [], ""
+
+
+def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
+    assert error.frame is not None
+    target = command.target if isinstance(command, (Forward, Backward)) else ""
+    model = target.partition(":")[0]
+    inputs = error.frame.operands
+    own = [one for one in error.operands if one not in inputs]
+    said = " and ".join(f"{one.label} is on {one.device}" for one in _one_per_device(error.operands))
+    words = f"It stopped in {layer} ({kind}): {said}. PyTorch computes on one device at a time and moves nothing by itself."
+    offers: list[Offer] = []
+    code = ""
+    given = command.input if isinstance(command, (Forward, Backward)) else None
+    if any("not registered" in one.label for one in own):
+        words += " What is not registered does not follow .to(): hold layers in an nn.ModuleList and tensors in a buffer."
+    elif len(error.model_devices) > 1:
+        device = inputs[0].device if inputs else error.model_devices[0]
+        offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
+        words += " The model's parts are on different devices: move them together, or move the activations where they meet."
+    elif given is not None and error.model_devices:
+        home = error.model_devices[0]
+        names = tuple(part.strip() for part in given.split(","))
+        offers.append(Offer(f"Move {' and '.join(names)} to {home}", Move(targets=names, device=home)))
+        if inputs and len({one.device for one in inputs}) == 1:
+            offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
+        code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
+        words += f" Move the input to {home} first."
+    return f"{target}: tensors on different devices", words, facts, offers, code
+
+
+def _one_per_device(operands: Sequence[Operand]) -> list[Operand]:
+    return list({one.device: one for one in reversed(operands)}.values())[::-1]
+
+
+def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
+    left, right = error.left, error.right
+    facts = (Fact(left.label, operand_text(left)), Fact(right.label, operand_text(right)))
+    symbol = command.operator if isinstance(command, Combine) else "+"
+    title = f"{left.label} {symbol} {right.label} does not work"
+    if not error.mixed:
+        return title, sentence(str(error)), facts, [], ""
+    words = (
+        f"{left.label} is on {left.device} and {right.label} is on {right.device}. PyTorch computes on one device at a time and copies "
+        "nothing by itself: copy one over, then it works."
+    )
+    offers = [
+        Offer(f"Copy {right.label} to {left.device}", Move(targets=(right.label,), device=left.device, copy=True)),
+        Offer(f"Copy {left.label} to {right.device}", Move(targets=(left.label,), device=right.device, copy=True)),
+    ]
+    x, y = variable(left.label), variable(right.label)
+    return title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})"
+
+
+def _on_cpu(command: NewTensor) -> NewTensor:
+    return msgspec.structs.replace(command, device="cpu", request=0)
+
+
+def _subject(command: Command | None) -> str | None:
+    if isinstance(command, Move) and len(command.targets) == 1:
+        return command.targets[0].partition(":")[0]
+    target = getattr(command, "target", None)
+    return target.partition(":")[0] if isinstance(target, str) else None
+
+
+def _refused_title(command: Command | None) -> str:
+    if isinstance(command, Move):
+        things = command.targets[0] if len(command.targets) == 1 else f"{len(command.targets)} objects"
+        return f"{things} {'was' if len(command.targets) == 1 else 'were'} not moved"
+    titles = {
+        "BuildModel": "No model was built",
+        "NewTensor": "No tensor was created",
+        "Undo": "Nothing was undone",
+        "Remove": "Nothing was removed",
+        "Forward": "The model did not run",
+        "Backward": "The model did not run",
+        "EditElement": "Nothing was changed",
+        "Combine": "There is no result",
+    }
+    return titles.get(type(command).__name__, "That did not work")
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
+
+
+def operand_text(one: Operand) -> str:
+    """`2×20 float32 on cpu`."""
+    return f"{shape_text(one.shape)} {one.dtype} on {one.device}"
