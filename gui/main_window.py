@@ -47,7 +47,7 @@ from devexplorer.gui.toolbar import CASTS, Toolbar, fill_move_menu, move_order
 
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
-SPLITS_PX = {"rows": [430, 232, 150], "panels": [276, 784, 328], "plots": [700, 700]}
+SPLITS_PX = {"rows": [462, 228, 126], "panels": [276, 784, 328], "plots": [700, 700]}
 
 
 class MainWindow(QMainWindow, WindowActions):
@@ -91,6 +91,7 @@ class MainWindow(QMainWindow, WindowActions):
     def _lay_out(self) -> None:
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setDrawBase(False)
         self.tabs.setAccessibleName("Benchmark, processes, log")
         for panel, title in ((self.benchmark, "Benchmark"), (self.processes, "Processes"), (self.log, "Log")):
             self.tabs.addTab(panel, title)

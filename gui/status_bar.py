@@ -54,10 +54,12 @@ class StatusBar(QFrame):
         self.cancel.clicked.connect(lambda: self.cancel_requested.emit(self._shown_job))
         self.undo = label("", Role.LABEL, "dim")
         self._shown_job: int | None = None
-        for widget in (self.engine, self.start, self.versions, self.visible):
+        left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
+        right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
+        for widget in left:
             layout.addWidget(widget)
         layout.addStretch(1)
-        for widget in (self.job, self.progress, self.cancel, self.undo):
+        for widget in right:
             layout.addWidget(widget)
         self.set_theme(theme)
         self.refresh()

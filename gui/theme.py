@@ -161,9 +161,7 @@ def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
     """Every pair of text colour and background that the window uses, by what it is."""
     surfaces = ("window", "panel", "card", "button", "button_hover", "code", "selection", "hover")
     texts = ("text", "soft", "dim", "warning", "error")
-    pairs = {
-        f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
-    }
+    pairs = {f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces}
     pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
     # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
     for index in range(CPU, len(theme.devices)):

@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.icons import icon
@@ -46,7 +46,7 @@ class Toolbar(QFrame):
         self.setFixedHeight(HEIGHT_PX)
         self._state = state
         self._actions = actions
-        self._icons: dict[QToolButton, str] = {}
+        self._icons: dict[QPushButton, str] = {}
         self._layout = QHBoxLayout(self)
         self._layout.setContentsMargins(12, 0, 12, 0)
         self._layout.setSpacing(8)
@@ -75,27 +75,20 @@ class Toolbar(QFrame):
 
     # --- making buttons -------------------------------------------------------------------------------------------------
 
-    def _button(self, text: str, icon_name: str, tip: str) -> QToolButton:
-        button = QToolButton()
+    def _button(self, text: str, icon_name: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
         button.setFont(font(Role.TEXT))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        button.setToolButtonStyle(
-            Qt.ToolButtonStyle.ToolButtonTextBesideIcon if text else Qt.ToolButtonStyle.ToolButtonIconOnly
-        )
         button.setIconSize(QSize(16, 16))
-        button.setText(text)
         button.setToolTip(tip)
         if icon_name:
             self._icons[button] = icon_name
-        else:
-            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
         self._layout.addWidget(button)
         return button
 
-    def _menu_button(self, text: str, icon_name: str, tip: str, *, primary: bool = False) -> QToolButton:
+    def _menu_button(self, text: str, icon_name: str, tip: str, *, primary: bool = False) -> QPushButton:
         button = self._button(f"{text} ▾", icon_name, tip)
         button.setAccessibleName(text)
-        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         if primary:
             button.setProperty("look", "primary")
         menu = QMenu(button)
@@ -103,7 +96,7 @@ class Toolbar(QFrame):
         button.setMenu(menu)
         return button
 
-    def _action_button(self, action_id: str, text: str) -> QToolButton:
+    def _action_button(self, action_id: str, text: str) -> QPushButton:
         """A button that follows one action of the table: enabled, tooltip with the reason, click."""
         action = self._actions[action_id]
         icon_name = {"new_tensor": "tensor"}.get(action_id, action_id)

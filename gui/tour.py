@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLineEdit, QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import Run, State
 
@@ -166,7 +166,7 @@ class Tour(QObject):
         window.tabs.setCurrentWidget(panel)
         QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), self._target()))
         self._click(panel.devices)
-        self._type(panel.dtype.lineEdit(), "float16")
+        self._type(panel.dtype_edit, "float16")
         self._type(panel.size_edit, "4096")
         self._type(panel.seconds_edit, "30")
         self._click(panel.start_button)
@@ -181,7 +181,7 @@ class Tour(QObject):
         self._app.window.objects.tree.setFocus()
         QTest.keyClick(self._app.window.objects.tree, key, modifier)
 
-    def _menu(self, button: QToolButton, wanted: str) -> None:
+    def _menu(self, button: QPushButton, wanted: str) -> None:
         """Open a button's menu by a click and click the line that starts with `wanted`; the menu runs an event loop of its own."""
         QTimer.singleShot(POLL_MS, self, lambda: self._choose(button.menu(), wanted))
         self._click(button)

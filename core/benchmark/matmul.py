@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import torch
 
-from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
 
@@ -42,7 +43,7 @@ def operands(m: int, n: int, k: int, dtype: str, device: str) -> tuple[torch.Ten
 
 
 def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = None) -> tuple[Operation, torch.Tensor]:
-    """Return a callable that computes `a @ b` into a tensor that is allocated once, and that tensor with the first result.
+    """Return a callable that computes `a @ b`, into one tensor where the kernel takes `out=`, and the first result.
 
     `empty(shape, dtype)` makes the output (and the scales of float8); by default on the device of `a`.
     Raises `Unavailable` with the reason where this device and torch have no such product.
@@ -56,9 +57,8 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
             return lambda: torch._int_mm(a, b, out=out), out
         if dtype.startswith("float8"):
             one = make((), dtype=torch.float32).fill_(1.0)
-            out = make(shape, dtype=torch.bfloat16)
-            torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out)
-            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out), out
+            out = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)  # `out=` has no meta kernel; the allocator's cache serves it
+            return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16), out
         out = make(shape, dtype=a.dtype)
         torch.mm(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:
@@ -67,6 +67,17 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
         first_line = str(error).strip().splitlines()[0]
         raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {first_line}") from error
     return lambda: torch.mm(a, b, out=out), out
+
+
+@contextmanager
+def precision(dtype: str) -> Iterator[None]:
+    """Let float32 products use TF32 meanwhile when `dtype` is `tf32`, and no other time. A setting of the whole process."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def agrees(dtype: str, device: str) -> bool:
@@ -121,14 +132,20 @@ class MatmulRun:
 
     def prepare(self) -> None:
         """Verify a small product, allocate the operands, warm up for 0.2 s (or one iteration, where that is longer)."""
-        self._verified = agrees(self.spec.dtype, self.spec.device)
-        self._operation = self._prepare(self.spec)
+        with precision(self.spec.dtype):
+            self._verified = agrees(self.spec.dtype, self.spec.device)
+            self._operation = self._prepare(self.spec)
         spent, iterations = 0.0, 1
         while spent < WARM_UP_SECONDS:
-            block = self._timer.block(self._operation, iterations)
+            block = self._block(iterations)
             spent += block.seconds
             self._each = block.seconds / block.iterations
             iterations = self._block_length()
+
+    def _block(self, iterations: int) -> Block:
+        assert self._operation is not None, "call prepare() first"
+        with precision(self.spec.dtype):
+            return self._timer.block(self._operation, iterations)
 
     def _block_length(self) -> int:
         """Iterations that fill a block at the latest speed."""
@@ -137,13 +154,12 @@ class MatmulRun:
 
     def step(self) -> BenchPoint | None:
         """Run and time one block; None when the run has had its seconds or iterations."""
-        assert self._operation is not None, "call prepare() first"
         length = self._block_length()
         if self.spec.iterations is not None:
             length = min(length, self.spec.iterations - self._iterations)
         if length < 1 or (self.spec.seconds is not None and self._seconds >= self.spec.seconds):
             return None
-        block = self._timer.block(self._operation, length)
+        block = self._block(length)
         self._each = block.seconds / block.iterations
         self._samples.extend(block.samples)
         self._iterations += block.iterations

@@ -62,6 +62,10 @@ class Fleet:
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = tuple(backends)
 
+    def add(self, backend: Backend) -> None:
+        """Take in another family of devices."""
+        self._backends = (*self._backends, backend)
+
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Every device of every backend, in the backends' order."""
         return tuple(info for backend in self._backends for info in backend.devices())

@@ -26,6 +26,7 @@ from devexplorer.core.benchmark.timing import (
 )
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
+from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import BenchEnded, BenchStarted, Event, JobEnded, StartBenchmark
 from devexplorer.core.virtual.backend import meta_empty
@@ -72,8 +73,10 @@ class Benchmarks:
         if any(active.spec.device == device for active in list(self._active.values())):
             raise BadInput(f"a benchmark is running on {device} already; stop it first, or choose another device")
         info = self._fleet.info(device)
-        if spec.dtype == "tf32" and info.kind not in ("cuda", "virtual"):
-            raise BadInput(f"tf32 is a mode of CUDA's tensor cores; {device} has none, take float32")
+        _check_dtype(spec, info)
+        others = {active.spec.dtype for active in list(self._active.values())} & {"float32", "tf32"}
+        if spec.dtype in ("float32", "tf32") and others - {spec.dtype}:
+            raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {spec.dtype}")
         check_fits(spec, self._fleet.backend(device).free_bytes(device))
         stop = threading.Event()
         timer, prepare = self._timer(device, info.kind, stop)
@@ -162,6 +165,17 @@ class Benchmarks:
             self._active.pop(number, None)
         self._send(BenchEnded(request=number, run=number, time_unix_s=now, result=result, reason=reason))
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
+
+
+def _check_dtype(spec: BenchSpec, info: DeviceInfo) -> None:
+    """Refuse what torch would run in another dtype, or what the chip that a virtual GPU imitates has no unit for."""
+    narrow = spec.dtype == "int8" or spec.dtype.startswith("float8")
+    if info.kind == "virtual" and (narrow or spec.dtype == "tf32") and spec.dtype not in info.datasheet_tflops:
+        known = ", ".join(info.datasheet_tflops)
+        raise BadInput(f"{info.name} has no {spec.dtype} unit; it has {known}")
+    major = (info.compute_capability or "").partition(".")[0]
+    if spec.dtype == "tf32" and (info.kind not in ("cuda", "virtual") or (major.isdigit() and int(major) < 8)):
+        raise BadInput(f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {spec.device} has none, take float32")
 
 
 def _meta_operands(spec: BenchSpec) -> Operation:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from devexplorer.core.devices.backend import Backend, Fleet
+from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine import handlers
 from devexplorer.core.engine.benchmarks import Benchmarks
@@ -61,16 +61,12 @@ class Engine:
         self.clock = clock
         self.machine: VirtualMachine | None = None
         self.torch = TorchBackend()
-        backends: list[Backend] = [self.torch]
+        self.fleet = Fleet([self.torch])
         self._virtual_unavailable = virtual.unavailable()
-        if self._virtual_unavailable is None:
-            self.machine = virtual.install()
-            backends.append(self.machine)
         if virtual_spec:
             self.add_virtual(virtual_spec)
-        self.fleet = Fleet(backends)
         self.workspace = Workspace(self.fleet)
-        self.benchmarks = Benchmarks(send, self.fleet, self.machine, clock)
+        self.benchmarks = Benchmarks(send, self.fleet, clock)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._closing = threading.Event()
@@ -120,9 +116,13 @@ class Engine:
 
     def add_virtual(self, spec: str) -> list[str]:
         """Add virtual GPUs; returns their ids."""
-        if self.machine is None:
+        profiles = parse_virtual(spec)
+        if self._virtual_unavailable is not None:
             raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
-        return [device.id for device in self.machine.add(parse_virtual(spec))]
+        if self.machine is None:  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
+            self.machine = virtual.install()
+            self.fleet.add(self.machine)
+        return [device.id for device in self.machine.add(profiles)]
 
     def send_devices(self) -> None:
         """Announce the list of devices."""

@@ -7,6 +7,7 @@ not decode to a record of the expected union is refused alone, and the next one 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
@@ -20,8 +21,8 @@ COMMAND_LIMIT = 16 << 20
 _LENGTH = struct.Struct(">I")
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_event = msgspec.msgpack.Decoder(Event).decode
-_decode_command = msgspec.msgpack.Decoder(Command).decode
+_decode_event: Callable[[bytes], Event] = msgspec.msgpack.Decoder(Event).decode
+_decode_command: Callable[[bytes], Command] = msgspec.msgpack.Decoder(Command).decode
 
 
 def frame(record: Event | Command) -> bytes:

@@ -17,7 +17,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unkno
     request: int = 0
 
 
-class BuildModel(_Command):
+class BuildModel(_Command, frozen=True, kw_only=True):
     """Build a sample model of the zoo, in the given device and dtype."""
 
     recipe: str
@@ -30,7 +30,7 @@ class BuildModel(_Command):
     """Seed of the initial values, so that a rebuilt model has the same ones."""
 
 
-class NewTensor(_Command):
+class NewTensor(_Command, frozen=True, kw_only=True):
     """Create a named tensor."""
 
     name: str | None = None
@@ -46,7 +46,7 @@ class NewTensor(_Command):
     seed: int = 0
 
 
-class Move(_Command):
+class Move(_Command, frozen=True, kw_only=True):
     """Move (or copy) objects or parts of models to one device, all or none."""
 
     targets: tuple[str, ...]
@@ -56,17 +56,17 @@ class Move(_Command):
     copy: bool = False
 
 
-class Undo(_Command):
+class Undo(_Command, frozen=True, kw_only=True):
     """Undo the last move."""
 
 
-class Remove(_Command):
+class Remove(_Command, frozen=True, kw_only=True):
     """Remove objects from the workspace and free what they held."""
 
     names: tuple[str, ...]
 
 
-class Forward(_Command):
+class Forward(_Command, frozen=True, kw_only=True):
     """Run a model, or a part of it (`name:path`), on a workspace tensor, or on a sample input made on its device."""
 
     target: str
@@ -75,14 +75,14 @@ class Forward(_Command):
     """Name for the result in the workspace; None: the result is described and dropped."""
 
 
-class Backward(_Command):
+class Backward(_Command, frozen=True, kw_only=True):
     """Forward, sum, backward: fills the gradients of a model."""
 
     target: str
     input: str | None = None
 
 
-class EditElement(_Command):
+class EditElement(_Command, frozen=True, kw_only=True):
     """Set one element of a tensor in place (`name`, or `name:path` of a parameter or buffer)."""
 
     target: str
@@ -90,7 +90,7 @@ class EditElement(_Command):
     value: float
 
 
-class Combine(_Command):
+class Combine(_Command, frozen=True, kw_only=True):
     """`result = left + right` (or `-`, `*`, `@`) for two workspace tensors."""
 
     left: str
@@ -99,32 +99,32 @@ class Combine(_Command):
     name: str | None = None
 
 
-class StartBenchmark(_Command):
+class StartBenchmark(_Command, frozen=True, kw_only=True):
     """Start a benchmark; its `request` is the run's number."""
 
     spec: BenchSpec
 
 
-class StopBenchmark(_Command):
+class StopBenchmark(_Command, frozen=True, kw_only=True):
     """Stop a running benchmark within one block; None: all of them."""
 
     run: int | None = None
 
 
-class AddVirtual(_Command):
+class AddVirtual(_Command, frozen=True, kw_only=True):
     """Add virtual GPUs, numbered on from those that are there."""
 
     spec: str
     """`[Nx ]PROFILE[, ...]`"""
 
 
-class SetThreads(_Command):
+class SetThreads(_Command, frozen=True, kw_only=True):
     """Set the number of CPU threads that torch uses for one operation."""
 
     threads: int
 
 
-class Cancel(_Command):
+class Cancel(_Command, frozen=True, kw_only=True):
     """Cancel a job that waits or runs, at its next step."""
 
     job: int
@@ -166,7 +166,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request: int = 0
 
 
-class EngineReady(_Event):
+class EngineReady(_Event, frozen=True, kw_only=True):
     """The engine is up: what torch says about itself. Sent once, first."""
 
     pid: int
@@ -185,26 +185,26 @@ class EngineReady(_Event):
     default_dtype: str = "float32"
 
 
-class EngineDevices(_Event):
+class EngineDevices(_Event, frozen=True, kw_only=True):
     """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the receiver)."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...] = ()
 
 
-class ObjectChanged(_Event):
+class ObjectChanged(_Event, frozen=True, kw_only=True):
     """A new or changed object."""
 
     snapshot: ObjectSnapshot
 
 
-class ObjectRemoved(_Event):
+class ObjectRemoved(_Event, frozen=True, kw_only=True):
     """An object that is gone."""
 
     name: str
 
 
-class Moved(_Event):
+class Moved(_Event, frozen=True, kw_only=True):
     """A move that succeeded."""
 
     report: MoveReport
@@ -213,7 +213,7 @@ class Moved(_Event):
     """True when this move was the undo of another."""
 
 
-class Answer(_Event):
+class Answer(_Event, frozen=True, kw_only=True):
     """What happened, in words: the inspector shows it."""
 
     title: str
@@ -228,7 +228,7 @@ class Answer(_Event):
     time_unix_s: float = 0.0
 
 
-class BenchStarted(_Event):
+class BenchStarted(_Event, frozen=True, kw_only=True):
     """Warm-up is over and the first block begins."""
 
     run: int
@@ -238,7 +238,7 @@ class BenchStarted(_Event):
     datasheet_tflops: float | None = None
 
 
-class BenchEnded(_Event):
+class BenchEnded(_Event, frozen=True, kw_only=True):
     """The run's result; None with a reason when nothing was measured."""
 
     run: int
@@ -247,21 +247,21 @@ class BenchEnded(_Event):
     reason: str | None = None
 
 
-class UndoState(_Event):
+class UndoState(_Event, frozen=True, kw_only=True):
     """What Undo would do now; None: nothing."""
 
     title: str | None
     kept_bytes: int
 
 
-class JobStarted(_Event):
+class JobStarted(_Event, frozen=True, kw_only=True):
     """A command began."""
 
     title: str
     time_unix_s: float
 
 
-class JobProgress(_Event):
+class JobProgress(_Event, frozen=True, kw_only=True):
     """A command goes on."""
 
     done: float
@@ -269,14 +269,14 @@ class JobProgress(_Event):
     text: str = ""
 
 
-class JobEnded(_Event):
+class JobEnded(_Event, frozen=True, kw_only=True):
     """A command is over."""
 
     ok: bool
     time_unix_s: float
 
 
-class Log(_Event):
+class Log(_Event, frozen=True, kw_only=True):
     """A line for the log: the engine's own, or what user code printed."""
 
     level: str
@@ -285,7 +285,7 @@ class Log(_Event):
     time_unix_s: float
 
 
-class EngineLost(_Event):
+class EngineLost(_Event, frozen=True, kw_only=True):
     """The engine process ended. Made by the supervisor, never by the engine itself."""
 
     reason: str
@@ -293,7 +293,7 @@ class EngineLost(_Event):
     time_unix_s: float
 
 
-class Rebuilt(_Event):
+class Rebuilt(_Event, frozen=True, kw_only=True):
     """After a restart: what came back and what did not. Made by the session."""
 
     restored: tuple[str, ...]

@@ -13,8 +13,8 @@ import torch
 
 KEY = "AutocastPrivateUse1"
 
-LOWER = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "addmm", "addmv",
-         "addr", "matmul", "mm", "mv", "linear", "addbmm", "baddbmm", "bmm", "scaled_dot_product_attention")  # fmt: skip
+LOWER = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "addmm",
+         "addmv", "addr", "matmul", "mm", "mv", "linear", "addbmm", "baddbmm", "bmm", "scaled_dot_product_attention")  # fmt: skip
 """They run in autocast's dtype."""
 
 FULL = ("exp", "log", "log2", "log10", "log1p", "expm1", "rsqrt", "reciprocal", "pow.Tensor_Scalar", "softplus", "layer_norm", "group_norm",
@@ -24,7 +24,7 @@ FULL = ("exp", "log", "log2", "log10", "log1p", "expm1", "rsqrt", "reciprocal", 
 """They run in float32."""
 
 
-def register(everything: torch.library.Library, aten: torch.library.Library) -> None:
+def register(everything: Any, aten: Any) -> None:
     """Register both lists, and that every other operation takes its tensors as they are."""
     everything.fallback(torch.library.fallthrough_kernel, KEY)
     for names, lower in ((LOWER, True), (FULL, False)):
@@ -35,7 +35,9 @@ def register(everything: torch.library.Library, aten: torch.library.Library) -> 
 def _casting(name: str, lower: bool) -> Callable[..., Any]:
     packet, _, overload = name.partition(".")
     operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    key = torch._C._parse_dispatch_key(KEY)
+    assert key is not None
+    keys = torch._C.DispatchKeySet(key)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         dtype = torch.get_autocast_dtype("vgpu") if lower else torch.float32

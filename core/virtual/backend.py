@@ -18,16 +18,17 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import autocast
+from devexplorer.core.virtual import autocast, copies
+from devexplorer.core.virtual.books import KIND, gpu_of, serve
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.module import VgpuModule
-from devexplorer.core.virtual.tensor import KIND, VirtualTensor, copy_from, gpu_of, new_tensor, serve
+from devexplorer.core.virtual.tensor import VirtualTensor, handle, new_tensor
 
 __all__ = ["VirtualTensor", "backward_guard", "install", "is_virtual", "meta_empty", "move_uninitialised", "swapping", "unavailable"]
 
 _lock = threading.Lock()
-_installed: list[tuple[VirtualMachine, tuple[torch.library.Library, ...]]] = []
+_installed: list[tuple[VirtualMachine, tuple[Any, ...]]] = []
 """The machine of this process and the kernels' registrations (which end with their objects); empty before `install`."""
 
 
@@ -53,12 +54,13 @@ def install() -> VirtualMachine:
             raise Unavailable(reason)
         machine = VirtualMachine()
         serve(machine)
+        handle(copies.HANDLERS)
         backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine))
-        library = torch.library.Library("aten", "IMPL")
+        make_library: Any = torch.library.Library  # torch publishes no types for it
+        library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
-        library.impl("_copy_from", copy_from, "PrivateUse1")
-        everything = torch.library.Library("_", "IMPL")
+        library.impl("_copy_from", copies.copy_from, "PrivateUse1")
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         _installed.append((machine, (library, everything)))
@@ -140,9 +142,9 @@ def _empty_strided(
     return new_tensor(make, elements * dtype.itemsize, gpu_of(device or torch.device(KIND)))
 
 
-def _factory(overload: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _factory(overload: Any, *args: Any, **kwargs: Any) -> Any:
     """Whatever else arrives below Python's key: factories that torch has for named backends only (`tril_indices`)."""
     device = kwargs.get("device")
     if device is None:
-        raise NotImplementedError(f"{overload.name()} does not work on virtual GPUs; do it on the CPU and move the result")
+        raise NotImplementedError(f"{overload} does not work on virtual GPUs; do it on the CPU and move the result")
     return overload(*args, **{**kwargs, "device": torch.device("cpu")}).to(device)

@@ -1,7 +1,7 @@
 """Lazy parameters and buffers (`nn.LazyLinear`, ...) that wait for their shape on a virtual GPU. Any thread.
 
-torch's own `UninitializedParameter` cannot stand on a virtual GPU: moved, it would become a plain tensor. These subclasses can, and when the
-first forward gives them a shape they turn into ordinary parameters there, still the same Python object.
+torch's own `UninitializedParameter` cannot stand on a virtual GPU: moved, it would become a plain tensor. These subclasses can, and when
+the first forward gives them a shape they turn into ordinary parameters there, still the same Python object.
 """
 
 from __future__ import annotations
@@ -10,30 +10,28 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from devexplorer.core.virtual.tensor import KIND, gpu_of
+from devexplorer.core.virtual.books import KIND, gpu_of
 
 
-class _Waiting(UninitializedTensorMixin):
-    """What both have in common: made without memory, materialised by a swap."""
+class _Waiting:
+    """What both have in common, before torch's own classes in the order of lookup: made without memory, materialised by a swap."""
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a tensor of this shape, on the same virtual GPU unless told otherwise."""
-        tensor = cast(torch.Tensor, self)
-        value = torch.empty(shape, device=device or tensor.device, dtype=dtype or tensor.dtype)
+        value = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         if isinstance(self, nn.Parameter):
-            value = nn.Parameter(value, tensor.requires_grad)
-        torch.utils.swap_tensors(self, value)
+            value = nn.Parameter(value, self.requires_grad)
+        _swap(self, value)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
-            tensor = cast(torch.Tensor, self)
-            memo[id(self)] = type(self)(tensor.requires_grad, tensor.device, tensor.dtype)
+            memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
         return memo[id(self)]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default:  # `.data`, and what state_dict does
             waiting = args[0]
             return cls(False, waiting.device, waiting.dtype)
@@ -42,7 +40,7 @@ class _Waiting(UninitializedTensorMixin):
         )
 
 
-class WaitingParameter(_Waiting, UninitializedParameter):
+class WaitingParameter(_Waiting, UninitializedParameter):  # type: ignore[misc]
     """An `UninitializedParameter` on a virtual GPU."""
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> WaitingParameter:
@@ -50,7 +48,7 @@ class WaitingParameter(_Waiting, UninitializedParameter):
         return cast(WaitingParameter, _made(cls, requires_grad, device, dtype))
 
 
-class WaitingBuffer(_Waiting, UninitializedBuffer):
+class WaitingBuffer(_Waiting, UninitializedBuffer):  # type: ignore[misc]
     """An `UninitializedBuffer` on a virtual GPU."""
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> WaitingBuffer:
@@ -61,9 +59,13 @@ class WaitingBuffer(_Waiting, UninitializedBuffer):
 def _made(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> torch.Tensor:
     wanted = torch.device(device if device is not None else KIND)
     where = torch.device(KIND, gpu_of(wanted).index)  # refuses a device that is not there
-    return torch.Tensor._make_wrapper_subclass(
+    made = torch.Tensor._make_wrapper_subclass(
         cls, (0,), dtype=dtype or torch.get_default_dtype(), device=where, requires_grad=requires_grad
     )
+    return cast(torch.Tensor, made)
+
+
+_swap: Any = torch.utils.swap_tensors  # torch publishes no types for it
 
 
 def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
@@ -82,4 +84,4 @@ def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: 
         kind = WaitingBuffer if where.type == KIND else UninitializedBuffer
     made = kind(tensor.requires_grad, where, wanted)
     made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
-    torch.utils.swap_tensors(tensor, made)
+    _swap(tensor, made)

@@ -38,7 +38,7 @@ ROUND_LARGE = 2 << 20
 """kRoundLarge: what such a segment is rounded up to."""
 
 
-class OutOfDeviceMemory(MemoryError):
+class OutOfDeviceMemoryError(MemoryError):
     """The device is full. `str(error)` is the message in CUDA's wording."""
 
 
@@ -92,7 +92,7 @@ class CachingAllocator:
         self._allocated = self._reserved = self._peak = 0
 
     def allocate(self, nbytes: int) -> Block:
-        """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemory`."""
+        """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemoryError`."""
         if nbytes <= 0:
             return Block(0, 0, small=True)
         size = rounded(nbytes)
@@ -205,7 +205,7 @@ class CachingAllocator:
         if self._reserved + wanted > limit:
             self._release_segments()
         if self._reserved + wanted > limit:
-            raise OutOfDeviceMemory(self._full(wanted))
+            raise OutOfDeviceMemoryError(self._full(wanted))
         self._reserved += wanted
         block = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
         self._next_address += wanted

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import torch
 
+from devexplorer.core.virtual.books import gpu_of
 from devexplorer.core.virtual.machine import VirtualGpu, VirtualMachine
-from devexplorer.core.virtual.tensor import gpu_of
 
 Where: TypeAlias = "torch.device | str | int | None"
 

@@ -31,10 +31,10 @@ class Operation:
 
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "host_arguments",
-        "host_results", "name", "overload", "reshapes", "returns", "view",
+        "host_results", "mutates", "name", "overload", "reshapes", "returns", "view",
     )  # fmt: skip
 
-    def __init__(self, overload: torch._ops.OpOverload) -> None:
+    def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:
         schema = overload._schema
         packet = overload._overloadpacket
         self.overload = overload
@@ -49,7 +49,8 @@ class Operation:
         self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
         self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
         """Whether it only makes another tensor of the same memory: no kernel, no cost."""
-        self.reshapes = bool(written) and (
+        self.mutates = bool(written)
+        self.reshapes = self.mutates and (
             any(argument.is_out for argument in schema.arguments)
             or torch.Tag.inplace_view in overload.tags
             or packet in (aten.resize_, aten.set_, aten.resize_as_)
@@ -64,7 +65,7 @@ class Operation:
         self.flops: Flops | None = SHORT_FLOPS.get(packet) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
-        self.handler: Callable[..., Any] | None = None
+        self.handler = handler
 
 
 def _returned(alias: Any, written: dict[str, int]) -> int:

@@ -7,71 +7,28 @@ operation runs on them, its result is wrapped again, new storages are counted, a
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 
-from devexplorer.core.virtual.cost import transfer_seconds
-from devexplorer.core.virtual.machine import VirtualGpu, VirtualMachine
-from devexplorer.core.virtual.memory import Block, OutOfDeviceMemory
-from devexplorer.core.virtual.operations import VIEW, Operation, aten, rate
-
-KIND = "vgpu"
+from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
+from devexplorer.core.virtual.machine import VirtualGpu
+from devexplorer.core.virtual.operations import VIEW, Operation, rate
 
 _is_multithreaded = torch._C._is_multithreading_enabled
 _clock = time.perf_counter
 _operations: dict[Any, Operation] = {}
 _devices: dict[int, torch.device] = {}
-_machine: VirtualMachine | None = None
+_handlers: dict[Any, Callable[..., Any]] = {}
 
 
-def serve(machine: VirtualMachine) -> None:
-    """Let the tensors of this process live on that machine's devices: one for all, as torch's dispatcher is one for all."""
-    global _machine
-    _machine = machine
-
-
-def gpu_of(device: torch.device) -> VirtualGpu:
-    """The device that torch names (`vgpu` without a number is the first); `RuntimeError` as CUDA words it when there is none."""
-    gpus = _machine.gpus if _machine is not None else ()
-    index = device.index or 0
-    if index < len(gpus):
-        return gpus[index]
-    there = f"there is {gpus[0].id}" if len(gpus) == 1 else f"there are vgpu:0 to vgpu:{len(gpus) - 1}" if gpus else "there is none yet"
-    raise RuntimeError(f"vgpu error: invalid device ordinal. There is no vgpu:{index} here, {there}; virtual GPUs can be added at any time.")
-
-
-class _Held:
-    """Rides on a storage and gives its block back when the storage dies."""
-
-    __slots__ = ("block", "gpu", "nbytes")
-
-    def __init__(self, gpu: VirtualGpu, block: Block, nbytes: int) -> None:
-        self.gpu = gpu
-        self.block = block
-        self.nbytes = nbytes
-
-    def __del__(self) -> None:
-        self.gpu.memory.free(self.block)
-
-
-def count(storage: Any, gpu: VirtualGpu) -> None:
-    """Take memory for a storage that is not counted yet, or that grew."""
-    nbytes = storage.nbytes()
-    held = getattr(storage, "_vgpu", None)
-    if held is None or held.nbytes != nbytes:
-        storage._vgpu = _Held(gpu, take(gpu, nbytes), nbytes)
-
-
-def take(gpu: VirtualGpu, nbytes: int) -> Block:
-    """Allocate, with torch's own exception when the device is full."""
-    try:
-        return gpu.allocate(nbytes)
-    except OutOfDeviceMemory as full:
-        message = str(full)
-    raise torch.OutOfMemoryError(message)
+def handle(handlers: Mapping[Any, Callable[..., Any]]) -> None:
+    """Let these overloads be done by functions of their own (`core.virtual.copies`), called with the `Operation` and its arguments."""
+    _handlers.update(handlers)
+    _operations.clear()
 
 
 class VirtualTensor(torch.Tensor):
@@ -79,7 +36,7 @@ class VirtualTensor(torch.Tensor):
 
     _inner: torch.Tensor
     _gpu: VirtualGpu
-    __torch_function__ = torch._C._disabled_torch_function_impl  # nothing to add there, and it costs microseconds per call
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # nothing to add there, and it costs microseconds per call
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, gpu: VirtualGpu) -> VirtualTensor:
@@ -94,19 +51,20 @@ class VirtualTensor(torch.Tensor):
         wrapper = torch.Tensor._make_wrapper_subclass(
             cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=device
         )
-        made = cast(VirtualTensor, wrapper)
-        made._inner = inner
-        made._gpu = gpu
-        return made
+        wrapper._inner = inner
+        wrapper._gpu = gpu
+        return wrapper
 
     def __init__(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
         """Everything is done in `__new__`."""
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares it without `func`
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         operation = _operations.get(func)
         if operation is None:
-            operation = _operations[func] = _operation(func)
+            operation = _operations[func] = Operation(func, _handlers.get(func))
         if len(types) > 1 and any(not issubclass(kind, VirtualTensor) for kind in types):
             return NotImplemented
         if operation.handler is not None:
@@ -146,7 +104,7 @@ class VirtualTensor(torch.Tensor):
         _adopt(made, self)
         memo[id(self)] = made
         if self.grad is not None:
-            made.grad = self.grad.__deepcopy__(memo)
+            made.grad = copy.deepcopy(self.grad, memo)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -156,7 +114,7 @@ class VirtualTensor(torch.Tensor):
             host = torch.nn.Parameter(host, self.requires_grad)
         elif self.is_leaf:
             host.requires_grad_(self.requires_grad)
-        return host.__reduce_ex__(protocol)
+        return host.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""
@@ -183,7 +141,7 @@ class VirtualTensor(torch.Tensor):
         return self._inner.untyped_storage()
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         """As `torch.Tensor.data`."""
         return self.detach()
 
@@ -269,6 +227,8 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     destination: VirtualGpu | None = gpu
     if operation.device_argument and named and named.get("device") is not None:
         destination = _redirect(named, plain)
+    if operation.mutates and _mixes_values_and_none(plain):
+        raise RuntimeError(f"a tensor without values cannot be written into one that has some ({operation.name})")
     began = _clock()
     try:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
@@ -398,87 +358,6 @@ def _is_host(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
-def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> torch.Tensor:
-    """`aten._to_copy`: a cast on the device, or a copy to another one."""
-    device = source.device if options.get("device") is None else torch.device(options["device"])
-    destination = gpu_of(device) if device.type == KIND else None
-    if destination is source._gpu:
-        return cast(torch.Tensor, run(operation, (source,), {**options, "device": device}))
-    options.pop("pin_memory", None)
-    inner_device = device if destination is None else source._inner.device
-    nbytes = source.numel() * (options.get("dtype") or source.dtype).itemsize
-    began = _clock()
-
-    def make() -> torch.Tensor:
-        return cast(torch.Tensor, operation.overload(source._inner, **{**options, "device": inner_device}))
-
-    result = make() if destination is None else new_tensor(make, nbytes, destination)
-    _book_copy(source._gpu, destination, nbytes, _clock() - began)
-    return result
-
-
-def _copy(operation: Operation, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """`aten.copy_`, the one operation that may span devices."""
-    inner_source = source._inner if isinstance(source, VirtualTensor) else source
-    inner_target = target._inner if isinstance(target, VirtualTensor) else target
-    began = _clock()
-    inner_target.copy_(inner_source)
-    wall = _clock() - began
-    to = target._gpu if isinstance(target, VirtualTensor) else None
-    origin = source._gpu if isinstance(source, VirtualTensor) else None
-    if to is origin and to is not None:
-        to.clock.advance(to.roofline.operation_seconds(0, inner_source.nbytes + inner_target.nbytes), wall)
-    else:
-        _book_copy(origin, to, inner_source.nbytes, wall)
-    return target
-
-
-def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """`aten._copy_from`, which torch asks a backend for below the Python key."""
-    return _copy(_operation(aten.copy_.default), target, source)
-
-
-def _book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
-    """Both ends of a copy are busy with it; the wall time is booked once."""
-    seconds = transfer_seconds(source and source.profile, destination and destination.profile, nbytes)
-    for gpu in (source, destination):
-        if gpu is not None:
-            gpu.clock.advance(seconds, wall)
-            wall = 0.0
-
-
-def _scalar(operation: Operation, source: VirtualTensor) -> Any:
-    """`.item()`: a copy of one element to the host."""
-    value = operation.overload(source._inner)
-    _book_copy(source._gpu, None, source.element_size(), 0.0)
-    return value
-
-
-def _foreach_copy(operation: Operation, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
-
-
-def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
-    """Tell `nn.TransformerEncoder` that this mask is not for its nested-tensor path, so that it takes the padded one."""
-    return False
-
-
-_HANDLERS: dict[Any, Callable[..., Any]] = {
-    aten._to_copy.default: _to_copy,
-    aten.copy_.default: _copy,
-    aten._local_scalar_dense.default: _scalar,
-    aten._foreach_copy_.default: _foreach_copy,
-    aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
-}
-
-
-def _operation(overload: Any) -> Operation:
-    made = Operation(overload)
-    made.handler = _HANDLERS.get(overload)
-    return made
-
-
 def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:
     """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
     block = take(gpu, nbytes)
@@ -487,5 +366,5 @@ def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -
     except BaseException:
         gpu.memory.free(block)
         raise
-    inner.untyped_storage()._vgpu = _Held(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
+    inner.untyped_storage()._vgpu = Held(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
     return VirtualTensor(inner, gpu)

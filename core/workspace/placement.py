@@ -164,14 +164,18 @@ class _Walk:
 
     def _add(self, identity: int, device: str, dtype: str, size: int, elements: int) -> None:
         """Count a tensor in every module around it that has not counted it under another name."""
-        already = self._counted_in.get(identity, ())
-        for branch in self._branches:
-            if not any(branch is other for other in already):
-                branch.bytes += size
-                branch.elements += elements
-                branch.devices.add(device)
-                branch.dtypes.add(dtype)
-        self._counted_in[identity] = already + self._branches if already else self._branches
+        already = self._counted_in.get(identity)
+        around = self._branches
+        if already is None:
+            self._counted_in[identity] = around
+        else:
+            around = tuple(branch for branch in around if not any(branch is other for other in already))
+            self._counted_in[identity] = already + around
+        for branch in around:
+            branch.bytes += size
+            branch.elements += elements
+            branch.devices.add(device)
+            branch.dtypes.add(dtype)
 
     def _device(self, device: torch.device) -> str:
         if device not in self._devices:

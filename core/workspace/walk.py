@@ -15,6 +15,8 @@ CONTAINER_DEPTH = 4
 """How deep plain lists, tuples and dicts are searched for tensors and modules."""
 CONTAINER_ITEMS = 10_000
 """How many items of one plain container are looked at."""
+_ORDINARY = (Tensor, nn.Parameter)
+"""Asked first: `isinstance` of a Parameter is slow."""
 
 
 def registered_ids(module: nn.Module) -> set[int]:
@@ -29,7 +31,7 @@ def registered_ids(module: nn.Module) -> set[int]:
 
 def is_uninitialised(tensor: Tensor) -> bool:
     """Whether this is a lazy parameter or buffer before its first forward: it has a device and a dtype, but no shape."""
-    return isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
+    return type(tensor) not in _ORDINARY and isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
 
 
 def gradient_of(tensor: Tensor) -> Tensor | None:
@@ -43,7 +45,7 @@ def unregistered(module: nn.Module, known: set[int]) -> Iterator[tuple[str, nn.M
     Yields `(path, thing)` with paths as Python would write them after the module: `heads[0]`, `cache['key']`.
     """
     for key, value in vars(module).items():
-        if key not in _OWN:
+        if key not in _OWN and isinstance(value, _WORTH_A_LOOK):
             yield from _search(key, value, known, 0)
 
 
@@ -61,6 +63,7 @@ def _search(path: str, value: Any, known: set[int], depth: int) -> Iterator[tupl
 
 _OWN = frozenset(vars(nn.Module()))
 """The attributes that every module has: its registers, its hooks."""
+_WORTH_A_LOOK = (Tensor, nn.Module, list, tuple, dict)
 
 
 def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
@@ -93,6 +96,8 @@ def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
 def type_name(thing: nn.Module | Tensor) -> str:
     """The class name; a virtual tensor is called what a real one on a GPU would be called."""
     kind = type(thing)
+    if kind in _ORDINARY:
+        return kind.__name__
     if isinstance(thing, Tensor) and is_uninitialised(thing):
         return "UninitializedParameter" if isinstance(thing, nn.Parameter) else "UninitializedBuffer"
     if isinstance(thing, VirtualTensor):

@@ -1,0 +1,1 @@
+"""Adapters from the state to Qt's item views. Main thread only."""

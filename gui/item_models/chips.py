@@ -48,9 +48,7 @@ class ChipsDelegate(QStyledItemDelegate):
     def sizeHint(self, _option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(40, ROW_PX)
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         where: QRect = option.rect
         painter.save()
         match index.column():
@@ -87,9 +85,7 @@ class ChipsDelegate(QStyledItemDelegate):
             painter.setFont(self._label)
             painter.setPen(QColor(self._theme.warning if warning else self._theme.dim))
             text = self._label_metrics.elidedText(words, Qt.TextElideMode.ElideRight, where.right() - x)
-            painter.drawText(
-                QRect(x, where.top(), where.right() - x, where.height()), Qt.AlignmentFlag.AlignVCenter, text
-            )
+            painter.drawText(QRect(x, where.top(), where.right() - x, where.height()), Qt.AlignmentFlag.AlignVCenter, text)
             x += self._label_metrics.horizontalAdvance(text) + 8
 
     def _sign(self, painter: QPainter) -> QPixmap:

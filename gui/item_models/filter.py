@@ -39,7 +39,7 @@ class ObjectsFilter(QSortFilterProxyModel):
         """Match again, after the objects or the words changed."""
         if self._words:
             self._shown, self._opened = self._source.matching(self._words)
-        self.invalidateFilter()
+        self.invalidate()  # the one way to filter again that no Qt since 6.8 deprecates
 
     def opened(self) -> Iterator[QModelIndex]:
         """Indexes that have to be expanded for every match to be seen, parents first."""

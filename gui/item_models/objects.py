@@ -16,6 +16,7 @@ from PySide6.QtCore import QAbstractItemModel, QMimeData, QModelIndex, QObject, 
 from devexplorer.core.formats import shape_text
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.gui.item_models.dragging import encode
+from devexplorer.gui.plain import tip
 
 Index = QModelIndex | QPersistentModelIndex
 MIB = 1 << 20
@@ -294,18 +295,14 @@ class ObjectsModel(QAbstractItemModel):
     def columnCount(self, _parent: Index = QModelIndex()) -> int:  # noqa: B008
         return len(HEADERS)
 
-    def headerData(
-        self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
-    ) -> Any:
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
         if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(HEADERS):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
             return HEADERS[section]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             right = section in (Column.SHAPE, Column.MIB)
-            return (
-                Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
-            ) | Qt.AlignmentFlag.AlignVCenter
+            return (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft) | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def data(self, index: Index, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
@@ -367,7 +364,7 @@ class ObjectsModel(QAbstractItemModel):
                     "uninitialised": "uninitialised: a lazy parameter gets its shape in the first forward",
                 }.get(badge.words, f"{badge.words}: the very same tensor under another name")
             )
-        return "\n".join(lines)
+        return tip("\n".join(lines))
 
     def flags(self, index: Index) -> Qt.ItemFlag:
         if self._node(index) is None:

@@ -34,9 +34,8 @@ class _Colours(QSyntaxHighlighter):
     def highlightBlock(self, text: str) -> None:
         for token in _TOKEN.finditer(text):
             look = QTextCharFormat()
-            if token["comment"] is not None:
-                colour = self.theme.dim
-            else:
+            colour = self.theme.dim
+            if token["string"] is not None:
                 colour = self._colour_of(token["string"][1:-1]) or self.theme.soft
             look.setForeground(QColor(colour))
             self.setFormat(token.start(), token.end() - token.start(), look)

@@ -49,9 +49,7 @@ class DeviceCard(DeviceItem):
         if texts.warning:
             bottom = bottom.translated(0, self._LINE + 2)
             x = self._sign(painter, left, bottom.center().y() + 1, "warning", theme.warning)
-            self._words(
-                painter, QRect(x, bottom.top(), right - x, bottom.height()), texts.warning, Role.LABEL, theme.warning
-            )
+            self._words(painter, QRect(x, bottom.top(), right - x, bottom.height()), texts.warning, Role.LABEL, theme.warning)
 
     def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
         theme, texts = self._theme, self.texts
@@ -61,9 +59,7 @@ class DeviceCard(DeviceItem):
         x = left + self._words(painter, line, texts.id, Role.STRONG, self._colour()) + 8
         room = right - x
         note = QFontMetrics(font(Role.LABEL)).horizontalAdvance(texts.note) + 8 if texts.note else 0
-        taken = self._words(
-            painter, QRect(x, line.top(), room - note, line.height()), texts.name, Role.TEXT, theme.text
-        )
+        taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), texts.name, Role.TEXT, theme.text)
         if note:
             x += taken + 8
             self._words(painter, QRect(x, line.top() + 1, right - x, line.height()), texts.note, Role.LABEL, theme.dim)
@@ -101,9 +97,7 @@ class DeviceCard(DeviceItem):
                     painter.setFont(which)
                     painter.setPen(QColor(colour))
                     advance = QFontMetrics(which).horizontalAdvance(text)
-                    painter.drawText(
-                        QRectF(inner, line.top(), advance + 2, line.height()), Qt.AlignmentFlag.AlignVCenter, text
-                    )
+                    painter.drawText(QRectF(inner, line.top(), advance + 2, line.height()), Qt.AlignmentFlag.AlignVCenter, text)
                     inner += advance + 4
             x += width + gap
 
@@ -131,9 +125,7 @@ class DeviceCard(DeviceItem):
             lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
         for number, text in enumerate(lines):
             line = QRect(x, where.top() + number * self._LINE, room, self._LINE)
-            painter.drawText(
-                line, Qt.AlignmentFlag.AlignVCenter, metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
-            )
+            painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, metrics.elidedText(text, Qt.TextElideMode.ElideRight, room))
 
 
 class DeviceRow(DeviceItem):

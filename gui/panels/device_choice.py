@@ -72,9 +72,7 @@ class DeviceChoice(QToolButton):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """A click or Space on a check toggles it and leaves the menu open."""
         is_click = isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonRelease
-        is_space = (
-            isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space
-        )
+        is_space = isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space
         action = self._menu.activeAction() if watched is self._menu and (is_click or is_space) else None
         if action is None:
             return super().eventFilter(watched, event)

@@ -29,6 +29,7 @@ from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.dragging import Verdict, decode
 from devexplorer.gui.panels.device_words import CardTexts, card_texts, card_tooltip
 from devexplorer.gui.panels.memory_bar import MemoryBar
+from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, device_colour, device_dash, font
 
 EDGE_PX = 3
@@ -106,12 +107,10 @@ class DeviceItem(QWidget):
             bool(self._texts.warning), bool(self._texts.reason))  # fmt: skip
         self._texts = texts
         self._show_bar()
-        self.setToolTip(card_tooltip(device, problems))
+        self.setToolTip(tip(card_tooltip(device, problems)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
-        self.setAccessibleDescription(
-            texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip()
-        )
+        self.setAccessibleDescription(texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip())
         if taller:
             self.updateGeometry()
             self._place_bar()
@@ -209,9 +208,7 @@ class DeviceItem(QWidget):
             painter.setPen(QPen(QColor(theme.accent), 1))
             painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
 
-    def _words(
-        self, painter: QPainter, where: QRect, text: str, role: Role, colour: str | QColor, *, right: bool = False
-    ) -> int:
+    def _words(self, painter: QPainter, where: QRect, text: str, role: Role, colour: str | QColor, *, right: bool = False) -> int:
         """Draw one elided line, centred vertically in `where`; returns the width it took."""
         which = font(role)
         painter.setFont(which)

@@ -11,6 +11,7 @@ from devexplorer.gui.item_models.dragging import verdict
 from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
 from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, Panel, label
+from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
 FULL_CARDS = 4
@@ -38,9 +39,7 @@ class DevicesPanel(Panel):
         self._dragged: tuple[str, ...] = ()
         self.add_button = QPushButton("+ virtual GPU")
         self.add_button.setProperty("look", "quiet")
-        self.add_button.setToolTip(
-            "Add GPUs that this machine does not have: real values, counted memory, modelled time"
-        )
+        self.add_button.setToolTip("Add GPUs that this machine does not have: real values, counted memory, modelled time")
         self.add_button.clicked.connect(self.add_virtual_requested)
         self.add_to_header(self.add_button)
         self.offer = self._make_offer()
@@ -188,7 +187,7 @@ class DevicesPanel(Panel):
         self.offer.setVisible(only_cpu)
         self.add_button.setEnabled(unavailable is None)
         if unavailable is not None:
-            self.add_button.setToolTip(f"Virtual GPUs are not available: {unavailable}")
+            self.add_button.setToolTip(tip(f"Virtual GPUs are not available: {unavailable}"))
         _set_text(self._machine, "\n".join(reasons))
         self._machine.setVisible(bool(reasons) and not only_cpu)
         if self._dragged:

@@ -103,10 +103,7 @@ def _per_device(rows: list[Row]) -> list[Fact]:
     if len(held) == 1:
         (device,) = held
         return [Fact(f"on {device}", f"{bytes_text(held[device])}, all")]
-    return [
-        Fact(f"on {device}", f"{bytes_text(held[device])}, {count_text(number[device], 'tensor')}")
-        for device in sorted(held)
-    ]
+    return [Fact(f"on {device}", f"{bytes_text(held[device])}, {count_text(number[device], 'tensor')}") for device in sorted(held)]
 
 
 def _tensor_facts(row: Row) -> tuple[Fact, ...]:

@@ -46,9 +46,9 @@ class InspectorPanel(Panel):
         self.code = CodeView(theme, self._colour_of)
         self.heading = label(role=Role.STRONG, wrap=True)
         self.placement = FactsTable()
-        self._sign = QLabel()
-        self._sign.setAccessibleName("failed")
-        self._sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.sign = QLabel()
+        self.sign.setAccessibleName("failed")
+        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
         self._offers = QVBoxLayout()
         self._offers.setSpacing(6)
         self._buttons: list[QPushButton] = []
@@ -63,7 +63,7 @@ class InspectorPanel(Panel):
     def _build(self) -> QScrollArea:
         top = QHBoxLayout()
         top.setSpacing(8)
-        top.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        top.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
         top.addWidget(self.title, 1)
         inner = QWidget()
         inner.setObjectName("scrolled")
@@ -99,7 +99,7 @@ class InspectorPanel(Panel):
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
         self._theme = theme
-        self._sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
+        self.sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
         self.code.set_theme(theme)
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
@@ -122,7 +122,7 @@ class InspectorPanel(Panel):
 
     def _show_answer(self) -> None:
         answer = self._answer
-        self._sign.setVisible(answer is not None and answer.failed)
+        self.sign.setVisible(answer is not None and answer.failed)
         _show(self.title, answer.title if answer else "")
         _show(self.words, answer.words if answer else "")
         look = "error" if answer is not None and answer.failed else ""

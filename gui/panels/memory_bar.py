@@ -90,9 +90,7 @@ class MemoryBar(QWidget):
         found = segments(parts)
         if (found, total_bytes) != (self._segments, self._total):
             self._segments, self._total = found, total_bytes
-            self.setAccessibleDescription(
-                ", ".join(f"{part} {bytes_text(count)}" for part, count in found) or "unknown"
-            )
+            self.setAccessibleDescription(", ".join(f"{part} {bytes_text(count)}" for part, count in found) or "unknown")
             self.update()
 
     def part_at(self, x: float) -> Segment | None:

@@ -33,6 +33,7 @@ from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.state import State
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import theme_of
 
 _Parsed = TypeVar("_Parsed")
@@ -203,7 +204,7 @@ class NewTensorDialog(QDialog):
         self._shape_label.setVisible(not (from_text or from_file))
         checked = self.check()
         self.create_button.setEnabled(checked.command is not None)
-        self.create_button.setToolTip("" if checked.command is not None else "; ".join(checked.findings))
+        self.create_button.setToolTip("" if checked.command is not None else tip("; ".join(checked.findings)))
         self._sign.setVisible(bool(checked.findings))
         if checked.findings:
             self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
@@ -282,9 +283,7 @@ class NewTensorDialog(QDialog):
         free = self._free(device)
         if free is None or size <= free:
             return []
-        return [
-            f"it needs {bytes_text(size)} and {device} has {bytes_text(free)} free; choose a smaller shape or dtype"
-        ]
+        return [f"it needs {bytes_text(size)} and {device} has {bytes_text(free)} free; choose a smaller shape or dtype"]
 
     def _size_words(self, checked: Checked) -> str:
         size = "The file decides the size" if checked.bytes is None else f"It takes {bytes_text(checked.bytes)}"

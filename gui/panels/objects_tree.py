@@ -82,23 +82,15 @@ class ObjectsTree(QTreeView):
         self._theme = theme
         self.viewport().update()
 
-    def drawRow(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def drawRow(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         where: QRect = option.rect
-        hovered = (
-            self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
-        )
+        hovered = self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
         if self.selectionModel().isSelected(index):
             painter.fillRect(where, QColor(self._theme.selection))
         elif hovered:
             painter.fillRect(where, QColor(self._theme.hover))
         super().drawRow(painter, option, index)
-        if (
-            self.hasFocus()
-            and self.currentIndex().row() == index.row()
-            and self.currentIndex().parent() == index.parent()
-        ):
+        if self.hasFocus() and self.currentIndex().row() == index.row() and self.currentIndex().parent() == index.parent():
             painter.save()
             painter.setPen(QPen(QColor(self._theme.accent), 1))
             painter.drawRect(where.adjusted(0, 0, -1, -1))
@@ -126,9 +118,7 @@ class ObjectsTree(QTreeView):
             painter = QPainter(self.viewport())
             painter.setFont(font(Role.TEXT))
             painter.setPen(QColor(self._theme.dim))
-            painter.drawText(
-                self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing
-            )
+            painter.drawText(self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing)
             painter.end()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:

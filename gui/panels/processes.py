@@ -59,9 +59,7 @@ class ProcessesPanel(QWidget):
         if device.sample is None or device.info.kind == "cpu" or device.info.simulated:
             return []  # the CPU has all processes of the machine, a virtual GPU has none but the engine
         if device.sample.processes is None:
-            reason = next(
-                (p.reason for p in self._state.problems if p.device in (name, None) and p.field == "processes"), WHY_NOT
-            )
+            reason = next((p.reason for p in self._state.problems if p.device in (name, None) and p.field == "processes"), WHY_NOT)
             words = f"{NOT_VISIBLE}: {reason}"
             return [TableRow(name, (where, Cell(MISSING), Cell(MISSING), Cell(words, self._theme.dim, words)))]
         ordered = sorted(device.sample.processes, key=lambda process: -(process.memory_bytes or 0))

@@ -28,9 +28,7 @@ class _Padded(QStyledItemDelegate):
         left = 6 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
 
-    def paint(
-        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
-    ) -> None:
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         if option.state & QStyle.StateFlag.State_Selected:  # across the whole cell, or the row would be a row of boxes
             painter.fillRect(option.rect, option.palette.highlight())
         super().paint(painter, option, index)

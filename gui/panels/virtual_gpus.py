@@ -26,6 +26,7 @@ from devexplorer.core.virtual.profiles import MAX_DEVICES, Profile, load_profile
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.panels.facts import FactsTable
 from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, theme_of
 
 FIRST = "Tesla T4"
@@ -181,7 +182,7 @@ class VirtualGpusDialog(QDialog):
         self.message.setText(words)
         self._sign.setVisible(look == "error")
         self.add_button.setEnabled(look != "error")
-        self.add_button.setToolTip(words if look == "error" else "")
+        self.add_button.setToolTip(tip(words) if look == "error" else "")
         if self.message.property("words") != look:
             self.message.setProperty("words", look)
             self.message.style().polish(self.message)

@@ -52,8 +52,7 @@ class Cursor:
         self._theme = theme
         self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
         self.box.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};"
-            "border-radius: 4px; padding: 4px 7px;"
+            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};border-radius: 4px; padding: 4px 7px;"
         )
         self._readings = ()
 
@@ -89,6 +88,4 @@ class Cursor:
             second = [f"<td>&nbsp;&nbsp;&nbsp;</td>{cell}" for cell in cells[half:]] + [""] * (2 * half - len(cells))
             cells = [left + right for left, right in zip(cells[:half], second, strict=True)]
         rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
-        return (
-            f'<span style="color:{self._theme.dim}">{escape(self._title)}</span><table cellspacing="0">{rows}</table>'
-        )
+        return f'<span style="color:{self._theme.dim}">{escape(self._title)}</span><table cellspacing="0">{rows}</table>'

@@ -196,13 +196,7 @@ class Legend(QWidget):
         shown, left_over = self._split(room - word_px)
         widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
-        x = (
-            room
-            - more_px
-            - sum(widths)
-            - SPACE_PX * max(len(widths) - 1, 0)
-            - (word_px if any(e.simulated for e in shown) else 0)
-        )
+        x = room - more_px - sum(widths) - SPACE_PX * max(len(widths) - 1, 0) - (word_px if any(e.simulated for e in shown) else 0)
         first_simulated = next((entry.device for entry in shown if entry.simulated), None)
         if first_simulated is None:
             self._word = ""
@@ -238,9 +232,7 @@ class Legend(QWidget):
         self._more.setText(f"+{len(entries)}")
         self._more.setAccessibleName(f"{len(entries)} more devices")
         for entry in entries:
-            action = QAction(
-                f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu
-            )
+            action = QAction(f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu)
             action.setData(entry.device)
             action.setCheckable(True)
             action.setChecked(self.shows(entry.device))

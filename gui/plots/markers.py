@@ -69,9 +69,7 @@ def place_labels(
         fits_left = line.at_px - GAP_PX - width >= 0
         if not fits_right and fits_left:
             start = line.at_px - GAP_PX - width
-        candidates = (
-            [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
-        )
+        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
         found = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
         if found is None:
             found = _cut_short(line, width_px, rows, elide, occupied)
@@ -203,9 +201,8 @@ class LinesItem(QGraphicsItem):
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, 0), QPointF(x, self._rect.height()))
         backdrop = QColor(self._theme.panel)
-        backdrop.setAlphaF(
-            BACKDROP_ALPHA
-        )  # a label may stand across another marker's line or a curve, and stays readable
+        # a label may stand across another marker's line or a curve, and stays readable
+        backdrop.setAlphaF(BACKDROP_ALPHA)
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
             painter.setPen(QColor(self._theme.soft))

@@ -42,7 +42,7 @@ class MemoryPlot(TimelinePlot):
         self.scale_button.setText("scale: capacity" if to_capacity else "scale: fit")
         self._scale.stale = True
         self._axis_is_stale = True
-        self.refresh(self._axis.clock_unix_s)
+        self._refresh_now()
 
     def _timeline(self, device: Device) -> Timeline:
         return device.memory

@@ -44,9 +44,7 @@ class ThroughputPlot(TimelinePlot):
 
     def refresh(self, now_unix_s: float) -> None:
         # The last run of each device that measured something; runs that still warm up have the device's name already.
-        self._runs = {
-            run.spec.device: run for run in self._state.runs.values() if run.points or not run.ended or run.result
-        }
+        self._runs = {run.spec.device: run for run in self._state.runs.values() if run.points or not run.ended or run.result}
         self.show_empty(not self._runs)
         if not self._runs:
             self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")

@@ -151,9 +151,7 @@ class TimeTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
         super().__init__("bottom")
         self._axis = axis
         # Ends of the text may stand past the plot: "now" and the first tick are centred below the plot's corners.
-        self.setStyle(
-            tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
-        )
+        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14)
         self.setHeight(22)
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803

@@ -55,9 +55,7 @@ class _Curve:
 class TimelinePlot(Panel):
     """Base of the memory and the throughput plot. Subclasses say which history, scale, guides and texts."""
 
-    def __init__(
-        self, title: str, units: tuple[Unit, ...], state: State, axis: TimeAxis, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, title: str, units: tuple[Unit, ...], state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
         super().__init__(title, units[0].name, parent)
         self._state, self._axis = state, axis
         self._theme = DARK
@@ -260,24 +258,24 @@ class TimelinePlot(Panel):
 
     def _highest_shown(self) -> float:
         """The largest value between the plot's edges."""
-        edges = self._axis.left_unix_s, self._axis.right_unix_s
-        shown = [curve for curve in self._curves.values() if curve.item.isVisible()]
-        return max((highest(curve.values[part(curve.times, *edges)]) for curve in shown), default=0.0)
+        tops = []
+        for curve in self._curves.values():
+            if curve.item.isVisible():
+                first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
+                last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
+                tops.append(highest(curve.values[first:last]))
+        return max(tops, default=0.0)
 
     def _draw_lines(self) -> None:
         axis = self._axis
         width, height = float(self._view.width()), float(self._view.height())
         per_s = width / axis.width_s
         markers = [
-            Line(
-                round((marker.time_unix_s - axis.left_unix_s) * per_s), marker.text, self._marker_colour(marker.device)
-            )
+            Line(round((marker.time_unix_s - axis.left_unix_s) * per_s), marker.text, self._marker_colour(marker.device))
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
-        guides = [
-            Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()
-        ]
+        guides = [Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()]
         grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
         self._grid.show_lines(QRectF(0, 0, width, height), grid)
         self._lines.show_lines(QRectF(0, 0, width, height), sorted(markers), guides)
@@ -291,9 +289,7 @@ class TimelinePlot(Panel):
         metrics = QFontMetrics(self._subtitle.font())
         taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in (self._title, *self._in_header))
         wordings = self._subtitles()
-        words = next(
-            (w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1]
-        )
+        words = next((w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1])
         self.set_subtitle(words)
         self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
 
@@ -301,7 +297,15 @@ class TimelinePlot(Panel):
 
     def _axis_changed(self) -> None:
         self._axis_is_stale = True
-        QTimer.singleShot(0, self, lambda: self.refresh(self._axis.clock_unix_s) if self._axis_is_stale else None)
+        QTimer.singleShot(0, self, self._refresh_stale)  # at once, and once for several changes
+
+    def _refresh_stale(self) -> None:
+        if self._axis_is_stale:
+            self._refresh_now()
+
+    def _refresh_now(self) -> None:
+        if self._epoch_s is not None:  # else the heartbeat has not begun, and nobody knows what time it is
+            self.refresh(self._axis.clock_unix_s)
 
     def _apply_axis(self) -> None:
         self._axis_is_stale = False
@@ -313,7 +317,7 @@ class TimelinePlot(Panel):
 
     def _legend_toggled(self, device: str, shown: bool) -> None:
         self._texts_at_s = -math.inf
-        self.refresh(self._axis.clock_unix_s)
+        self._refresh_now()
 
     def _show_cursor(self) -> None:
         axis = self._axis

@@ -16,7 +16,7 @@ CURVES, TICKS, TICK_S, NOW_S = 8, 60, 1 / 30, 1_800_000_000.0
 
 def measure(points: int, simulated: bool) -> dict[str, float]:
     """Median milliseconds of `refresh` and of a full repaint at 720 x 232 with `points` readings a curve in view."""
-    from PySide6.QtWidgets import QApplication
+    from PySide6.QtWidgets import QApplication, QWidget
 
     from devexplorer.core.devices.catalog import Catalog
     from devexplorer.core.records.devices import DeviceInfo, DeviceSample
@@ -28,34 +28,32 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     state, axis = State(), TimeAxis()
     names = [f"vgpu:{index}" for index in range(CURVES)]
     kind = "virtual" if simulated else "cuda"
-    state.set_catalog(
-        Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names))
-    )
+    state.set_catalog(Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names)))
     noise = np.random.default_rng(0)
     for name in names:
         values = noise.normal(8e9, 1e8, points)
         for moment, value in zip(np.linspace(NOW_S - axis.span_s, NOW_S, points), values, strict=True):
             state.devices[name].memory.append(float(moment), float(value))
-    plot = MemoryPlot(state, axis)
+    host = QWidget()  # without a layout: the plot has exactly this size
+    plot = MemoryPlot(state, axis, host)
     plot.resize(720, 232)
-    plot.show()
+    host.resize(720, 232)
+    host.show()
     plot.refresh(NOW_S)
     app.processEvents()
     refreshes, repaints = [], []
     for tick in range(1, TICKS + 1):
         now = NOW_S + tick * TICK_S
         for name in names:
-            state.apply(
-                DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated)
-            )
+            state.apply(DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated))
         start = time.perf_counter()
         plot.refresh(now)
         refreshed = time.perf_counter()
         plot.canvas.viewport().repaint()
         repaints.append(time.perf_counter() - refreshed)
         refreshes.append(refreshed - start)
-    plot.close()
-    plot.deleteLater()
+    host.close()
+    host.deleteLater()
     app.processEvents()
     return {"refresh_ms": 1e3 * statistics.median(refreshes), "repaint_ms": 1e3 * statistics.median(repaints)}
 

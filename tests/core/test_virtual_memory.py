@@ -2,12 +2,13 @@
 
 import gc
 import threading
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.virtual.memory import CachingAllocator, OutOfDeviceMemory
+from devexplorer.core.virtual.memory import CachingAllocator, OutOfDeviceMemoryError
 
 MIB = 1 << 20
 
@@ -85,7 +86,7 @@ def test_the_refusal_is_worded_as_cuda_words_it():
     memory.allocate(30 * MIB)
     memory.allocate(15 * MIB)
     memory.free(memory.allocate(1))  # its segment is given back before the refusal
-    with pytest.raises(OutOfDeviceMemory) as caught:
+    with pytest.raises(OutOfDeviceMemoryError) as caught:
         memory.allocate(31 * MIB)
     assert str(caught.value) == (
         "vgpu out of memory. Tried to allocate 32.00 MiB. GPU 1 has a total capacity of 64.00 MiB of which 14.00 MiB is free. "
@@ -163,7 +164,7 @@ def test_books_agree_with_a_naive_model(actions):
         if action == "allocate":
             try:
                 block = memory.allocate(value)
-            except OutOfDeviceMemory:
+            except OutOfDeviceMemoryError:
                 assert memory.reserved_bytes + value > 256 * MIB - 20 * MIB
                 continue
             assert block.size >= value
@@ -174,7 +175,7 @@ def test_books_agree_with_a_naive_model(actions):
         elif action == "empty":
             memory.empty_cache()
         spans = sorted((block.address, block.address + block.size) for block in live)
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False)), "blocks overlap"
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans)), "blocks overlap"
         assert memory.allocated_bytes == sum(block.size for block in live)
         assert memory.allocated_bytes <= memory.reserved_bytes <= 256 * MIB
         assert memory.reserved_bytes == memory.allocated_bytes + sum(size for pool in memory._pools.values() for size, _, _ in pool)

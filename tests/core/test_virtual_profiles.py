@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,8 @@ def test_the_window_can_use_profiles_without_torch():
         "p.parse_virtual('T4'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_about_virtual_gpus_lists_every_profile():
+    page = (Path(__file__).parents[2] / "docs" / "virtual_gpus.md").read_text(encoding="utf-8")
+    assert all(f"| {name} |" in page for name in load_profiles())

@@ -1,13 +1,14 @@
 """Tensors on virtual GPUs: they behave as on a real one, and every byte and second is in the books."""
 
 import copy
-import gc
 import io
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
-from fakes.virtual import virtual  # noqa: F401
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.virtual import backend
@@ -21,7 +22,6 @@ MIB = 1 << 20
 
 
 def allocated(machine, device="vgpu:0"):
-    gc.collect()
     return machine.gpu(device).memory.allocated_bytes
 
 
@@ -143,7 +143,7 @@ def test_mixing_devices_is_refused_in_pytorchs_words_naming_both():
         torch.cat([z, x])
     with pytest.raises(RuntimeError, match=words):
         torch.mm(torch.ones(2, 2, device="vgpu:0"), torch.ones(2, 2, device="vgpu:0"), out=torch.ones(2, 2))
-    with pytest.raises(RuntimeError, match=words + "vgpu:1 and cpu!.*argument mat1 in method aten::addmm"):
+    with pytest.raises(RuntimeError, match=words + r"vgpu:1 and cpu!.*argument mat1 in method aten::addmm"):
         torch.nn.Linear(2, 2, device="vgpu:1")(torch.ones(1, 2))
 
 
@@ -160,7 +160,7 @@ def test_cpu_indices_may_index_a_virtual_tensor_and_not_the_other_way_round():
     assert x[torch.tensor([1, 0])].tolist() == [[3, 4, 5], [0, 1, 2]]
     x[torch.tensor([0])] = 7.0
     assert x[0].tolist() == [7, 7, 7]
-    with pytest.raises(RuntimeError, match="vgpu:1 and cpu!.*argument values"):
+    with pytest.raises(RuntimeError, match=r"vgpu:1 and cpu!.*argument values"):
         x[torch.tensor([0, 1], device="vgpu:1")] = torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device"):
         torch.ones(3)[torch.tensor([0], device="vgpu:0")]
@@ -370,13 +370,14 @@ def test_what_does_not_fit_raises_torchs_out_of_memory_error(virtual):
     virtual.reset()
     virtual.add(parse_virtual("Tesla T4"))
     first = meta_empty((10 << 30,), torch.uint8, "vgpu:0")
-    for ask in (lambda: torch.empty(10 << 30, dtype=torch.uint8, device="vgpu:0"), lambda: first + first, first.clone):
+    asks = {"factory": lambda t: torch.empty(10 << 30, dtype=torch.uint8, device="vgpu:0"), "sum": lambda t: t + t, "clone": torch.clone}
+    for ask in asks.values():
         with pytest.raises(
             torch.OutOfMemoryError, match=r"Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which 4.61 GiB is free"
         ):
-            ask()
+            ask(first)
     assert allocated(virtual) == 10 << 30
-    del first, ask
+    del first
     assert allocated(virtual) == 0
     assert torch.ones(2, device="vgpu:0").sum().item() == 2
 
@@ -502,6 +503,8 @@ def test_tensors_without_values_count_and_compute_shapes(virtual):
     with pytest.raises(NotImplementedError):
         x.cpu()
     assert "no values" in repr(x)
+    with pytest.raises(RuntimeError, match="without values cannot be written"):
+        torch.ones(1000, 1000, device="vgpu:1").add_(x)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------------------------
@@ -533,6 +536,13 @@ def test_backward_works_on_a_thread_that_did_not_do_the_forward():
     assert x.grad.tolist() == [2.0] * 3
 
 
+def test_backward_of_a_loss_on_the_cpu_works_on_another_thread():
+    x = torch.ones(3, device="vgpu:1", requires_grad=True)
+    loss = (x * x).cpu().sum()
+    run_in_thread(loss.backward)
+    assert x.grad.tolist() == [2.0] * 3
+
+
 def test_a_graph_with_its_gradient_from_another_thread_needs_the_guard():
     x = torch.ones(3, device="vgpu:1", requires_grad=True)
     y, seed = x * x, torch.ones(3, device="vgpu:1")
@@ -548,6 +558,33 @@ def test_a_graph_with_its_gradient_from_another_thread_needs_the_guard():
 def test_installing_again_gives_the_same_machine(virtual):
     assert backend.install() is virtual
     assert backend.unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("del registration._setup_privateuseone_for_python_backend", "virtual GPUs need torch 2.10 or newer"),
+        ("torch.utils.rename_privateuse1_backend('npu')", "already has a device 'npu'"),
+    ],
+)
+def test_where_torch_lacks_the_hook_or_another_device_took_it_the_reason_is_given(change, words):
+    code = f"""
+import torch
+import torch.utils.backend_registration as registration
+from devexplorer.core.errors import Unavailable
+from devexplorer.core.virtual.backend import install, unavailable
+assert unavailable() is None
+{change}
+assert {words!r} in unavailable()
+try:
+    install()
+except Unavailable as error:
+    assert {words!r} in str(error)
+else:
+    raise SystemExit("installed")
+assert torch.ones(2).sum() == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def test_sparse_tensors_are_refused_with_the_reason():

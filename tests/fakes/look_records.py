@@ -25,10 +25,7 @@ def state_with(*infos: DeviceInfo, problems: tuple[Problem, ...] = ()) -> State:
 
 def many(count: int) -> State:
     """A state with the CPU and `count - 1` virtual GPUs."""
-    cards = [
-        DeviceInfo(id=f"vgpu:{i}", kind="virtual", name="Tesla T4", memory_total_bytes=GIB, simulated=True)
-        for i in range(count - 1)
-    ]
+    cards = [DeviceInfo(id=f"vgpu:{i}", kind="virtual", name="Tesla T4", memory_total_bytes=GIB, simulated=True) for i in range(count - 1)]
     return state_with(CPU, *cards)
 
 
@@ -87,9 +84,7 @@ def module_row(path: str, depth: int, type_name: str, devices: tuple[str, ...], 
 
 def model(name: str, *rows: Row) -> ObjectSnapshot:
     """A model of these rows."""
-    return ObjectSnapshot(
-        name=name, kind="model", type=rows[0].type, rows=rows, bytes_by_device={}, tensors_by_device={}, training=True
-    )
+    return ObjectSnapshot(name=name, kind="model", type=rows[0].type, rows=rows, bytes_by_device={}, tensors_by_device={}, training=True)
 
 
 def mlp(name: str = "mlp", device: str = "cpu", *, gradients: bool = False) -> ObjectSnapshot:

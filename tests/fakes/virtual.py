@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
@@ -21,5 +20,4 @@ def virtual() -> Iterator[VirtualMachine]:
     machine.reset()
     machine.add(parse_virtual("2x Tesla T4"))
     yield machine
-    gc.collect()
     machine.reset()

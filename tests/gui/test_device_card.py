@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
+from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, many, mlp, sample, show, state_with, tensor
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent
@@ -20,11 +22,7 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 def panel_for(qtbot: QtBot, state: State, height: int = 520) -> DevicesPanel:
-    panel = DevicesPanel(state, DARK)
-    qtbot.addWidget(panel)
-    panel.resize(276, height)
-    panel.show()
-    return panel
+    return hosted(qtbot, lambda host: DevicesPanel(state, DARK, host), 276, height)
 
 
 def drag_over(item: DeviceItem, data: QMimeData) -> bool:
@@ -35,9 +33,8 @@ def drag_over(item: DeviceItem, data: QMimeData) -> bool:
 
 
 def drop_on(item: DeviceItem, data: QMimeData) -> None:
-    QApplication.sendEvent(
-        item, QDropEvent(QPointF(5, 5), Qt.DropAction.MoveAction, data, LEFT, Qt.KeyboardModifier.NoModifier)
-    )
+    assert drag_over(item, data)  # Qt delivers a drop only where a drag was accepted
+    QApplication.sendEvent(item, QDropEvent(QPointF(5, 5), Qt.DropAction.MoveAction, data, LEFT, Qt.KeyboardModifier.NoModifier))
 
 
 # --- words ---------------------------------------------------------------------------------------------------------
@@ -72,6 +69,12 @@ def test_reasons_are_on_the_card_and_in_its_tooltip():
     assert card_texts(state.devices["nvml:2"], problems).reason == "It is too old for this torch."
     assert card_texts(state.devices["cuda:0"], problems).warning == "Driver too old."
     assert "fan_percent: not supported" in card_tooltip(state.devices["cuda:0"], problems)
+
+
+def test_a_device_name_with_tags_is_no_markup(qtbot: QtBot):
+    panel = panel_for(qtbot, state_with(CPU, msgspec.structs.replace(CUDA, name="<img src=x>")))
+    assert "&lt;img" in panel.items["cuda:0"].toolTip()
+    assert "<img" not in panel.items["cuda:0"].toolTip()
 
 
 # --- drops ---------------------------------------------------------------------------------------------------------
@@ -237,9 +240,7 @@ def test_equal_readings_do_not_paint_again(qtbot: QtBot, monkeypatch: pytest.Mon
 def test_a_machine_without_gpu_is_offered_two_virtual_ones(qtbot: QtBot):
     panel = panel_for(qtbot, state_with(CPU, problems=(Problem("No NVIDIA driver is loaded."),)))
     assert panel.offer.isVisible()
-    assert panel.offer_words.text() == (
-        "No GPU here. No NVIDIA driver is loaded. Two virtual GPUs make everything work, simulated."
-    )
+    assert panel.offer_words.text() == ("No GPU here. No NVIDIA driver is loaded. Two virtual GPUs make everything work, simulated.")
     with qtbot.waitSignal(panel.virtual_offered):
         qtbot.mouseClick(panel.offer_button, LEFT)
 

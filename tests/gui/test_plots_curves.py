@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from devexplorer.gui.plots.curves import MEMORY_UNITS, THROUGHPUT_UNITS, YScale, highest, part, thin
 from hypothesis import given
 from hypothesis import strategies as st
+
+from devexplorer.gui.plots.curves import MEMORY_UNITS, THROUGHPUT_UNITS, YScale, highest, part, thin
 
 GIB = 1024.0**3
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from devexplorer.gui.plots.markers import Line, PlacedLabel, place_labels
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QRectF
 
+from devexplorer.gui.plots.markers import Line, PlacedLabel, place_labels
+
 WIDTH = 600.0
 
 
-def place(
-    *lines: tuple[float, str], rows: int = 3, taken: tuple[QRectF, ...] = (), width: float = WIDTH
-) -> list[PlacedLabel]:
+def place(*lines: tuple[float, str], rows: int = 3, taken: tuple[QRectF, ...] = (), width: float = WIDTH) -> list[PlacedLabel]:
     """With letters of 6 pixels."""
     return place_labels(
         [Line(at, text, "#000000") for at, text in lines],

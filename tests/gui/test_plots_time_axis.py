@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, clock_ticks, live_ticks, span_text
 from pytestqt.qtbot import QtBot
+
+from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, clock_ticks, live_ticks, span_text
 
 NOW = datetime(2026, 11, 20, 10, 5, 3).timestamp()
 

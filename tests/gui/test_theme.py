@@ -44,7 +44,7 @@ def test_devices_have_different_colours_and_the_cpu_its_own(theme: Theme):
 
 
 def test_the_dark_colours_are_those_that_were_asked_for():
-    wanted = "#8A8F98 #4FA3E0 #F2B33D #2FC597 #E39CC4 #8CCBF2 #F07F3C #F0E442".split()
+    wanted = ["#8A8F98", "#4FA3E0", "#F2B33D", "#2FC597", "#E39CC4", "#8CCBF2", "#F07F3C", "#F0E442"]
     assert [device_colour(index, DARK) for index in range(-1, 7)] == wanted
 
 

@@ -1,0 +1,93 @@
+"""The operations that may span devices: copies between the host and virtual GPUs, and from one virtual GPU to another. Any thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import torch
+
+from devexplorer.core.virtual.books import KIND, gpu_of
+from devexplorer.core.virtual.cost import transfer_seconds
+from devexplorer.core.virtual.machine import VirtualGpu
+from devexplorer.core.virtual.operations import Operation, aten
+from devexplorer.core.virtual.tensor import VirtualTensor, new_tensor, run
+
+Tensors: TypeAlias = Sequence[torch.Tensor]
+
+
+def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> torch.Tensor:
+    """`aten._to_copy`: a cast on the device, or a copy to another one."""
+    device = source.device if options.get("device") is None else torch.device(options["device"])
+    destination = gpu_of(device) if device.type == KIND else None
+    if destination is source._gpu:
+        return cast(torch.Tensor, run(operation, (source,), {**options, "device": device}))
+    options.pop("pin_memory", None)
+    inner_device = device if destination is None else source._inner.device
+    nbytes = source.numel() * (options.get("dtype") or source.dtype).itemsize
+    began = time.perf_counter()
+
+    def make() -> torch.Tensor:
+        return cast(torch.Tensor, operation.overload(source._inner, **{**options, "device": inner_device}))
+
+    result = make() if destination is None else new_tensor(make, nbytes, destination)
+    book_copy(source._gpu, destination, nbytes, time.perf_counter() - began)
+    return result
+
+
+def _copy(operation: Operation | None, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """`aten.copy_`, the one operation that may span devices."""
+    inner_source = source._inner if isinstance(source, VirtualTensor) else source
+    inner_target = target._inner if isinstance(target, VirtualTensor) else target
+    began = time.perf_counter()
+    inner_target.copy_(inner_source)
+    wall = time.perf_counter() - began
+    to = target._gpu if isinstance(target, VirtualTensor) else None
+    origin = source._gpu if isinstance(source, VirtualTensor) else None
+    if to is origin and to is not None:
+        to.clock.advance(to.roofline.operation_seconds(0, inner_source.nbytes + inner_target.nbytes), wall)
+    else:
+        book_copy(origin, to, inner_source.nbytes, wall)
+    return target
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """`aten._copy_from`, which torch asks a backend for below the Python key."""
+    return _copy(None, target, source)
+
+
+def book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
+    """Both ends of a copy are busy with it; the wall time is booked once."""
+    seconds = transfer_seconds(None if source is None else source.profile, None if destination is None else destination.profile, nbytes)
+    for gpu in (source, destination):
+        if gpu is not None:
+            gpu.clock.advance(seconds, wall)
+            wall = 0.0
+
+
+def _scalar(operation: Operation, source: VirtualTensor) -> Any:
+    """`.item()`: a copy of one element to the host."""
+    value = operation.overload(source._inner)
+    book_copy(source._gpu, None, source.element_size(), 0.0)
+    return value
+
+
+def _foreach_copy(operation: Operation, targets: Tensors, sources: Tensors, non_blocking: bool = False) -> None:
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
+    """Tell `nn.TransformerEncoder` that this mask is not for its nested-tensor path, so that it takes the padded one."""
+    return False
+
+
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    aten._to_copy.default: _to_copy,
+    aten.copy_.default: _copy,
+    aten._local_scalar_dense.default: _scalar,
+    aten._foreach_copy_.default: _foreach_copy,
+    aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
+}
+"""What has a function of its own; the first argument is the `Operation`."""

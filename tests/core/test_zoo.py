@@ -1,0 +1,94 @@
+"""The sample models: what they are, and that building one disturbs nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.workspace import zoo
+
+LARGE = {"vgg11-bn", "vgg16-bn"}
+SMALL = [name for name in zoo.recipes() if name not in LARGE]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_recipe_builds_and_runs_on_its_sample_input(name: str) -> None:
+    recipe = zoo.find(name)
+    assert recipe.summary
+    assert "\n" not in recipe.summary
+    model = zoo.build(name).eval()
+    inputs = recipe.sample()
+    output = model(*inputs)
+    assert output.shape[0] == recipe.batch == inputs[0].shape[0]
+    assert torch.isfinite(output).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("mlp", 7_946), ("lenet", 61_706), ("resnet18", 11_689_512), ("vgg11-bn", 132_868_840), ("vgg16-bn", 138_365_992)],
+)
+def test_published_parameter_counts(name: str, parameters: int) -> None:
+    assert sum(p.numel() for p in zoo.meta(name).parameters()) == parameters
+
+
+def test_vgg_computes_a_thousand_classes() -> None:
+    assert zoo.meta("vgg16-bn")(torch.empty(1, 3, 224, 224, device="meta")).shape == (1, 1000)
+
+
+@pytest.mark.parametrize("name", ["mlp", "custom-layers", "transformer", "lstm"])
+def test_a_seed_gives_the_same_values_and_leaves_the_global_generator_alone(name: str) -> None:
+    state = torch.get_rng_state()
+    first, again, other = zoo.build(name, 3), zoo.build(name, 3), zoo.build(name, 4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(zoo.find(name).sample(seed=1), zoo.find(name).sample(seed=1), strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean .*vgg16-bn"):
+        zoo.find("vgg16")
+    with pytest.raises(BadInput, match="there are mlp"):
+        zoo.build("qqqq")
+    assert zoo.find(" VGG16_BN ").name == "vgg16-bn"
+
+
+def test_own_sequential_equals_torch_s() -> None:
+    own, torchs = zoo.build("my-sequential", 1), zoo.build("mlp", 1)
+    (x,) = zoo.find("mlp").sample()
+    assert torch.equal(own(x), torchs(x))
+    assert list(own.state_dict()) == list(torchs.state_dict())
+
+
+def test_the_parallel_block_concatenates() -> None:
+    model = zoo.build("parallel").eval()
+    (x,) = zoo.find("parallel").sample()
+    block = model.get_submodule("0")
+    assert torch.equal(block(x), torch.cat((model.get_submodule("0.left")(x), model.get_submodule("0.right")(x)), -1))
+
+
+def test_a_plain_list_registers_nothing_and_a_module_list_does() -> None:
+    assert list(zoo.build("list-pitfall").parameters()) == []
+    assert {name.split(".")[0] for name, _ in zoo.build("module-list").named_parameters()} == {"layers", "head"}
+    assert isinstance(zoo.build("module-list").get_submodule("layers"), nn.ModuleList)
+
+
+def test_a_repeated_block_has_its_parameters_once() -> None:
+    names = [name for name, _ in zoo.build("repeated").named_parameters()]
+    assert len([name for name in names if name.startswith("0.block")]) == 4
+
+
+def test_the_bilinear_reduction_is_the_sum_it_says() -> None:
+    layer = zoo.build("custom-layers").get_submodule("2")
+    x = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
+    expected = torch.einsum("ijk,bi,bj->bk", layer.get_parameter("weight"), x, x)
+    assert torch.allclose(layer(x), expected, atol=1e-4)
+
+
+def test_the_centred_layer_has_no_parameters_and_a_mean_of_zero() -> None:
+    layer = zoo.build("custom-layers").get_submodule("1")
+    assert list(layer.parameters()) == []
+    assert abs(layer(torch.arange(10.0)).mean().item()) < 1e-6

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from fakes.host import hosted
+from fakes.look_records import CPU, CUDA, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Undo
+from devexplorer.core.state import State
+from devexplorer.gui.panels.facts import selection_facts
+from devexplorer.gui.panels.inspector import InspectorPanel
+from devexplorer.gui.theme import DARK, LIGHT
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+def panel_for(qtbot: QtBot, state: State) -> InspectorPanel:
+    return hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), 328, 520)
+
+
+def facts_of(state: State, *targets: str) -> dict[str, str]:
+    return {fact.label: fact.value for fact in selection_facts(state, targets)}
+
+
+def test_with_nothing_to_say_it_offers_the_first_model(qtbot: QtBot):
+    panel = panel_for(qtbot, state_with(CPU))
+    assert panel.is_empty
+    assert panel.subtitle == ""
+
+
+def test_an_answer_is_shown_with_words_facts_and_code(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    code = 'model = model.to("cuda:0")'
+    state.apply(Answer(title="mlp moved", words="In place.", facts=(Fact("was on", "cpu"),), code=code, subject="mlp"))
+    panel.refresh()
+    assert not panel.is_empty
+    assert (panel.title.text(), panel.words.text(), panel.code.code) == ("mlp moved", "In place.", code)
+    assert panel.facts.facts == (Fact("was on", "cpu"),)
+    assert panel.code.isVisible()
+
+
+def test_what_the_engine_says_is_never_taken_for_markup(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    evil = '<img src="x"> & <b>bold</b>'
+    state.apply(Answer(title=evil, words=evil, facts=(Fact(evil, evil),), code=evil, failed=True))
+    panel.refresh()
+    for text in (panel.title, panel.words):
+        assert text.text() == evil
+        assert text.textFormat() == Qt.TextFormat.PlainText
+        assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
+    assert panel.code.code == evil
+    assert "<" not in panel.code.document().toPlainText().replace(evil, "")
+
+
+def test_a_failure_has_a_cross_and_not_only_a_colour(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="x stayed", words="No room.", failed=True))
+    panel.refresh()
+    assert panel.title.property("words") == "error"
+    assert panel.sign.isVisible()
+    state.apply(Answer(title="x moved", words="Now it fits."))
+    panel.refresh()
+    assert panel.title.property("words") == ""
+    assert not panel.sign.isVisible()
+
+
+def test_each_offer_is_a_button_that_says_which_was_taken(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    offers = (Offer("Add two & go", AddVirtual(spec="2x Tesla T4")), Offer("Undo", Undo()))
+    state.apply(Answer(title="t", words="w", offers=offers))
+    panel.refresh()
+    assert [button.text() for button in panel.offers] == ["Add two && go", "Undo"]
+    with qtbot.waitSignal(panel.offer_chosen) as chosen:
+        qtbot.mouseClick(panel.offers[1], LEFT)
+    assert chosen.args == [offers[1]]
+    state.apply(Answer(title="t", words="w"))
+    panel.refresh()
+    assert panel.offers == []
+
+
+def test_the_code_is_copied_with_one_click(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="t", words="w", code="x = x.cpu()"))
+    panel.refresh()
+    qtbot.mouseClick(panel.code.copy_button, LEFT)
+    assert QGuiApplication.clipboard().text() == "x = x.cpu()"
+    assert panel.code.copy_button.text() == "copied"
+
+
+def test_device_names_in_code_have_their_devices_colours(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="t", words="w", code='x.to("cuda:0")  # "cuda:0" again'))
+    panel.refresh()
+    for theme in (DARK, LIGHT):
+        panel.set_theme(theme)
+        block = panel.code.document().firstBlock()
+        found = {block.text()[f.start : f.start + f.length]: f.format.foreground().color().name() for f in block.layout().formats()}
+        assert found == {'"cuda:0"': theme.devices[0].lower(), '# "cuda:0" again': theme.dim.lower()}
+
+
+def test_choosing_an_object_shows_its_own_latest_answer(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp(), tensor("x"), tensor("y"))
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="about x", words="w", subject="x"))
+    state.apply(Answer(title="about mlp", words="w", subject="mlp"))
+    panel.refresh()
+    panel.set_selection(("x",))
+    assert panel.title.text() == "about x"
+    panel.set_selection(("y",))
+    assert panel.answer is None
+    panel.set_selection(("mlp:hidden",))
+    assert panel.title.text() == "about mlp"
+    assert panel.subtitle == "hidden of mlp"
+    assert panel.heading.text() == "Placement of hidden of mlp"
+    panel.set_selection(("x", "y"))
+    assert panel.subtitle == "2 objects"
+    state.apply(Answer(title="both moved", words="w"))
+    panel.refresh()
+    assert panel.title.text() == "both moved"
+
+
+def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    rows = (
+        module_row("", 0, "M", ("cpu", "cuda:0")),
+        tensor_row("a", 1, "cpu", 4),
+        tensor_row("b", 1, "cpu", 4, tied_to="a"),
+        tensor_row("c", 1, "cuda:0", 2, requires_grad=False),
+        tensor_row("mean", 1, "cuda:0", 1, kind="buffer"),
+        tensor_row("heads[0]", 1, "cpu", 8, kind="tensor", registered=False),
+    )
+    show(state, model("m", *rows))
+    facts = facts_of(state, "m")
+    assert facts == {
+        "parameters": "1,572,864 in 2 tensors",
+        "trainable": "1,048,576",
+        "buffers": "1, 1.00 MiB",
+        "on cpu": "4.00 MiB, 1 tensor",
+        "on cuda:0": "3.00 MiB, 2 tensors",
+        "tied": "1",
+        "not registered": "1",
+        "mode": "training",
+    }
+
+
+def test_a_part_and_several_objects_are_summed_up_too():
+    state = state_with(CPU, VGPU)
+    show(state, mlp(), tensor("x", "vgpu:0", 3))
+    assert facts_of(state, "mlp:hidden")["on cpu"] == "3.00 MiB, all"
+    facts = facts_of(state, "mlp:hidden", "x", "gone")
+    assert facts["selected"] == "2 objects"
+    assert facts["on vgpu:0"] == "3.00 MiB, 1 tensor"
+
+
+def test_one_tensor_shows_everything_about_it():
+    state = state_with(CPU)
+    show(state, tensor("y", is_leaf=False, grad_fn="AddBackward0", storage=0x7F00, identity=140_000))
+    facts = facts_of(state, "y")
+    assert facts["shape"] == "1×256×1024"
+    assert facts["bytes"] == "1.00 MiB (1,048,576)"
+    assert facts["leaf"].startswith("no")
+    assert facts["grad_fn"] == "AddBackward0"
+    assert facts["storage"] == "0x7f00"
+    assert facts["id()"] == "140000"
+
+
+def test_the_placement_follows_a_move(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp",))
+    show(state, mlp(device="vgpu:0"))
+    panel.refresh()
+    assert Fact("on vgpu:0", "6.00 MiB, all") in panel.placement.facts

@@ -1,0 +1,83 @@
+"""Where the tests of the workspace run: the CPU alone, two virtual GPUs, or real CUDA devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.records.messages import AddVirtual, Answer, Command
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.virtual.backend import install
+from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.workspace import words
+from devexplorer.core.workspace.carry_out import Outcome, carry_out
+from devexplorer.core.workspace.workspace import Workspace
+
+
+@dataclass
+class Place:
+    """A workspace on some machine. `second` is None where there is only the CPU."""
+
+    kind: str
+    fleet: Fleet
+    workspace: Workspace
+    first: str
+    second: str | None
+
+    def do(self, command: Command) -> Outcome:
+        """Carry out a command that must work."""
+        return carry_out(self.workspace, command)
+
+    def answer(self, command: Command) -> Answer:
+        """What the user reads, also when it does not work."""
+        try:
+            return carry_out(self.workspace, command).answer
+        except DevExplorerError as error:
+            return words.refusal(error, command)
+
+    def snapshot(self, name: str) -> ObjectSnapshot:
+        return self.workspace.snapshot(name)
+
+    def held(self, device: str) -> int:
+        """Bytes of named objects on a device."""
+        return self.workspace.held_bytes_by_device().get(device, 0)
+
+    def allocated(self, device: str) -> int:
+        """Bytes that the device's allocator has given out."""
+        sample = self.fleet.backend(device).allocator_sample(device, 0.0)
+        assert sample is not None
+        return sample.allocated_bytes
+
+    def offers_virtual_gpus(self, command: Command) -> bool:
+        """Whether the answer explains what is missing and offers two virtual GPUs."""
+        before = [self.workspace.snapshot(name) for name in self.workspace.names]
+        answer = self.answer(command)
+        unchanged = before == [self.workspace.snapshot(name) for name in self.workspace.names]
+        offered = any(offer.command == AddVirtual(spec="2x Tesla T4") for offer in answer.offers)
+        return answer.failed and unchanged and offered and "there is no device" in answer.words.lower()
+
+
+@contextmanager
+def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
+    """A fresh workspace; virtual GPUs are gone again afterwards."""
+    machine = install()
+    machine.reset()
+    try:
+        if kind == "cpu":
+            fleet = Fleet([TorchBackend()])
+            yield Place(kind, fleet, Workspace(fleet), "cpu", None)
+        elif kind == "vgpu":
+            machine.add(parse_virtual(spec))
+            fleet = Fleet([TorchBackend(), machine])
+            yield Place(kind, fleet, Workspace(fleet), "vgpu:0", "vgpu:1")
+        else:
+            fleet = Fleet([TorchBackend()])
+            yield Place(kind, fleet, Workspace(fleet), "cuda:0", "cuda:1" if torch.cuda.device_count() > 1 else "cpu")
+    finally:
+        machine.reset()
