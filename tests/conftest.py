@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
 
 GRACE_SECONDS = 2.0
 """For threads and processes that are ending already."""

@@ -193,7 +193,7 @@ class MatmulRun:
             stopped=stopped,
             simulated=self.simulated,
             threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
-            torch_version=torch.__version__,
+            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
             verified=self._verified,
             datasheet_tflops=self.datasheet_tflops,
         )

@@ -50,12 +50,20 @@ class _Writer:
             if not events:
                 self._ready.clear()
                 events = self._mailbox.drain()  # put between the drain and the clear
-            data = memoryview(b"".join(map(frame, events)))
+            data = memoryview(b"".join(map(_frame, events)))
             while data:
                 try:
                     data = data[self._stream.write(data) :]
                 except OSError:  # the window is gone; the reader sees it too and ends the process
                     return
+
+
+def _frame(event: Event) -> bytes:
+    """An event that cannot be encoded is a mistake of ours: it is said, and the link lives on."""
+    try:
+        return frame(event)
+    except (TypeError, ValueError, OverflowError) as error:
+        return frame(Log(level="error", text=f"{type(event).__name__} could not be sent: {error}", time_unix_s=time.time()))
 
 
 def main() -> NoReturn:

@@ -51,12 +51,9 @@ class _Active:
 class Benchmarks:
     """Starts, steps and stops runs. `start`, `step` on the jobs thread; `stop` from any thread."""
 
-    def __init__(
-        self, send: Send, fleet: Fleet, machine: VirtualMachine | None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, send: Send, fleet: Fleet, clock: Callable[[], float] = time.time) -> None:
         self._send = send
         self._fleet = fleet
-        self._machine = machine
         self._clock = clock
         self._active: dict[int, _Active] = {}
         self._lock = threading.Lock()
@@ -98,8 +95,9 @@ class Benchmarks:
         if kind == "cpu":
             return CpuTimer(), None
         if kind == "virtual":
-            assert self._machine is not None
-            return VirtualTimer(device, self._machine, stop), _meta_operands
+            machine = self._fleet.backend(device)
+            assert isinstance(machine, VirtualMachine)
+            return VirtualTimer(device, machine, stop), _meta_operands
         if kind == "cuda":
             return CudaTimer(device), None
         return SynchronisedTimer(lambda: self._fleet.backend(device).synchronize(device)), None

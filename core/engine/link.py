@@ -19,6 +19,8 @@ EVENT_LIMIT = 64 << 20
 """Bytes of one event; a snapshot of 50,000 tensors has about 10 MiB."""
 COMMAND_LIMIT = 16 << 20
 _LENGTH = struct.Struct(">I")
+FRAME_HEAD = _LENGTH.size
+"""Bytes before the payload."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_event: Callable[[bytes], Event] = msgspec.msgpack.Decoder(Event).decode

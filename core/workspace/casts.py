@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ def cast_of(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 
 
 def loses(old: torch.dtype, new: torch.dtype) -> bool:
-    """Whether some value of `old` cannot be written in `new`, so that casting back would not restore the bits.
+    """Whether some value of `old` cannot be written in `new`, so that casting back may not restore the bits.
 
     >>> loses(torch.float16, torch.float32), loses(torch.float32, torch.bfloat16), loses(torch.int64, torch.float32)
     (False, True, True)
@@ -59,3 +61,18 @@ def loses(old: torch.dtype, new: torch.dtype) -> bool:
         return bool(whole.max > min(exact, torch.finfo(new).max))
     target = torch.iinfo(new)
     return whole.max > target.max or whole.min < target.min
+
+
+def refuse_value(dtype: torch.dtype, value: float) -> None:
+    """Raise `BadInput` when a tensor of this dtype cannot hold the value at all (rounding is fine)."""
+    name = dtype_name(dtype)
+    if dtype == torch.bool:
+        if value not in (0, 1):
+            raise BadInput(f"bool holds 0 and 1 only, not {value:g}")
+    elif dtype.is_floating_point or dtype.is_complex:
+        if math.isfinite(value) and abs(value) > torch.finfo(dtype).max:
+            raise BadInput(f"{value:g} is too large for {name}, which goes up to {torch.finfo(dtype).max:g}")
+    elif not math.isfinite(value) or value != math.floor(value):
+        raise BadInput(f"{name} holds whole numbers only, not {value:g}")
+    elif not torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max:
+        raise BadInput(f"{value:g} is out of range for {name}, which goes from {torch.iinfo(dtype).min} to {torch.iinfo(dtype).max}")

@@ -6,6 +6,7 @@ import difflib
 import json
 import keyword
 import re
+import unicodedata
 from collections.abc import Collection
 
 from devexplorer.core.errors import BadInput
@@ -56,7 +57,10 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def variable(name: str) -> str:
     """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`."""
-    word = re.sub(r"\W", "_", name)
+    normal = unicodedata.normalize("NFKC", name)  # as Python does with identifiers
+    word = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in normal)
+    if not word.isidentifier():
+        word = f"_{word}"
     return f"{word}_" if keyword.iskeyword(word) else word
 
 

@@ -5,6 +5,7 @@ Hooks note which module is being run and where its operands are, so that an erro
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,10 +64,8 @@ def run(module: nn.Module, path: str, inputs: Sequence[Tensor]) -> Any:
         try:
             return module(*inputs)
         except Exception as error:
-            failed = _explained(error, stack)
-            held = (*module.parameters(), *module.buffers())
-            failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
-            raise failed from error
+            traceback.clear_frames(error.__traceback__)  # they hold activations, and with them the graph and its memory
+            raise _explained(error, stack, module) from error
 
 
 @contextmanager
@@ -109,7 +108,14 @@ def operand(label: str, tensor: Tensor) -> Operand:
     return Operand(label, device_id(tensor.device), str(tensor.dtype).removeprefix("torch."), shape)
 
 
-def _explained(error: Exception, stack: list[Frame]) -> RunFailed:
+def _explained(error: Exception, stack: list[Frame], module: nn.Module) -> RunFailed:
+    failed = _diagnosis(error, stack)
+    held = (*module.parameters(), *module.buffers())
+    failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
+    return failed
+
+
+def _diagnosis(error: Exception, stack: list[Frame]) -> RunFailed:
     message = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if not stack:
         return RunFailed(message, frame=None)

@@ -182,7 +182,7 @@ def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet)
     except FileNotFoundError:
         raise BadInput(f"there is no file '{path}'") from None
     except (OSError, ValueError, EOFError) as error:
-        reason = "it holds Python objects, which are never loaded" if "pickle" in str(error) else "it is no .npy file of numbers"
+        reason = "it holds Python objects, which are never loaded" if "object" in str(error).lower() else "it is no .npy file of numbers"
         raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()

@@ -29,7 +29,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace import names, run, tensors, zoo
-from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype
+from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype, refuse_value
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.placement import snapshot
@@ -397,14 +397,10 @@ class Workspace:
         """Set one element in place; every name of a tied tensor sees it."""
         tensor, also = self._element_owner(command.target)
         index = _checked_index(command.target, tensor, command.index)
-        if not (tensor.is_floating_point() or tensor.is_complex()) and command.value != int(command.value):
-            raise BadInput(f"{dtype_name(tensor.dtype)} holds whole numbers only, not {command.value}")
+        refuse_value(tensor.dtype, command.value)
         with torch.no_grad():
             before = tensor[index].item()
-            try:
-                tensor[index] = command.value
-            except RuntimeError as error:
-                raise BadInput(f"{command.value} does not go into {dtype_name(tensor.dtype)}: {error}") from None
+            tensor[index] = command.value
             after = tensor[index].item()
         return Edited(command.target, index, before, after, also)
 

@@ -9,14 +9,14 @@ from devexplorer.gui.panels.device_item import SIGN_PX, DeviceItem
 from devexplorer.gui.panels.memory_bar import HEIGHT_PX
 from devexplorer.gui.theme import Role, font
 
-CARD_PX, ROW_PX = 97, 30
+CARD_PX, ROW_PX = 91, 30
 """Heights of a card (a line more where it carries a warning) and of a compact row."""
 
 
 class DeviceCard(DeviceItem):
     """The full card: name, the one number, the bar, the readings."""
 
-    _LINE, _NUMBER_LINE, _TOP, _SIDE = 18, 28, 9, 14
+    _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
 
     def sizeHint(self) -> QSize:
         return QSize(220, CARD_PX + (self._LINE + 2 if self.texts.warning else 0))
@@ -62,7 +62,7 @@ class DeviceCard(DeviceItem):
         taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), texts.name, Role.TEXT, theme.text)
         if note:
             x += taken + 8
-            self._words(painter, QRect(x, line.top() + 1, right - x, line.height()), texts.note, Role.LABEL, theme.dim)
+            self._words(painter, QRect(x, line.top(), right - x, line.height()), texts.note, Role.LABEL, theme.dim)
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""

@@ -29,6 +29,7 @@ class CommandPalette(QDialog):
 
     def __init__(self, choices: list[Choice], parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setObjectName("palette")
         self.setWindowTitle("Commands")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)

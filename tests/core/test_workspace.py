@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput, DevExplorerError, DoesNotFit
 from devexplorer.core.records.messages import Backward, BuildModel, Combine, EditElement, Forward, Move, NewTensor, Remove
+from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.workspace import names
 from devexplorer.core.workspace.casts import loses
 from devexplorer.core.workspace.run import RunFailed
@@ -97,8 +99,6 @@ def test_whatever_stands_in_a_path_stays_inside_its_quotes(path: str) -> None:
     ],
 )
 def test_tensors_are_created_where_they_are_asked_for(place: Place, device: str, command: Any, expected: Tensor) -> None:
-    import msgspec
-
     created = place.workspace.tensor(msgspec.structs.replace(command, device=device, name="t"))
     made = tensor(place, "t")
     assert created == ("t", device, None)
@@ -187,12 +187,8 @@ def test_too_large_is_refused_with_the_bytes_before_allocating(place: Place, dev
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
     with place_of("vgpu", "Tesla T4") as place:
-        filler = torch.empty(place.fleet.backend("vgpu:0").free_bytes("vgpu:0") or 0, dtype=torch.uint8, device="meta")
-        del filler
         free = place.fleet.backend("vgpu:0").free_bytes("vgpu:0")
         assert free is not None
-        from devexplorer.core.virtual.backend import meta_empty
-
         block = meta_empty((free - (100 << 20),), torch.uint8, "vgpu:0")
         with pytest.raises(DoesNotFit, match="this model needs"):
             place.do(BuildModel(recipe="vgg16-bn", device="vgpu:0"))
@@ -339,8 +335,12 @@ def test_editing_refuses_what_the_dtype_cannot_hold(place: Place) -> None:
     place.do(NewTensor(name="h", shape=(3,), dtype="half"))
     with pytest.raises(BadInput, match="whole numbers"):
         place.do(EditElement(target="n", index=(0,), value=1.5))
-    with pytest.raises(BadInput, match="does not go into"):
+    with pytest.raises(BadInput, match="too large for float16"):
         place.do(EditElement(target="h", index=(0,), value=1e9))
+    with pytest.raises(BadInput, match="whole numbers"):
+        place.do(EditElement(target="n", index=(0,), value=float("nan")))
+    with pytest.raises(BadInput, match="out of range for int64"):
+        place.do(EditElement(target="n", index=(0,), value=1e30))
     place.do(EditElement(target="n", index=(-1,), value=7))
     assert tensor(place, "n").tolist() == [0, 1, 7]
 
@@ -361,5 +361,4 @@ def test_a_cast_said_to_lose_nothing_loses_nothing(old: torch.dtype, new: torch.
     else:
         whole = torch.iinfo(old)
         values = torch.tensor([0, 1, whole.max, whole.min, whole.max - 1], dtype=old)
-    back = values.to(new).to(old)
-    assert loses(old, new) == (not torch.equal(back, values))
+    assert loses(old, new) == (values.to(new).tolist() != values.tolist())

@@ -13,6 +13,10 @@ import pytest
 from PySide6.QtWidgets import QApplication
 
 
+EXPECTED = {"This plugin does not support propagateSizeHints()"}
+"""The offscreen plugin says so for every window that has a smallest size."""
+
+
 @pytest.fixture(autouse=True)
 def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail the test in which Qt complains, or a slot raises."""
@@ -28,5 +32,5 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     gc.collect()
     gc.enable()
     assert not raised, f"exceptions in slots: {raised}"
-    lines = [record.message for record in qtlog.records]  # type: ignore[attr-defined]
+    lines = [record.message for record in qtlog.records if record.message not in EXPECTED]  # type: ignore[attr-defined]
     assert not lines, f"Qt said: {lines}"

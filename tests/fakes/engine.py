@@ -1,0 +1,43 @@
+"""An engine for window tests: the real `Engine`, in this process, behind the interface of `EngineProcess`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from devexplorer.core.engine.engine import Engine
+from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
+from devexplorer.core.records.messages import Command, EngineLost, Event
+
+
+class EngineHere:
+    """Everything crosses the link's encoding, as it would between processes. No gauge thread: the test asks for readings."""
+
+    def __init__(self, put: Callable[[Event], None], virtual_spec: str | None) -> None:
+        self._put = put
+        self.engine = Engine(self._receive, virtual_spec=virtual_spec, gauge_seconds=None)
+
+    def _receive(self, event: Event) -> None:
+        self._put(decode_event(frame(event)[FRAME_HEAD:]))
+
+    def start(self) -> None:
+        """Start its threads."""
+        self.engine.start()
+
+    def send(self, command: Command) -> None:
+        """Take a command."""
+        self.engine.submit(command)
+
+    def kill(self) -> None:
+        """As if the process had died."""
+        self.engine.close()
+        if self.engine.machine is not None:
+            self.engine.machine.reset()
+        self._put(EngineLost(reason="The engine ended by signal SIGKILL.", will_restart=False, time_unix_s=self.engine.clock()))
+
+    def close(self) -> None:
+        """End its threads."""
+        self.engine.close()
+
+    def join(self, deadline_s: float) -> bool:
+        """It has ended in `close`."""
+        return True

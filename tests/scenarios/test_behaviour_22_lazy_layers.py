@@ -1,0 +1,48 @@
+"""Behaviour 22: lazy parameters are shown as uninitialised; a move before the first forward only notes the device; shapes appear after."""
+
+from __future__ import annotations
+
+from places import Place
+from torch import nn
+
+from devexplorer.core.records.messages import BuildModel, Forward, Move
+
+
+def test_uninitialised_then_moved_then_shaped(place: Place) -> None:
+    built = place.do(BuildModel(recipe="lazy-mlp")).answer
+    assert "4 parameters have no shape yet" in built.words
+    parameters = [row for row in place.snapshot("lazy-mlp").rows if row.kind == "parameter"]
+    assert [(row.shape, row.initialised, row.bytes) for row in parameters] == [(None, False, 0)] * 4
+
+    model = place.workspace.get("lazy-mlp")
+    assert isinstance(model, nn.Module)
+    objects = [id(p) for p in model.parameters()]
+    if place.kind == "cpu":
+        assert place.offers_virtual_gpus(Move(targets=("lazy-mlp",), device="cuda:0"))
+    else:
+        allocated = place.allocated(place.first)
+        outcome = place.do(Move(targets=("lazy-mlp",), device=place.first))
+        assert outcome.report is not None
+        assert (outcome.report.uninitialised, outcome.report.bytes) == (4, 0)
+        assert f"created on {place.first} by the first forward" in outcome.answer.words
+        assert outcome.answer.title == f"lazy-mlp will be on {place.first}"
+        assert place.allocated(place.first) == allocated
+
+    answer = place.do(Forward(target="lazy-mlp")).answer
+    assert "4 parameters got a shape by it, for example 0.weight: 256×20" in answer.words
+    parameters = [row for row in place.snapshot("lazy-mlp").rows if row.kind == "parameter"]
+    assert [row.shape for row in parameters] == [(256, 20), (256,), (10, 256), (10,)]
+    assert {row.devices for row in parameters} == {(place.first,)}
+    assert {row.type for row in parameters} == {"Parameter"}
+    assert [id(p) for p in model.parameters()] == objects
+
+
+def test_the_undo_of_such_a_move_is_remembered_past_the_first_forward(place: Place) -> None:
+    if place.kind == "cpu":
+        assert place.offers_virtual_gpus(BuildModel(recipe="lazy-mlp", device="cuda:0"))
+        return
+    place.do(BuildModel(recipe="lazy-mlp"))
+    place.do(Move(targets=("lazy-mlp",), device=place.first))
+    place.do(Forward(target="lazy-mlp"))
+    place.workspace.undo()
+    assert set(place.snapshot("lazy-mlp").bytes_by_device) == {"cpu"}
