@@ -66,18 +66,18 @@ class Place:
 @contextmanager
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
     """A fresh workspace; virtual GPUs are gone again afterwards."""
+    fleet = Fleet([TorchBackend()])
+    if kind == "cpu":
+        yield Place(kind, fleet, Workspace(fleet), "cpu", None)
+        return
+    if kind == "cuda":
+        yield Place(kind, fleet, Workspace(fleet), "cuda:0", "cuda:1" if torch.cuda.device_count() > 1 else "cpu")
+        return
     machine = install()
     machine.reset()
+    machine.add(parse_virtual(spec))
+    fleet.add(machine)
     try:
-        if kind == "cpu":
-            fleet = Fleet([TorchBackend()])
-            yield Place(kind, fleet, Workspace(fleet), "cpu", None)
-        elif kind == "vgpu":
-            machine.add(parse_virtual(spec))
-            fleet = Fleet([TorchBackend(), machine])
-            yield Place(kind, fleet, Workspace(fleet), "vgpu:0", "vgpu:1")
-        else:
-            fleet = Fleet([TorchBackend()])
-            yield Place(kind, fleet, Workspace(fleet), "cuda:0", "cuda:1" if torch.cuda.device_count() > 1 else "cpu")
+        yield Place(kind, fleet, Workspace(fleet), "vgpu:0", "vgpu:1")
     finally:
         machine.reset()

@@ -102,6 +102,8 @@ class Mover:
         except BaseException as error:
             for part in plan.parts:
                 part.forget()
+            if not isinstance(error, Exception):
+                raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
         report = self._report(plan, aims, device, dtype, timing)
         return report, made
@@ -128,6 +130,8 @@ class Mover:
             for part in plan.parts:
                 part.forget()
             self._renew_weak_references(plan)
+            if not isinstance(error, Exception):
+                raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"the move to {destination} failed", "everything is as it was before") from error
         report = self._report(plan, aims, destination, dtype, timing)
         return Result(report, tuple(plan.was()))
@@ -218,13 +222,11 @@ def one_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _failure(error: BaseException, what: str, state: str) -> BaseException:
+def _failure(error: Exception, what: str, state: str) -> MoveFailed:
     if isinstance(error, MoveCancelled):
         return MoveCancelled(f"cancelled; {state}")
-    if isinstance(error, Exception):
-        reason = str(error) if isinstance(error, DevExplorerError) else one_line(error)
-        return MoveFailed(f"{what}: {reason}; {state}")
-    return error  # KeyboardInterrupt, SystemExit: put back, then on its way
+    reason = str(error) if isinstance(error, DevExplorerError) else one_line(error)
+    return MoveFailed(f"{what}: {reason}; {state}")
 
 
 def _always_new(copy: Copy) -> Copy:

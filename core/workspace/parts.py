@@ -230,7 +230,7 @@ def is_swapped(old: Tensor, new: Tensor) -> bool:
 
 def swap(a: Tensor, b: Tensor) -> None:
     """Exchange the contents of two tensor objects, gradients included; each object stays itself."""
-    torch.utils.swap_tensors(a, b)  # type: ignore[no-untyped-call]
+    torch.utils.swap_tensors(a, b)
 
 
 def refuse_live_graph(path: str, parameter: Tensor) -> None:

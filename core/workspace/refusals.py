@@ -10,8 +10,8 @@ from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text, shape_text
 from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Combine, Command, Fact, Forward, Move, NewTensor, Offer
 from devexplorer.core.workspace.names import expression, quoted, variable
+from devexplorer.core.workspace.reports import CombineFailed
 from devexplorer.core.workspace.run import Operand, RunFailed
-from devexplorer.core.workspace.workspace import CombineFailed
 
 VIRTUAL_SPEC = "2x Tesla T4"
 """What is offered where a second device is missing."""
@@ -62,9 +62,9 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     if error.reason == "container":
         return (
             f"An nn.{kind} holds layers, it does not run them",
-            f"{layer[:1].upper()}{layer[1:]} is an nn.{kind}: it registers its layers, so that .to() and parameters() find them, but it has no "
-            "forward, because it does not know in which order to run them. Loop over it in the forward of your own module, or use "
-            "nn.Sequential when they simply run one after the other.",
+            f"{layer[:1].upper()}{layer[1:]} is an nn.{kind}: it registers its layers, so that .to() and parameters() find them, "
+            "but it has no forward, because it does not know in which order to run them. Loop over it in the forward of your own "
+            "module, or use nn.Sequential when they simply run one after the other.",
             facts,
             [],
             f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",

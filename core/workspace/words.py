@@ -14,7 +14,7 @@ from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace.move_words import clocks_text, moved, uncopied, undone
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.refusals import operand_text, refusal, sentence
-from devexplorer.core.workspace.workspace import Built, Combined, Created, Edited, Ran
+from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
 
 __all__ = ["built", "combined", "created", "edited", "moved", "ran", "refusal", "removed", "uncopied", "undone"]
 

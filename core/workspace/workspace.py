@@ -9,14 +9,15 @@ import gc
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput, DevExplorerError
+from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -28,13 +29,15 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.virtual.backend import backward_guard, is_virtual
 from devexplorer.core.workspace import names, run, tensors, zoo
 from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype, refuse_value
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import Aim
-from devexplorer.core.workspace.run import Operand, operand
+from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
+from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.storages import bytes_by_device
 from devexplorer.core.workspace.undo import BUDGET_BYTES, Entry, UndoStack
 from devexplorer.core.workspace.walk import device_id, is_uninitialised
@@ -45,82 +48,6 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "*": operator.mul,
     "@": operator.matmul,
 }
-
-
-class Built(NamedTuple):
-    """A new sample model."""
-
-    name: str
-    recipe: str
-    device: str
-    dtype: str | None
-    seed: int
-    seconds: float
-    """Wall time of building and of the move to its device."""
-
-
-class Created(NamedTuple):
-    """A new tensor."""
-
-    name: str
-    device: str
-    fell_back: str | None
-    """Why it is on the CPU, when it was asked for elsewhere."""
-
-
-class Ran(NamedTuple):
-    """A forward (and backward) that worked."""
-
-    target: str
-    inputs: tuple[Operand, ...]
-    given: tuple[str, ...]
-    """Names of the workspace tensors that were fed; empty: a sample input."""
-    output: Operand | None
-    """None when the model returned no tensor."""
-    kept_as: str | None
-    grad_fn: str | None
-    seconds: float
-    """On the device's clock."""
-    wall_seconds: float
-    simulated: bool
-    gradients: int = 0
-    """Backward: parameters that have a gradient now."""
-    accumulated: bool = False
-    """Backward: some had one before, and the new one was added."""
-
-
-class Edited(NamedTuple):
-    """One element that was set."""
-
-    target: str
-    at: tuple[int, ...]
-    before: float
-    after: float
-    also: tuple[str, ...]
-    """Other paths of the same tensor."""
-
-
-class Combined(NamedTuple):
-    """The result of an operator."""
-
-    name: str
-    left: str
-    operator: str
-    right: str
-    result: Operand
-
-
-class CombineFailed(DevExplorerError):
-    """Two tensors cannot be combined; `devices` when they are on different ones."""
-
-    def __init__(self, message: str, *, left: Operand, right: Operand) -> None:
-        super().__init__(message)
-        self.left, self.right = left, right
-
-    @property
-    def mixed(self) -> bool:
-        """Whether they are on different devices."""
-        return self.left.device != self.right.device
 
 
 class Workspace:
@@ -373,7 +300,8 @@ class Workspace:
         if loss is None:
             raise BadInput(f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward")
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            with backward_guard() if is_virtual(loss) else nullcontext():
+                loss.backward()
         except RuntimeError as error:
             raise run.RunFailed(f"backward: {str(error).strip().splitlines()[0]}", frame=None) from error
 
@@ -430,7 +358,7 @@ class Workspace:
         if path in parts:
             return Aim(name.strip(), path, parts[path])
         holder, _, last = path.rpartition(".")
-        own = parts[holder] if holder in parts else None
+        own = parts.get(holder)
         if last == "grad" or (own is not None and last in {*own._parameters, *own._buffers}):
             raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
         if "[" in path:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput, DoesNotFit, MoveFailed
-from devexplorer.core.records.messages import BuildModel, EditElement, Forward, Move, NewTensor
+from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor
 from devexplorer.core.workspace.moves import MoveCancelled, Mover, Watch
 from devexplorer.core.workspace.parts import Part, plain_copy
 from devexplorer.core.workspace.plan import Aim
@@ -39,7 +41,7 @@ class Forty(nn.Module):
                 parameter.grad = torch.full_like(parameter, float(index))
 
 
-class Fault(Exception):
+class FaultError(Exception):
     """What the tests throw in."""
 
 
@@ -58,7 +60,7 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
             t.dtype,
             t.requires_grad,
             t.detach().cpu().view(torch.uint8).tolist() if t.dim() else t.item(),
-            None if t.grad is None else (id(t.grad), t.grad.data_ptr(), str(t.grad.device), t.grad.dtype, t.grad.detach().cpu().tolist()),
+            None if t.grad is None else (id(t.grad), t.grad.data_ptr(), str(t.grad.device), t.grad.dtype, t.grad.cpu().tolist()),
         )
         for name, t in tensors_of(model).items()
     }
@@ -71,16 +73,22 @@ def failing(count: int, wrapped: Any, *, after: bool = False) -> Any:
     def call(*args: Any) -> Any:
         number = next(calls)
         if number == count and not after:
-            raise Fault("forced")
+            raise FaultError("forced")
         result = wrapped(*args)
         if number == count:
-            raise Fault("forced")
+            raise FaultError("forced")
         return result
 
     return call
 
 
-ROUTES = [("cpu", "vgpu:0", None), ("vgpu:0", "vgpu:1", None), ("vgpu:1", "cpu", None), ("cpu", "cpu", "float16"), ("cpu", "vgpu:1", "float64")]
+ROUTES = [
+    ("cpu", "vgpu:0", None),
+    ("vgpu:0", "vgpu:1", None),
+    ("vgpu:1", "cpu", None),
+    ("cpu", "cpu", "float16"),
+    ("cpu", "vgpu:1", "float64"),
+]
 
 
 @pytest.mark.parametrize(("source", "destination", "dtype"), ROUTES)
@@ -102,7 +110,7 @@ def test_a_failure_at_any_tensor_restores_every_tensor_bit_for_bit(
             mover = Mover(place.fleet, commit=failing(count, lambda part: part.commit(), after=phase == "committed"))
         with pytest.raises(MoveFailed, match="as it was before") as failure:
             mover.move([aim], destination, dtype, lambda name, tensor: None)
-        assert isinstance(failure.value.__cause__, Fault)
+        assert isinstance(failure.value.__cause__, FaultError)
         assert [place.allocated("vgpu:0"), place.allocated("vgpu:1")] == allocated  # though the error is still held
         assert fingerprint(model) == before
 
@@ -186,7 +194,7 @@ def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
     def commit(part: Part) -> None:
         part.commit()
         if part.path == "x":
-            raise Fault("forced")
+            raise FaultError("forced")
 
     workspace = Workspace(place.fleet, mover=Mover(place.fleet, commit=commit))
     for name in ("mlp", "x"):
@@ -341,3 +349,49 @@ def test_everything_that_is_wrong_is_said_at_once(place: Place) -> None:
     with pytest.raises(BadInput) as refusal:
         place.do(Move(targets=("a", "b"), device="tpu:0"))
     assert len(refusal.value.findings) == 3
+
+
+STEP = st.tuples(
+    st.sampled_from(["tied", "tied:2", "tied:0", "lstm", "lstm:lstm", "x"]),
+    st.sampled_from(["cpu", "vgpu:0", "vgpu:1"]),
+    st.sampled_from([None, None, "float64"]),
+    st.sampled_from(["move", "move", "move", "copy", "undo"]),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(STEP, max_size=10))
+def test_no_sequence_of_moves_copies_and_undos_changes_a_value_or_leaks(steps: list[tuple[str, str, str | None, str]]) -> None:
+    with place_of("vgpu") as place:
+        place.do(BuildModel(recipe="tied"))
+        place.do(BuildModel(recipe="lstm"))
+        place.do(NewTensor(fill="rand", shape=(5, 20)))
+        place.do(Backward(target="tied"))
+        origin = {name: values_of(place, name) for name in ("tied", "lstm", "x")}
+        moves = 0
+        for target, device, dtype, kind in steps:
+            if kind != "undo":
+                outcome = place.do(Move(targets=(target,), device=device, dtype=dtype, copy=kind == "copy"))
+                moves += outcome.report is not None and not outcome.report.already_there
+            elif moves:
+                place.workspace.undo()
+                moves -= 1
+            for name, values in origin.items():
+                assert all(torch.equal(a, b) for a, b in zip(values_of(place, name), values, strict=True))
+            tied = place.workspace.get("tied")
+            assert isinstance(tied, nn.Module)
+            assert tied.get_parameter("2.weight") is tied.get_parameter("4.weight")
+        for _ in range(moves):
+            place.workspace.undo()
+        assert place.workspace.names == ("tied", "lstm", "x")
+        assert set(place.workspace.held_bytes_by_device()) == {"cpu"}
+        assert {row.dtype for row in place.snapshot("tied").rows if row.kind == "parameter"} == {"float32"}
+        assert place.allocated("vgpu:0") == place.allocated("vgpu:1") == 0
+
+
+def values_of(place: Place, name: str) -> list[Tensor]:
+    """Every value and gradient, as float64 on the CPU: exact for what is moved here."""
+    thing = place.workspace.get(name)
+    held = [thing] if isinstance(thing, Tensor) else list(thing.parameters())
+    held += [t.grad for t in held if t.is_leaf and t.grad is not None]
+    return [t.detach().to("cpu", torch.float64) for t in held]

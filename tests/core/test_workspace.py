@@ -179,7 +179,7 @@ def test_everything_wrong_with_a_tensor_is_said_at_once(place: Place) -> None:
 
 @pytest.mark.parametrize(("device", "shape"), [("vgpu:0", (5, 2**30)), ("cpu", (10**9, 10**9)), ("vgpu:1", (10**12, 10**12))])
 def test_too_large_is_refused_with_the_bytes_before_allocating(place: Place, device: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(DoesNotFit, match="this tensor needs .*iB") as refusal:
+    with pytest.raises(DoesNotFit, match=r"this tensor needs .*iB") as refusal:
         place.do(NewTensor(shape=shape, device=device))
     assert refusal.value.needed_bytes >= 4 * shape[0] * shape[1]
     assert place.allocated("vgpu:0") == place.allocated("vgpu:1") == 0

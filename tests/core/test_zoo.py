@@ -49,7 +49,7 @@ def test_a_seed_gives_the_same_values_and_leaves_the_global_generator_alone(name
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(BadInput, match="did you mean .*vgg16-bn"):
+    with pytest.raises(BadInput, match=r"did you mean .*vgg16-bn"):
         zoo.find("vgg16")
     with pytest.raises(BadInput, match="there are mlp"):
         zoo.build("qqqq")

@@ -13,8 +13,8 @@ import pytest
 from PySide6.QtWidgets import QApplication
 
 
-EXPECTED = {"This plugin does not support propagateSizeHints()"}
-"""The offscreen plugin says so for every window that has a smallest size."""
+EXPECTED = "This plugin does not support"
+"""The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,5 +32,5 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     gc.collect()
     gc.enable()
     assert not raised, f"exceptions in slots: {raised}"
-    lines = [record.message for record in qtlog.records if record.message not in EXPECTED]  # type: ignore[attr-defined]
+    lines = [record.message for record in qtlog.records if not record.message.startswith(EXPECTED)]  # type: ignore[attr-defined]
     assert not lines, f"Qt said: {lines}"

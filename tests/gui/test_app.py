@@ -11,10 +11,10 @@ from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
-from devexplorer.gui.item_models.dragging import MIME, encode
+from devexplorer.gui.item_models.dragging import encode
 from fakes.engine import EngineHere
 from fakes.nvml import FakeNvml
-from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QTimer
+from PySide6.QtCore import QPoint, QPointF, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
@@ -67,6 +67,7 @@ class Driver:
         self.app.heartbeat.tick()
 
     def key(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+        self.window.objects.tree.setFocus()  # the offscreen plugin leaves the focus with a menu that has closed
         QTest.keyClick(self.window.objects.tree, key, modifier)
 
     def where(self, name: str) -> set[str]:
@@ -90,7 +91,7 @@ def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
             engines.append(EngineHere(put, spec))
             return engines[-1]
 
-        session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml(cards=[])))
+        session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()))
         driver = Driver(App(qapp, session, SettingsFile(folder or tmp_path)))
         driver.engines = engines
         driver.app.start()
@@ -143,12 +144,11 @@ def test_a_model_moves_by_drop_onto_a_card(start: Start) -> None:
     driver = start()
     driver.build("mlp")
     card = driver.window.devices.items["vgpu:1"]
-    data = QMimeData()
-    data.setData(MIME, encode(("mlp",)))
-    arguments = (Qt.DropAction.CopyAction | Qt.DropAction.MoveAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
-    QApplication.sendEvent(card, QDragEnterEvent(QPoint(5, 5), *arguments))
+    data = encode(("mlp",))
+    actions, left, none = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    QApplication.sendEvent(card, QDragEnterEvent(QPoint(5, 5), actions, data, left, none))
     assert "fits" in card.accessibleDescription() + card.accessibleName()
-    QApplication.sendEvent(card, QDropEvent(QPointF(5, 5), *arguments))
+    QApplication.sendEvent(card, QDropEvent(QPointF(5, 5), actions, data, left, none))
     driver.on("mlp", "vgpu:1")
 
 
