@@ -250,9 +250,5 @@ def _describe(command: Command) -> str:
             return f"benchmark on {spec.device}"
         case NewTensor(name=name) | Combine(name=name):
             return f"new tensor {name or ''}".rstrip()
-    subject = (
-        getattr(command, "target", None)
-        or getattr(command, "recipe", None)
-        or ", ".join(getattr(command, "targets", ()))
-    )
+    subject = getattr(command, "target", None) or getattr(command, "recipe", None) or ", ".join(getattr(command, "targets", ()))
     return f"{type(command).__name__.lower()} {subject}".rstrip()

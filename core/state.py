@@ -17,6 +17,7 @@ from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, Device
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
+    BenchPreparing,
     BenchStarted,
     EngineDevices,
     EngineLost,
@@ -226,12 +227,11 @@ class State:
             case UndoState(title=title, kept_bytes=kept):
                 self.undo_title, self.undo_bytes = title, kept
                 return Change.UNDO
-            case BenchStarted(run=number, spec=spec):
-                self.runs[number] = Run(
-                    number, spec, event.simulated, event.datasheet_tflops, started_unix_s=event.time_unix_s
-                )
-                self.markers.append(Marker(event.time_unix_s, f"matmul {spec.device}", spec.device))
-                return Change.RUNS | Change.MARKERS
+            case BenchPreparing(run=number, spec=spec):
+                self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops)
+                return Change.RUNS
+            case BenchStarted(run=number):
+                return self._bench_started(number, event.time_unix_s)
             case BenchEnded(run=number):
                 return self._bench_ended(event)
             case JobStarted(request=request, title=title, time_unix_s=time_s):
@@ -262,9 +262,7 @@ class State:
         """Until something happens the inspector says what this machine is."""
         if self.engine is None or not self.devices or self.answer is not self._welcomed:
             return Change.NOTHING
-        self.answer = self._welcomed = this_machine(
-            self.engine, [device.info for device in self.devices.values()], self.problems
-        )
+        self.answer = self._welcomed = this_machine(self.engine, [device.info for device in self.devices.values()], self.problems)
         return Change.ANSWER
 
     def _sample(self, name: str, sample: DeviceSample) -> Change:
@@ -285,6 +283,14 @@ class State:
         run.points += 1
         device.throughput.append(point.time_unix_s, point.tflops)
         return Change.SAMPLES | Change.RUNS
+
+    def _bench_started(self, number: int, time_unix_s: float) -> Change:
+        run = self.runs.get(number)
+        if run is None:
+            return Change.NOTHING
+        run.started_unix_s = time_unix_s
+        self.markers.append(Marker(time_unix_s, f"matmul {run.spec.device}", run.spec.device))
+        return Change.RUNS | Change.MARKERS
 
     def _bench_ended(self, event: BenchEnded) -> Change:
         run = self.runs.get(event.run)
@@ -308,14 +314,8 @@ class State:
             device.allocator = None
         self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
         self.markers.append(Marker(event.time_unix_s, "engine lost", None))
-        words = (
-            "It is being restarted and the workspace rebuilt."
-            if event.will_restart
-            else "It was not restarted: use “Restart engine”."
-        )
-        self.answer = Answer(
-            title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s
-        )
+        words = "It is being restarted and the workspace rebuilt." if event.will_restart else "It was not restarted: use “Restart engine”."
+        self.answer = Answer(title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s)
         return ~Change.NOTHING
 
     def _rebuilt(self, event: Rebuilt) -> Change:

@@ -46,9 +46,7 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
     else:
         title = "No GPU can be used here"
         words = " ".join(dict.fromkeys(_sentence(problem.reason) for problem in problems if problem.device is None))
-        words = words or next(
-            (_sentence(info.reason) for info in cards if info.reason), "No driver and no card was found."
-        )
+        words = words or next((_sentence(info.reason) for info in cards if info.reason), "No driver and no card was found.")
         if virtual:
             words += " The virtual GPUs work like real ones; their numbers are simulated."
         elif engine.virtual_unavailable is None:

@@ -29,23 +29,85 @@ def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
     c = controller
     return [
         ActionSpec("new_tensor", "New tensor…", "Create a tensor on a device", window.new_tensor, c.why_no_engine, "N", "tensor"),
-        ActionSpec("add_virtual", "Add virtual GPUs…", "Choose profiles of simulated cards", window.choose_virtual, c.why_no_engine, "", "virtual-gpu"),
-        ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", lambda: c.add_virtual(TWO_T4), c.why_no_engine, "", "virtual-gpu"),
-        ActionSpec("forward", "Forward", "Run the selected model on the selected tensor, or on a sample input", c.forward, c.why_no_model, "F", "forward"),
-        ActionSpec("backward", "Backward", "Forward, sum and backward: fills the gradients", c.backward, c.why_no_model, "Shift+F", "backward"),
+        ActionSpec(
+            "add_virtual",
+            "Add virtual GPUs…",
+            "Choose profiles of simulated cards",
+            window.choose_virtual,
+            c.why_no_engine,
+            "",
+            "virtual-gpu",
+        ),
+        ActionSpec(
+            "add_two", "Add two virtual GPUs", "Two simulated Tesla T4", lambda: c.add_virtual(TWO_T4), c.why_no_engine, "", "virtual-gpu"
+        ),
+        ActionSpec(
+            "forward",
+            "Forward",
+            "Run the selected model on the selected tensor, or on a sample input",
+            c.forward,
+            c.why_no_model,
+            "F",
+            "forward",
+        ),
+        ActionSpec(
+            "backward", "Backward", "Forward, sum and backward: fills the gradients", c.backward, c.why_no_model, "Shift+F", "backward"
+        ),
         ActionSpec("add", "Add tensors", "Add the two selected tensors", lambda: c.combine("+"), c.why_no_pair, "+", "add"),
-        ActionSpec("edit", "Edit an element…", "Set one element of the selected tensor or parameter", window.edit_element, window.why_no_element, "E", ""),
+        ActionSpec(
+            "edit",
+            "Edit an element…",
+            "Set one element of the selected tensor or parameter",
+            window.edit_element,
+            window.why_no_element,
+            "E",
+            "",
+        ),
         ActionSpec("remove", "Remove", "Remove the selected objects and free their memory", c.remove, c.why_no_selection, "Del", "remove"),
         ActionSpec("undo", "Undo move", "Move back what was moved last", c.undo, c.why_no_undo, "Ctrl+Z", "undo"),
-        ActionSpec("benchmark", "Benchmark", "Measure matrix products with the settings of the Benchmark tab", window.start_benchmark, c.why_no_engine, "B", "benchmark"),
-        ActionSpec("stop", "Stop benchmark", "Stop after the current block; what was measured is kept", c.stop_benchmark, c.why_no_stop, "Shift+B", "stop"),
-        ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live", window.toggle_pause, lambda: None, "Space", "pause"),
+        ActionSpec(
+            "benchmark",
+            "Benchmark",
+            "Measure matrix products with the settings of the Benchmark tab",
+            window.start_benchmark,
+            c.why_no_engine,
+            "B",
+            "benchmark",
+        ),
+        ActionSpec(
+            "stop",
+            "Stop benchmark",
+            "Stop after the current block; what was measured is kept",
+            c.stop_benchmark,
+            c.why_no_stop,
+            "Shift+B",
+            "stop",
+        ),
+        ActionSpec(
+            "pause",
+            "Pause plots",
+            "Hold the plots still to pan and zoom; again to follow live",
+            window.toggle_pause,
+            lambda: None,
+            "Space",
+            "pause",
+        ),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, lambda: None, "/", "filter"),
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, lambda: None, "Ctrl+T", "theme"),
-        ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses", window.choose_threads, c.why_no_engine, "", "cpu"),
-        ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace", window.restart_engine, lambda: None, "", ""),
+        ActionSpec(
+            "threads", "CPU threads…", "How many threads one operation on the CPU uses", window.choose_threads, c.why_no_engine, "", "cpu"
+        ),
+        ActionSpec(
+            "restart",
+            "Restart engine",
+            "End the engine process, free all its memory, rebuild the workspace",
+            window.restart_engine,
+            lambda: None,
+            "",
+            "",
+        ),
         ActionSpec("words", "Words", "What the words in this window mean", window.show_words, lambda: None, "F1", ""),
-    ]  # fmt: skip
+    ]
 
 
 class WindowActions:

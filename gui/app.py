@@ -14,9 +14,11 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
@@ -32,6 +34,9 @@ from devexplorer.gui.heartbeat import Heartbeat
 from devexplorer.gui.icons import app_icon
 from devexplorer.gui.main_window import MainWindow
 
+if TYPE_CHECKING:
+    from devexplorer.gui.tour import Tour
+
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
@@ -39,9 +44,7 @@ CLOSE_SECONDS = 2.5
 class App:
     """All parts, wired. Tests make one without `start` and call `heartbeat.tick()` by hand."""
 
-    def __init__(
-        self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None
-    ) -> None:
+    def __init__(self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None) -> None:
         self.qt, self.session, self.settings_file = qt, session, settings_file
         settings = settings_file.load()
         chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
@@ -90,30 +93,38 @@ def open_window(
     qt.setApplicationName("devexplorer")
     qt.setApplicationDisplayName("DevExplorer")
     qt.setWindowIcon(app_icon())
-    session = Session(virtual_spec=virtual_spec)
-    restore_hooks = install_hooks(session.put)
-    qInstallMessageHandler(_message_handler(session.put))
-    app = App(qt, session, settings_file or SettingsFile(), theme)
-    qt.aboutToQuit.connect(app.stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: qt.quit())  # runs between two beats
-    guide = None
-    if tour:
-        from devexplorer.gui.tour import Tour
+    with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
+        # The tour starts from the defaults and leaves the user's layout alone.
+        settings = settings_file or SettingsFile(Path(scratch) if tour else None)
+        app = App(qt, Session(virtual_spec=virtual_spec), settings, theme)
+        guide = _guide(app, screenshots) if tour else None
+        code = _run(app, guide)
+    return code if guide is None else guide.report()
 
-        guide = Tour(app, screenshots)
-        app.window.resize(*Tour.SIZE_PX)
+
+def _guide(app: App, screenshots: Path | None) -> Tour:
+    from devexplorer.gui.tour import Tour  # QtTest is for the tour alone
+
+    app.window.resize(*Tour.SIZE_PX)
+    return Tour(app, screenshots)
+
+
+def _run(app: App, guide: Tour | None) -> int:
+    """From the first paint to the last join."""
+    restore_hooks = install_hooks(app.session.put)
+    qInstallMessageHandler(_message_handler(app.session.put))
+    app.qt.aboutToQuit.connect(app.stop)
     app.start()
     if guide is not None:
         guide.start()
     gc.freeze()  # what start-up made stays: no later collection has to look at it
-    code = qt.exec()
+    code = app.qt.exec()
     qInstallMessageHandler(None)
     restore_hooks()
     if app.saving_failed is not None:
         print(f"devexplorer: {app.saving_failed}", file=sys.stderr)
-    if guide is not None:
-        return guide.report()
     return code
 
 

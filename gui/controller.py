@@ -95,9 +95,7 @@ class Controller:
         """Create a tensor."""
         self._send(tensor)
 
-    def move(
-        self, device: str, targets: Sequence[str] | None = None, *, dtype: str | None = None, copy: bool = False
-    ) -> None:
+    def move(self, device: str, targets: Sequence[str] | None = None, *, dtype: str | None = None, copy: bool = False) -> None:
         """Move (or copy) the given targets, or the selection, to a device."""
         chosen = tuple(targets) if targets is not None else self.selection()
         if not chosen:

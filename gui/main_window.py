@@ -99,9 +99,7 @@ class MainWindow(QMainWindow, WindowActions):
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
             "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
         }
-        self.splitters["rows"] = self._split(
-            Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs
-        )
+        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs)
         self.splitters["panels"].setStretchFactor(1, 1)
         self.splitters["rows"].setStretchFactor(0, 1)
         for name, sizes in SPLITS_PX.items():
@@ -200,9 +198,7 @@ class MainWindow(QMainWindow, WindowActions):
         latest: Log = self.state.log[-1]
         if latest.level == "error":
             self.say(
-                latest.text.splitlines()[0]
-                if not latest.text.startswith("unexpected")
-                else latest.text.splitlines()[-1],
+                latest.text.splitlines()[0] if not latest.text.startswith("unexpected") else latest.text.splitlines()[-1],
                 error=True,
             )
 
@@ -230,9 +226,7 @@ class MainWindow(QMainWindow, WindowActions):
         reason, copy_reason = self.controller.why_no_move(), self.controller.why_no_selection()
         for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
             submenu = menu.addMenu(title)
-            fill_move_menu(
-                submenu, self.state, partial(self.controller.move, copy=copy), keys=not copy
-            )
+            fill_move_menu(submenu, self.state, partial(self.controller.move, copy=copy), keys=not copy)
             submenu.setEnabled(why is None)
             submenu.menuAction().setToolTip(why or "")
         casts = menu.addMenu("dtype")
@@ -254,9 +248,7 @@ class MainWindow(QMainWindow, WindowActions):
             choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
         why = self.controller.why_no_selection()
         for name, key in move_order(self.state):
-            choices.append(
-                Choice(f"Move to {name}", why or key, why is None, partial(self.controller.move, name))
-            )
+            choices.append(Choice(f"Move to {name}", why or key, why is None, partial(self.controller.move, name)))
         recipes = self.state.engine.recipes if self.state.engine is not None else {}
         for name, description in recipes.items():
             choices.append(Choice(f"Build {name}", description, True, partial(self.controller.build, name)))
@@ -362,11 +354,7 @@ class MainWindow(QMainWindow, WindowActions):
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
         for name, sizes in settings.splitters.items():
-            if (
-                name in self.splitters
-                and len(sizes) == self.splitters[name].count()
-                and all(size >= 0 for size in sizes)
-            ):
+            if name in self.splitters and len(sizes) == self.splitters[name].count() and all(size >= 0 for size in sizes):
                 self.splitters[name].setSizes(sizes)
 
     # --- Qt ------------------------------------------------------------------------------------------------------------

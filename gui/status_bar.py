@@ -25,9 +25,7 @@ class StatusBar(QFrame):
     """Request number of a job (int)."""
     start_engine_requested = Signal()
 
-    def __init__(
-        self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
         super().__init__(parent)
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)

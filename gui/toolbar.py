@@ -136,9 +136,7 @@ class Toolbar(QFrame):
             action.setToolTip(description)
         self.build.setEnabled(bool(recipes))
         for button, copy in ((self.move_button, False), (self.copy_button, True)):
-            fill_move_menu(
-                button.menu(), self._state, partial(self._choose_move, copy), keys=not copy
-            )
+            fill_move_menu(button.menu(), self._state, partial(self._choose_move, copy), keys=not copy)
 
     def _choose_move(self, copy: bool, device: str) -> None:
         self.move_chosen.emit(device, copy)
@@ -174,9 +172,7 @@ def move_order(state: State) -> list[tuple[str, str]]:
     return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
 
 
-def fill_move_menu(
-    menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False
-) -> Sequence[QAction]:
+def fill_move_menu(menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False) -> Sequence[QAction]:
     """One line per device; what cannot be used is shown disabled with its reason."""
     menu.clear()
     for name, key in move_order(state):

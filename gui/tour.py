@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QToolButton, QWidget
 
 from devexplorer.core.state import Run, State
 
@@ -88,10 +88,9 @@ class Tour(QObject):
                 60,
                 "1-start",
             ),
+            Step("shows the last 30 s", lambda: self._menu(window.throughput.time_control, "Show"), lambda: window.axis.span_s == 30, 10),
             Step(f"built {MODEL}", lambda: self._menu(window.toolbar.build, MODEL), lambda: MODEL in state.objects, 90),
-            Step(
-                f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"
-            ),
+            Step(f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"),
             Step(
                 "made sure that there is a second device",
                 self._second_device,
@@ -103,9 +102,7 @@ class Tour(QObject):
             Step("watched the memory step", lambda: None, self._memory_stepped, 20, "3-moved"),
             Step("started a benchmark", self._benchmark, lambda: any(run.points for run in state.runs.values()), 60),
             Step("watched the throughput", lambda: None, lambda: self._run().points >= 60, 60, "4-benchmark"),
-            Step(
-                "stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30
-            ),
+            Step("stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30),
             Step(
                 "moved back by undo",
                 lambda: self._key(Qt.Key.Key_Z, ctrl=True),
@@ -114,6 +111,7 @@ class Tour(QObject):
                 "5-undone",
             ),
             Step("changed the theme", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10, "6-other-theme"),
+            Step("changed it back", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10),
         ]
 
     def _target(self) -> str:
@@ -140,9 +138,7 @@ class Tour(QObject):
 
     def _select(self) -> None:
         tree = self._app.window.objects.tree
-        QTest.mouseClick(
-            tree.viewport(), Qt.MouseButton.LeftButton, pos=tree.visualRect(tree.model().index(0, 0)).center()
-        )
+        QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=tree.visualRect(tree.model().index(0, 0)).center())
 
     def _second_device(self) -> None:
         """With one device the window says why nothing can move, and offers virtual GPUs: the tour takes the offer."""
@@ -181,7 +177,7 @@ class Tour(QObject):
         self._app.window.objects.tree.setFocus()
         QTest.keyClick(self._app.window.objects.tree, key, modifier)
 
-    def _menu(self, button: QPushButton, wanted: str) -> None:
+    def _menu(self, button: QPushButton | QToolButton, wanted: str) -> None:
         """Open a button's menu by a click and click the line that starts with `wanted`; the menu runs an event loop of its own."""
         QTimer.singleShot(POLL_MS, self, lambda: self._choose(button.menu(), wanted))
         self._click(button)

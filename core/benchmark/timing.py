@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -75,7 +76,7 @@ class CudaTimer:
                 operation()
                 event.record()
             torch.cuda.synchronize(self._device)
-            samples = tuple(before.elapsed_time(after) / 1e3 for before, after in zip(events, events[1:], strict=False))
+            samples = tuple(before.elapsed_time(after) / 1e3 for before, after in pairwise(events))
         return Block(iterations, sum(samples), samples)
 
 

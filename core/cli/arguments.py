@@ -51,12 +51,8 @@ def parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", parents=[common], help="measure what a device does")
     bench.add_argument("benchmark", metavar="BENCHMARK", help=" or ".join(BENCHMARKS))
-    bench.add_argument(
-        "--device", metavar="D", action="append", nargs="+", help="device to measure; may be given several times"
-    )
-    bench.add_argument(
-        "--dtype", metavar="T", default="float32", help="as torch writes it, or fp16, bf16, tf32, … (default float32)"
-    )
+    bench.add_argument("--device", metavar="D", action="append", nargs="+", help="device to measure; may be given several times")
+    bench.add_argument("--dtype", metavar="T", default="float32", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
     bench.add_argument("--size", metavar="N|MxNxK", default="1024", help="shape of the product (default 1024)")
     bench.add_argument("--mode", metavar="MODE", default="live", help="live")
     bench.add_argument("--seconds", metavar="S", help="how long to measure (default 5)")
@@ -64,9 +60,7 @@ def parser() -> argparse.ArgumentParser:
     _json(bench)
 
     place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
-    place.add_argument(
-        "target", metavar="TARGET", help="a sample model (mlp, lenet, vgg16-bn, …) or package.module:factory"
-    )
+    place.add_argument("target", metavar="TARGET", help="a sample model (mlp, lenet, vgg16-bn, …) or package.module:factory")
     place.add_argument("--device", metavar="D", help="move there first")
     _json(place)
 

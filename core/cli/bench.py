@@ -10,6 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from devexplorer.core.benchmark.documents import run_document
 from devexplorer.core.benchmark.spec import parse_seconds, parse_shape
 from devexplorer.core.cli.arguments import BENCHMARKS
 from devexplorer.core.cli.output import console, document, table
@@ -35,9 +36,7 @@ def specs(arguments: argparse.Namespace) -> list[BenchSpec]:
             return fallback
 
     if arguments.benchmark not in BENCHMARKS:
-        findings.append(
-            f"there is no benchmark '{arguments.benchmark}' in this version; there is {', '.join(BENCHMARKS)}"
-        )
+        findings.append(f"there is no benchmark '{arguments.benchmark}' in this version; there is {', '.join(BENCHMARKS)}")
     if arguments.mode != "live":
         findings.append(f"there is no mode '{arguments.mode}' in this version; there is live")
     m, n, k = checked(parse_shape, arguments.size, (1, 1, 1))
@@ -51,10 +50,7 @@ def specs(arguments: argparse.Namespace) -> list[BenchSpec]:
     if findings:
         raise BadInput(*findings)
     devices = [name for group in arguments.device or [["cpu"]] for name in group]
-    return [
-        BenchSpec(device=name, dtype=dtype, m=m, n=n, k=k, seconds=seconds, iterations=iterations)
-        for name in dict.fromkeys(devices)
-    ]
+    return [BenchSpec(device=name, dtype=dtype, m=m, n=n, k=k, seconds=seconds, iterations=iterations) for name in dict.fromkeys(devices)]
 
 
 def _count(text: str) -> int:
@@ -79,7 +75,7 @@ def bench(arguments: argparse.Namespace) -> int:
                 if results[-1].stopped:
                     break
     if arguments.json:
-        print(document(benchmark=arguments.benchmark, runs=[_run(result) for result in results]))
+        print(document(benchmark=arguments.benchmark, runs=[run_document(result) for result in results]))
         return 0
     listing = table("device", "dtype", "shape", ">TFLOP/s median", ">p20", ">p80", ">iterations", ">seconds", "")
     for result in results:
@@ -98,11 +94,7 @@ def _measure(engine: object, spec: BenchSpec, progress: Progress | None) -> Benc
 
     assert isinstance(engine, LocalEngine)
     request = engine.send(StartBenchmark(spec=spec))
-    task = (
-        None
-        if progress is None
-        else progress.add_task(f"{spec.device} {spec.dtype}", total=spec.seconds, speed="warming up")
-    )
+    task = None if progress is None else progress.add_task(f"{spec.device} {spec.dtype}", total=spec.seconds, speed="warming up")
     ended: BenchEnded | None = None
     events = engine.events(request)
     while True:
@@ -135,23 +127,3 @@ def _show(progress: Progress | None, task: TaskID | None, point: BenchPoint) -> 
 def _progress(out: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[speed]}"))
     return Progress(*columns, console=out, transient=True)
-
-
-def _run(result: BenchResult) -> dict[str, object]:
-    spec = result.spec
-    return {
-        "device": spec.device,
-        "dtype": spec.dtype,
-        "shape": [spec.m, spec.n, spec.k],
-        "mode": spec.mode,
-        "tflops": result.tflops,
-        "iterations": result.iterations,
-        "seconds": result.seconds,
-        "simulated": result.simulated,
-        "blocks": result.blocks,
-        "stopped": result.stopped,
-        "verified": result.verified,
-        "threads": result.threads,
-        "datasheet_tflops": result.datasheet_tflops,
-        "torch": result.torch_version,
-    }

@@ -40,7 +40,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         found = catalog(virtual_spec, nvml)
     finally:
         nvml.close()
-    torch_side = {key: value for key, value in torch_facts()._asdict().items()}
+    torch_side = torch_facts()._asdict()
     return {
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),

@@ -30,8 +30,7 @@ def place(arguments: argparse.Namespace) -> int:
                 target=arguments.target,
                 rows=[_row(row) for row in rows],
                 devices={
-                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]}
-                    for name, size in snapshot.bytes_by_device.items()
+                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()
                 },
                 unregistered=[_row(row) for row in loose],
                 simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],

@@ -16,9 +16,7 @@ def main(argv: list[str]) -> int:
     try:
         arguments = parse(argv)
         if arguments.command in WINDOW_COMMANDS:
-            raise BadInput(
-                "the window and the tour start with 'devexplorer', which needs PySide6; name a command here, see --help"
-            )
+            raise BadInput("the window and the tour start with 'devexplorer', which needs PySide6; name a command here, see --help")
     except DevExplorerError as error:
         return refuse(str(error))
     return run(arguments)

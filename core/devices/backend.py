@@ -57,7 +57,7 @@ class Backend(Protocol):
 
 
 class Fleet:
-    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time, so devices may be added."""
+    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time: devices may join."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = tuple(backends)

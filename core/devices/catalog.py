@@ -110,9 +110,7 @@ def join(
     unusable.sort(key=lambda info: info.nvml_index or 0)
 
     devices = [_with_datasheet(info, datasheets or {}) for info in (cpu, *cuda, *others, *unusable)]
-    renamed = [
-        msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems
-    ]
+    renamed = [msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems]
     mixed = _mixed_models(cards, cuda_device_order)
     return Catalog((*devices, *virtual), tuple(dict.fromkeys([*renamed, *mixed])))
 
@@ -129,9 +127,7 @@ def _bus_key(bus_id: str | None) -> str | None:
     return f"{domain.lstrip('0')}:{rest}"
 
 
-def _no_torch_reason(
-    torch_devices: Sequence[DeviceInfo] | None, problems: Sequence[Problem], cuda_visible_devices: str | None
-) -> str:
+def _no_torch_reason(torch_devices: Sequence[DeviceInfo] | None, problems: Sequence[Problem], cuda_visible_devices: str | None) -> str:
     """Why a card that NVML sees is none of torch's devices."""
     if torch_devices is None:
         return "the engine has not reported yet"

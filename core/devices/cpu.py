@@ -95,11 +95,7 @@ class CpuReader:
         if limit is None:
             memory = psutil.virtual_memory()
             return int(memory.total - memory.available)
-        usage, field = (
-            ("memory.current", "inactive_file")
-            if limit.version == 2
-            else ("memory.usage_in_bytes", "total_inactive_file")
-        )
+        usage, field = ("memory.current", "inactive_file") if limit.version == 2 else ("memory.usage_in_bytes", "total_inactive_file")
         used = _number(limit.group / usage)
         if used is None:
             return None

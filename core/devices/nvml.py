@@ -220,9 +220,7 @@ class Nvml:
             self._handles[instance.key] = handle
             memory = self._ask(instance, "memory_total_bytes", fields.MEMORY)
             if memory is not None:
-                instance = msgspec.structs.replace(
-                    instance, memory_total_bytes=memory.total_bytes, memory_used_bytes=memory.used_bytes
-                )
+                instance = msgspec.structs.replace(instance, memory_total_bytes=memory.total_bytes, memory_used_bytes=memory.used_bytes)
             instances.append(instance)
         return instances
 
@@ -369,9 +367,7 @@ class Nvml:
     def _words(self, error: Exception) -> str:
         code = getattr(error, "value", None)
         known = {
-            self._code(
-                "GPU_IS_LOST"
-            ): "the card is lost (it fell off the bus or its driver gave it up); a reboot brings it back",
+            self._code("GPU_IS_LOST"): "the card is lost (it fell off the bus or its driver gave it up); a reboot brings it back",
             self._code("NOT_SUPPORTED"): "this card or its driver does not support it",
             self._code("FUNCTION_NOT_FOUND"): "the driver is too old for it",
             self._code("NO_PERMISSION"): "this user may not ask for it",
@@ -392,9 +388,7 @@ class Nvml:
         if code == self._code("DRIVER_NOT_LOADED"):
             return "the NVIDIA driver is installed but not loaded: run modprobe nvidia, or reboot after an installation"
         if code == self._code("LIB_RM_VERSION_MISMATCH") or "version mismatch" in text.lower():
-            return (
-                "the NVIDIA driver and its library differ in version, as after an update: reboot or reload the driver"
-            )
+            return "the NVIDIA driver and its library differ in version, as after an update: reboot or reload the driver"
         if code == self._code("FUNCTION_NOT_FOUND") or isinstance(error, AttributeError):
             return f"the NVIDIA library {library} is too old or damaged: a function is missing ({text})"
         return f"NVML did not start: {self._words(error)}"

@@ -136,9 +136,7 @@ class TorchBackend:
         if not built:
             if sys.platform != "darwin":  # there is no CUDA to miss
                 version = self._torch.__version__
-                problems.append(
-                    Problem(f"this torch ({version}) is a CPU build: it cannot use CUDA devices", field="cuda")
-                )
+                problems.append(Problem(f"this torch ({version}) is a CPU build: it cannot use CUDA devices", field="cuda"))
             return []
         if self._torch.version.hip:
             return self._list_rocm()
@@ -152,9 +150,7 @@ class TorchBackend:
         newest = self._driver.cuda_version()
         return [self._cuda_info(device, count, said, architectures, newest) for device in found]
 
-    def _cuda_info(
-        self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None
-    ) -> DeviceInfo:
+    def _cuda_info(self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None) -> DeviceInfo:
         if device.ordinal < count:
             capability = device.compute_capability
             reason = arch_reason(capability, architectures) if capability is not None else None
@@ -298,9 +294,7 @@ class TorchBackend:
             return None
         if kind == "mps":
             used, total = self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
-            return DeviceSample(
-                device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total
-            )
+            return DeviceSample(device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total)
         free, capacity = self._memory_info(device)
         return DeviceSample(
             device=device,

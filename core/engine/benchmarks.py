@@ -26,9 +26,9 @@ from devexplorer.core.benchmark.timing import (
 )
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.benchmark import BenchSpec
-from devexplorer.core.records.messages import BenchEnded, BenchStarted, Event, JobEnded, StartBenchmark
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.machine import VirtualMachine
 
@@ -81,17 +81,15 @@ class Benchmarks:
         run = MatmulRun(spec, command.request, timer, prepare=prepare, datasheet_tflops=datasheet, clock=self._clock)
         active = _Active(command.request, spec, run, stop)
         if device != "cpu":
-            active.thread = threading.Thread(
-                target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True
-            )
+            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True)
         with self._lock:
             self._active[command.request] = active
+        number, simulated = command.request, timer.simulated
+        self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
         if active.thread is not None:
             active.thread.start()
 
-    def _timer(
-        self, device: str, kind: str, stop: threading.Event
-    ) -> tuple[BlockTimer, Callable[[BenchSpec], Operation] | None]:
+    def _timer(self, device: str, kind: str, stop: threading.Event) -> tuple[BlockTimer, Callable[[BenchSpec], Operation] | None]:
         if kind == "cpu":
             return CpuTimer(), None
         if kind == "virtual":
@@ -131,25 +129,14 @@ class Benchmarks:
             if not active.started:
                 active.started = True
                 active.run.prepare()
-                self._send(
-                    BenchStarted(
-                        request=active.number,
-                        run=active.number,
-                        spec=active.spec,
-                        time_unix_s=self._clock(),
-                        simulated=active.run.simulated,
-                        datasheet_tflops=active.run.datasheet_tflops,
-                    )
-                )
+                self._send(BenchStarted(request=active.number, run=active.number, time_unix_s=self._clock()))
                 return
             point = None if active.stop.is_set() else active.run.step()
             if point is not None:
                 self._send(point)
                 return
             reason = None
-        except (
-            Exception
-        ) as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
+        except Exception as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         self._end(active, reason)
 

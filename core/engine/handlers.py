@@ -96,9 +96,7 @@ def _on_workspace(engine: Engine, command: Command) -> None:
     for name in outcome.removed:
         engine.send(ObjectRemoved(request=command.request, name=name))
     if outcome.report is not None:
-        engine.send(
-            Moved(request=command.request, report=outcome.report, time_unix_s=engine.clock(), undoes=outcome.undoes)
-        )
+        engine.send(Moved(request=command.request, report=outcome.report, time_unix_s=engine.clock(), undoes=outcome.undoes))
     _say(engine, command, outcome.answer)
     engine.send(msgspec.structs.replace(engine.workspace.undo_state(), request=command.request))
 
@@ -114,9 +112,7 @@ def _added(engine: Engine, names: list[str]) -> Answer:
         "datasheet, on a simulated clock. Everything about these devices is marked simulated."
     )
     title = f"{names[0]} is here" if len(names) == 1 else f"{names[0]} to {names[-1]} are here"
-    return Answer(
-        title=title, words=words, facts=tuple(facts), code=f'x = x.to("{names[0]}")  # a real card would be "cuda:0"'
-    )
+    return Answer(title=title, words=words, facts=tuple(facts), code=f'x = x.to("{names[0]}")  # a real card would be "cuda:0"')
 
 
 def _threads_set(before: int, threads: int) -> Answer:

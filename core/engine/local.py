@@ -30,9 +30,7 @@ class LocalEngine:
         self.engine.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.engine.close()
 
     def send(self, command: Command) -> int:
@@ -58,7 +56,5 @@ class LocalEngine:
         events = self.run(command, None)
         for event in events:
             if isinstance(event, Answer) and event.failed:
-                raise BadInput(
-                    event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers)
-                )
+                raise BadInput(event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers))
         return events

@@ -228,14 +228,20 @@ class Answer(_Event, frozen=True, kw_only=True):
     time_unix_s: float = 0.0
 
 
+class BenchPreparing(_Event, frozen=True, kw_only=True):
+    """A run was accepted: operands are being made, and it warms up."""
+
+    run: int
+    spec: BenchSpec
+    simulated: bool
+    datasheet_tflops: float | None = None
+
+
 class BenchStarted(_Event, frozen=True, kw_only=True):
     """Warm-up is over and the first block begins."""
 
     run: int
-    spec: BenchSpec
     time_unix_s: float
-    simulated: bool
-    datasheet_tflops: float | None = None
 
 
 class BenchEnded(_Event, frozen=True, kw_only=True):
@@ -308,6 +314,7 @@ Event = (
     | ObjectRemoved
     | Moved
     | Answer
+    | BenchPreparing
     | BenchStarted
     | BenchPoint
     | BenchEnded

@@ -22,7 +22,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] | None = None
     """None for modules and for parameters that are still uninitialised."""
     dtype: str | None = None
-    """As torch writes it, without `torch.`; for a module the dtype that all its tensors share, else None."""
+    """As torch writes it, without `torch.`; for a module the dtype that all its floating-point tensors share
+    (all its tensors, where none is floating-point), else None."""
     devices: tuple[str, ...] = ()
     """A tensor's one device; for a module every device that holds one of its tensors, sorted; empty when it holds none."""
     bytes: int = 0

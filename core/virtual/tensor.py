@@ -114,7 +114,7 @@ class VirtualTensor(torch.Tensor):
             host = torch.nn.Parameter(host, self.requires_grad)
         elif self.is_leaf:
             host.requires_grad_(self.requires_grad)
-        return host.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        return host.__reduce_ex__(protocol)
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""

@@ -193,13 +193,15 @@ class _Walk:
 
 
 def _module_row(branch: _Branch) -> Row:
+    # A counter in int64 (batch norm has one) does not make a float32 model mixed.
+    dtypes = {dtype for dtype in branch.dtypes if "float" in dtype} or branch.dtypes
     return Row(
         path=branch.path,
         name=branch.name,
         kind="module",
         type=branch.type,
         depth=branch.depth,
-        dtype=next(iter(branch.dtypes)) if len(branch.dtypes) == 1 else None,
+        dtype=next(iter(dtypes)) if len(dtypes) == 1 else None,
         devices=tuple(sorted(branch.devices)),
         bytes=branch.bytes,
         elements=branch.elements,

@@ -71,7 +71,7 @@ class Combined(NamedTuple):
     result: Operand
 
 
-class CombineFailed(DevExplorerError):  # noqa: N818 (its relatives are called BadInput and MoveFailed)
+class CombineFailed(DevExplorerError):
     """Two tensors cannot be combined; `devices` when they are on different ones."""
 
     def __init__(self, message: str, *, left: Operand, right: Operand) -> None:

@@ -39,7 +39,7 @@ class Frame:
     """What its parts have returned so far."""
 
 
-class RunFailed(DevExplorerError):  # noqa: N818 (its relatives are called BadInput and MoveFailed)
+class RunFailed(DevExplorerError):
     """A model's own code, or PyTorch below it, raised. `frame` is the innermost module that was at work."""
 
     def __init__(self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from devexplorer.core.benchmark.documents import run_document
 from devexplorer.core.formats import MISSING, number_text, seconds_text, shape_text
 from devexplorer.core.records.benchmark import BenchResult
 from devexplorer.core.state import Run, State
@@ -53,7 +54,7 @@ def run_row(run: Run, state: State, theme: Theme) -> TableRow:
 
 def _state_cell(run: Run, theme: Theme) -> Cell:
     if not run.ended:
-        return Cell("running" if run.points else "warming up", theme.text)
+        return Cell("running" if run.started_unix_s is not None else "warming up", theme.text)
     if run.result is None:
         words = f"failed: {run.reason or 'nothing was measured'}"
         return Cell(words, theme.error, words)
@@ -64,19 +65,5 @@ def _state_cell(run: Run, theme: Theme) -> Cell:
 
 def runs_document(results: Iterable[BenchResult]) -> str:
     """The finished runs as `devexplorer bench matmul --json` prints them."""
-    runs = [
-        {
-            "device": result.spec.device,
-            "dtype": result.spec.dtype,
-            "shape": [result.spec.m, result.spec.n, result.spec.k],
-            "mode": result.spec.mode,
-            "tflops": {"median": result.tflops.median, "p20": result.tflops.p20, "p80": result.tflops.p80},
-            "iterations": result.iterations,
-            "seconds": result.seconds,
-            "simulated": result.simulated,
-            "stopped": result.stopped,
-            "datasheet_tflops": result.datasheet_tflops,
-        }
-        for result in results
-    ]
+    runs = [run_document(result) for result in results]
     return json.dumps({"schema": 1, "benchmark": "matmul", "runs": runs}, indent=2)

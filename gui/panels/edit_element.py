@@ -56,9 +56,7 @@ class EditElementDialog(QDialog):
         except ValueError:
             wrong.append("The index is a whole number per dimension, separated by commas.")
         else:
-            if len(index) != len(self._shape) or any(
-                not 0 <= i < size for i, size in zip(index, self._shape, strict=False)
-            ):
+            if len(index) != len(self._shape) or any(not 0 <= i < size for i, size in zip(index, self._shape, strict=False)):
                 wrong.append(f"The index must lie inside {shape_text(self._shape)}; the first element is at 0.")
         try:
             value = float(self.value.text())

@@ -34,6 +34,7 @@ class ObjectsPanel(Panel):
         super().__init__("Objects", parent=parent)
         self._state = state
         self._announced: tuple[str, ...] = ()
+        self._known: set[str] = set()
         self.filter = QLineEdit()
         self.filter.setProperty("look", "quiet")
         self.filter.setPlaceholderText("filter: name, type, dtype, device    /")
@@ -67,12 +68,19 @@ class ObjectsPanel(Panel):
 
     def refresh(self) -> None:
         """Objects changed: show the new ones, keep selection and expansion."""
+        new = [name for name in self._state.objects if name not in self._known]
+        self._known = set(self._state.objects)
         self.model.update(self._state.objects)
         if self.proxy.words:
             self.proxy.refresh()
         empty = not self._state.objects
         self.show_empty(empty)
         self.filter.setVisible(not empty)
+        for name in new:
+            self.expand(name)
+        if new:
+            self.select(new[-1])  # what was just made is what is moved next
+            self.tree.setFocus()
         self._on_selection()
 
     def refresh_devices(self) -> None:

@@ -90,9 +90,7 @@ def test_a_malformed_frame_is_refused_alone(start: Start) -> None:
 
 def test_an_event_that_pretends_that_the_engine_ended_is_ignored(start: Start) -> None:
     script = START + "from devexplorer.core.records.messages import EngineLost\n"
-    script += (
-        "raw(frame(EngineLost(reason='no', will_restart=False, time_unix_s=0))); say('still here')\nsys.stdin.read()"
-    )
+    script += "raw(frame(EngineLost(reason='no', will_restart=False, time_unix_s=0))); say('still here')\nsys.stdin.read()"
     _, events = start(script)
     assert texts([events.get(timeout=20)]) == ["still here"]
 
@@ -118,9 +116,7 @@ def test_a_forked_child_that_holds_the_pipes_neither_hides_the_death_nor_survive
     seen = until(events, is_lost)
     child = int(texts(seen)[0])
     end = time.monotonic() + 3
-    while (
-        psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE and time.monotonic() < end
-    ):
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
         time.sleep(0.01)
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 

@@ -58,9 +58,7 @@ def test_the_count_of_dropped_ones_outlives_a_drain() -> None:
 def test_many_threads_put_and_each_one_s_order_is_kept() -> None:
     mailbox = Mailbox(10)
     threads = [
-        threading.Thread(
-            target=lambda base=base: [mailbox.put(report(base + i)) for i in range(200)], name=f"putter-{base}"
-        )
+        threading.Thread(target=lambda base=base: [mailbox.put(report(base + i)) for i in range(200)], name=f"putter-{base}")
         for base in (0, 1000, 2000)
     ]
     for thread in threads:

@@ -77,9 +77,7 @@ class Stage:
         request = command.request
         events: list[Event] = []
         if name is not None:
-            snapshot = ObjectSnapshot(
-                name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={}
-            )
+            snapshot = ObjectSnapshot(name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={})
             events.append(ObjectChanged(request=request, snapshot=snapshot))
         return self.say(*events, JobEnded(request=request, ok=ok, time_unix_s=0))
 

@@ -15,9 +15,7 @@ def test_sizes(text: str, shape: tuple[int, int, int]) -> None:
     assert parse_shape(text) == shape
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0", "-5", "abc", "1x2", "1x2x3x4", "3.5", "64x0x2", "9999999", "1e3", "nan", "1x2x"]
-)
+@pytest.mark.parametrize("text", ["", "0", "-5", "abc", "1x2", "1x2x3x4", "3.5", "64x0x2", "9999999", "1e3", "nan", "1x2x"])
 def test_wrong_sizes_are_named_in_one_line(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_shape(text)

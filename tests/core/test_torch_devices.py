@@ -19,9 +19,7 @@ T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))
 
 
-def backend(
-    fake: FakeCudaTorch, library: FakeLibcuda | None = None, environ: dict[str, str] | None = None
-) -> TorchBackend:
+def backend(fake: FakeCudaTorch, library: FakeLibcuda | None = None, environ: dict[str, str] | None = None) -> TorchBackend:
     driver = CudaDriver(library if library is not None else FakeLibcuda(), environ or {})
     cpu = CpuReader(CpuFacts("AMD EPYC", 4, 64 * GIB, None))
     return TorchBackend(module=fake, driver=driver, cpu=cpu, environ=environ or {})
@@ -187,9 +185,7 @@ def test_another_accelerator_is_listed_even_when_it_lacks_everything() -> None:
     def refuse(index: int) -> Any:
         raise NotImplementedError("not on this backend")
 
-    fake = FakeCudaTorch(
-        built=False, accelerator="openreg", modules={"openreg": accelerator(2, get_memory_info=refuse)}
-    )
+    fake = FakeCudaTorch(built=False, accelerator="openreg", modules={"openreg": accelerator(2, get_memory_info=refuse)})
     found = backend(fake)
     ids = [info.id for info in found.devices()]
     assert ids == ["cpu", "openreg:0", "openreg:1"]
@@ -236,9 +232,7 @@ def test_a_backend_that_cannot_be_listed_is_a_problem() -> None:
 
     fake = FakeCudaTorch(built=False, private="npu", modules={"npu": SimpleNamespace(is_available=broken)})
     problems = backend(fake).problems()
-    assert [problem.reason for problem in problems if problem.field == "npu"] == [
-        "the backend 'npu' cannot be listed: no firmware"
-    ]
+    assert [problem.reason for problem in problems if problem.field == "npu"] == ["the backend 'npu' cannot be listed: no firmware"]
 
 
 def test_the_gpu_of_an_apple_machine_shares_the_system_s_memory() -> None:

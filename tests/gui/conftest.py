@@ -12,7 +12,6 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import pytest
 from PySide6.QtWidgets import QApplication
 
-
 EXPECTED = "This plugin does not support"
 """The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
 
@@ -23,11 +22,15 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     raised: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: raised.append(f"{kind.__name__}: {error}"))
     gc.disable()
+    look = qapp.font(), qapp.palette(), qapp.styleSheet()
     before = set(QApplication.topLevelWidgets())
     yield
     for widget in set(QApplication.topLevelWidgets()) - before:
         widget.close()
         widget.deleteLater()
+    qapp.setFont(look[0])
+    qapp.setPalette(look[1])
+    qapp.setStyleSheet(look[2])
     qapp.processEvents()
     gc.collect()
     gc.enable()

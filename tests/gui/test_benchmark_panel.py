@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchStarted
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
@@ -48,7 +48,8 @@ def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
 def start(state: State, number: int, device: str = "vgpu:0", datasheet: float | None = 65.0) -> None:
     spec = BenchSpec(device=device, dtype="float16", m=512, n=256, k=128)
     simulated = device.startswith("vgpu")
-    state.apply(BenchStarted(run=number, spec=spec, time_unix_s=NOW, simulated=simulated, datasheet_tflops=datasheet))
+    state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
+    state.apply(BenchStarted(run=number, time_unix_s=NOW))
 
 
 def point(state: State, number: int, tflops: float) -> None:
@@ -178,10 +179,14 @@ def test_clicks_and_space_in_the_menu_pick_several_devices(qtbot: QtBot, panel: 
 
 
 def test_a_run_is_followed_from_warming_up_to_done(panel: BenchmarkPanel, state: State) -> None:
-    start(state, 1)
+    spec = BenchSpec(device="vgpu:0", dtype="float16", m=512, n=256, k=128)
+    state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
     row = shown_row(panel)
     assert row[:4] == ["vgpu:0  simulated", "float16", "512×256×128", "—"]
     assert row[-1] == "warming up"
+
+    start(state, 1)
+    assert shown_row(panel)[-1] == "running"
 
     point(state, 1, 30.0)
     row = shown_row(panel)

@@ -114,6 +114,7 @@ def test_a_drag_announces_its_targets_and_its_end(qtbot: QtBot, monkeypatch):
     told: list[object] = []
     panel.drag_started.connect(told.append)
     panel.drag_ended.connect(lambda: told.append("end"))
+    panel.tree.clearSelection()
     panel.tree.startDrag(Qt.DropAction.MoveAction)
     assert told == []
     panel.select("mlp", "x")

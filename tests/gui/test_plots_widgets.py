@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchStarted
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Marker, State
 from devexplorer.gui.plots.memory import MemoryPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
@@ -61,7 +61,8 @@ def fill(state: State, name: str, used: Callable[[float], float | None], seconds
 def start_run(state: State, number: int, device: str, *, datasheet: float | None, tflops: float, age: float = 20) -> None:
     spec = BenchSpec(device=device, dtype="float16", m=4096, n=4096, k=4096)
     simulated = device.startswith("vgpu")
-    state.apply(BenchStarted(run=number, spec=spec, time_unix_s=NOW - age, simulated=simulated, datasheet_tflops=datasheet))
+    state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
+    state.apply(BenchStarted(run=number, time_unix_s=NOW - age))
     for moment in np.arange(NOW - age + 0.5, NOW, 0.5):
         state.apply(BenchPoint(run=number, device=device, time_unix_s=moment, tflops=tflops, iterations=9, seconds=0.05))
 

@@ -49,9 +49,7 @@ def main() -> int:
             check=False,
         )
         over = time.monotonic() - started - delay / 1000
-        left = [
-            p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])
-        ]
+        left = [p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])]
         if done.returncode != 0 or left:
             bad += 1
             print(f"{number}: closed after {delay} ms: exit code {done.returncode}, engines left {left}\n{done.stderr}")
