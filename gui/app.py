@@ -2,8 +2,8 @@
 
 `open_window` makes the Qt application, then the parts that know nothing of each other: `State` (what the window knows), `Session` (the
 engine process, the sampler, their one mailbox), `Controller` (what the user can do), `MainWindow` (what the user sees). The window is
-shown first; only then do threads and processes start, so that it is there in a fraction of a second. From then on the `Heartbeat`
-carries events from the session into the state and lets the window redraw. Everything here runs on the main thread.
+shown first; only then is the session loaded and started, so that the window is there in a fraction of a second. From then on the
+`Heartbeat` carries events from the session into the state and lets the window redraw. Everything here runs on the main thread.
 
 Going down belongs to `aboutToQuit`, because `app.exit()` reaches no `closeEvent`: the heartbeat stops, settings are saved, the session
 ends engine and threads with a deadline. Nothing waits for a benchmark, a move or a driver.
@@ -20,12 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
+from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.crash import install_hooks
-from devexplorer.core.records.messages import Event, Log
-from devexplorer.core.session import Session
+from devexplorer.core.records.messages import Command, Event, Log
 from devexplorer.core.settings import SettingsFile
 from devexplorer.core.state import State
 from devexplorer.gui import theme as themes
@@ -35,47 +34,63 @@ from devexplorer.gui.icons import app_icon
 from devexplorer.gui.main_window import MainWindow
 
 if TYPE_CHECKING:
+    from devexplorer.core.session import Session
     from devexplorer.gui.tour import Tour
 
+FIRST_PAINT_MS = 20
+"""The window is painted and answers before anything else is loaded."""
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
 
 class App:
-    """All parts, wired. Tests make one without `start` and call `heartbeat.tick()` by hand."""
+    """All parts, wired. `show`, then `connect` a session; tests call `heartbeat.tick()` by hand."""
 
-    def __init__(self, qt: QApplication, session: Session, settings_file: SettingsFile, theme: str | None = None) -> None:
-        self.qt, self.session, self.settings_file = qt, session, settings_file
+    def __init__(self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None) -> None:
+        self.qt, self.settings_file = qt, settings_file
+        self.session: Session | None = None
+        self.heartbeat: Heartbeat | None = None
         settings = settings_file.load()
         chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
-        themes.apply(qt, chosen)
         self.state = State()
         self.controller = Controller(
             self.state,
-            session.send,
+            self._send,
             selection=lambda: self.window.objects.selected_targets(),
             say=lambda text: self.window.say(text),
         )
         self.window = MainWindow(self.state, self.controller, settings, chosen)
+        themes.apply(qt, chosen)  # after all widgets have their parents: each would be styled anew whenever it gets one
+        self.saving_failed: str | None = None
+
+    def _send(self, command: Command) -> int:
+        assert self.session is not None, "nothing can be sent before the engine is ready, and it is not before the session is"
+        return self.session.send(command)
+
+    def show(self) -> None:
+        """Show the window, as it is before anything is known."""
+        self.window.show()
+        if (warning := self.settings_file.writable()) is not None:
+            self.window.say(warning)
+
+    def connect(self, session: Session) -> Heartbeat:
+        """Start the session and let the heart beat; returns it."""
+        self.session = session
         self.heartbeat = Heartbeat(session, self.state, self.window)
         self.window.hidden_changed.connect(self.heartbeat.set_hidden)
         self.window.restart_requested.connect(session.restart_engine)
         self.window.start_requested.connect(session.start_engine_again)
-        self.saving_failed: str | None = None
-
-    def start(self) -> None:
-        """Show the window, then start everything that takes time."""
-        self.window.show()
+        session.start()
         self.heartbeat.start()
-        self.session.start()
-        if (warning := self.settings_file.writable()) is not None:
-            self.window.say(warning)
+        return self.heartbeat
 
     def stop(self) -> None:
         """End everything; bounded by `CLOSE_SECONDS`."""
-        self.heartbeat.stop()
         self.saving_failed = self.settings_file.save(self.window.settings())
-        self.session.close(CLOSE_SECONDS)
+        if self.heartbeat is not None:
+            self.heartbeat.stop()
+        if self.session is not None:
+            self.session.close(CLOSE_SECONDS)
 
 
 def open_window(
@@ -98,9 +113,9 @@ def open_window(
     with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
         # The tour starts from the defaults and leaves the user's layout alone.
         settings = settings_file or SettingsFile(Path(scratch) if tour else None)
-        app = App(qt, Session(virtual_spec=virtual_spec), settings, theme)
+        app = App(qt, settings, theme)
         guide = _guide(app, screenshots) if tour else None
-        code = _run(app, guide)
+        code = _run(app, virtual_spec, guide)
     return code if guide is None else guide.report()
 
 
@@ -111,18 +126,28 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
     return Tour(app, screenshots)
 
 
-def _run(app: App, guide: Tour | None) -> int:
+def _run(app: App, virtual_spec: str | None, guide: Tour | None) -> int:
     """From the first paint to the last join."""
-    restore_hooks = install_hooks(app.session.put)
-    qInstallMessageHandler(_message_handler(app.session.put))
+    restore: list[Callable[[], None]] = []
+
+    def begin() -> None:
+        from devexplorer.core.session import Session  # psutil, NVML, process handling: loaded behind the window
+
+        session = Session(virtual_spec=virtual_spec)
+        restore.append(install_hooks(session.put))
+        qInstallMessageHandler(_message_handler(session.put))
+        app.connect(session)
+        if guide is not None:
+            guide.start()
+        gc.freeze()  # what start-up made stays: no later collection has to look at it
+
     app.qt.aboutToQuit.connect(app.stop)
-    app.start()
-    if guide is not None:
-        guide.start()
-    gc.freeze()  # what start-up made stays: no later collection has to look at it
+    app.show()
+    QTimer.singleShot(FIRST_PAINT_MS, begin)
     code = app.qt.exec()
     qInstallMessageHandler(None)
-    restore_hooks()
+    for undo in restore:
+        undo()
     if app.saving_failed is not None:
         print(f"devexplorer: {app.saving_failed}", file=sys.stderr)
     return code

@@ -25,7 +25,6 @@ from devexplorer.core.records.messages import (
     Undo,
 )
 from devexplorer.core.state import State
-from devexplorer.core.virtual.profiles import parse_virtual
 
 TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""
@@ -140,6 +139,8 @@ class Controller:
 
     def add_virtual(self, spec: str) -> None:
         """Add virtual GPUs."""
+        from devexplorer.core.virtual.profiles import parse_virtual  # reads a file
+
         try:
             parse_virtual(spec)
         except BadInput as error:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, Qt, QTimer
 
-from devexplorer.core.session import Session
 from devexplorer.core.state import Change, State
+
+if TYPE_CHECKING:
+    from devexplorer.core.session import Session
 
 BEAT_MS = 33
 HIDDEN_MS = 1000

@@ -29,15 +29,11 @@ from devexplorer.gui.banner import Banner
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.panels.devices import DevicesPanel
-from devexplorer.gui.panels.edit_element import EditElementDialog
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
-from devexplorer.gui.panels.new_tensor import NewTensorDialog
 from devexplorer.gui.panels.objects import ObjectsPanel
 from devexplorer.gui.panels.palette import Choice, CommandPalette
 from devexplorer.gui.panels.processes import ProcessesPanel
-from devexplorer.gui.panels.virtual_gpus import VirtualGpusDialog
-from devexplorer.gui.panels.words import WordsDialog
 from devexplorer.gui.plots.memory import MemoryPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -51,7 +47,7 @@ SPLITS_PX = {"rows": [462, 228, 126], "panels": [276, 784, 328], "plots": [700, 
 
 
 class MainWindow(QMainWindow, WindowActions):
-    """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
+    """Driven by `Heartbeat` through `refresh` and `refresh_texts`. Dialogs are imported when they are first opened."""
 
     hidden_changed = Signal(bool)
     restart_requested = Signal()
@@ -261,12 +257,16 @@ class MainWindow(QMainWindow, WindowActions):
     # --- actions of the table that need the window ---------------------------------------------------------------------
 
     def new_tensor(self) -> None:
+        from devexplorer.gui.panels.new_tensor import NewTensorDialog
+
         dialog = NewTensorDialog(self.state, self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.created.connect(self.controller.create)
         dialog.open()
 
     def choose_virtual(self) -> None:
+        from devexplorer.gui.panels.virtual_gpus import VirtualGpusDialog
+
         dialog = VirtualGpusDialog(self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.requested.connect(self.controller.add_virtual)
@@ -291,6 +291,8 @@ class MainWindow(QMainWindow, WindowActions):
     def edit_element(self) -> None:
         found = self._element_target()
         if found is not None:
+            from devexplorer.gui.panels.edit_element import EditElementDialog
+
             dialog = EditElementDialog(*found, self)
             dialog.chosen.connect(lambda edit: self.controller.edit(edit.target, edit.index, edit.value))
             dialog.open()
@@ -321,6 +323,8 @@ class MainWindow(QMainWindow, WindowActions):
         self.restart_requested.emit()
 
     def show_words(self) -> None:
+        from devexplorer.gui.panels.words import WordsDialog
+
         WordsDialog(self).open()
 
     def toggle_theme(self) -> None:

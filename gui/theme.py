@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cache
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette, QPen
@@ -186,6 +187,7 @@ def font(role: Role) -> QFont:
     return chosen
 
 
+@cache  # asked for every label; the answer cannot change while the application runs
 def interface_family() -> str:
     """The system's interface font. Where none was ever chosen (fontconfig's "Sans Serif") Inter, if it is there."""
     family = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont).family()

@@ -225,6 +225,7 @@ class Tour(QObject):
             return
         step = self._current
         if step.until():
+            assert self._app.heartbeat is not None
             self._app.heartbeat.tick()  # what is in the picture is what was checked
             self._app.window.refresh_texts()
             if step.picture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 from typing import NoReturn
 
 from devexplorer.core.errors import BadInput
@@ -17,6 +16,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: the window's start-up passes here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
+        parser.exit(message=f"devexplorer {importlib.metadata.version('devexplorer')}\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         parents=[common],
         description="See every PyTorch device, move tensors and models between them, measure them. Without a command: the window.",
     )
-    top.add_argument("--version", action="version", version=f"devexplorer {importlib.metadata.version('devexplorer')}")
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     top.add_argument("--theme", choices=("dark", "light"), help="colours of the window")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 

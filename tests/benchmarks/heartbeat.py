@@ -26,7 +26,7 @@ from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
-from devexplorer.gui.heartbeat import BEAT_MS
+from devexplorer.gui.heartbeat import BEAT_MS, Heartbeat
 
 MODEL = "vgg16-bn"
 
@@ -34,13 +34,13 @@ MODEL = "vgg16-bn"
 class Load:
     """Starts the benchmark and moves the model as soon as it has arrived."""
 
-    def __init__(self, app: App, seconds: float) -> None:
+    def __init__(self, app: App, heart: Heartbeat, seconds: float) -> None:
         self.app, self.seconds = app, seconds
         self.beats: list[float] = []
         self.work: list[float] = []
         self.moves = 0
         self.loaded_at: float | None = None
-        tick = app.heartbeat.tick
+        tick = heart.tick
 
         def beat() -> None:
             now = time.perf_counter()
@@ -49,8 +49,8 @@ class Load:
             self.work.append(time.perf_counter() - now)
             self.drive()
 
-        app.heartbeat._timer.timeout.disconnect()
-        app.heartbeat._timer.timeout.connect(beat)
+        heart._timer.timeout.disconnect()
+        heart._timer.timeout.connect(beat)
 
     def drive(self) -> None:
         """One look per beat."""
@@ -77,9 +77,9 @@ def main() -> dict[str, float]:
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, Session(virtual_spec="8x Tesla T4"), SettingsFile(Path(folder)))
-        load = Load(app, arguments.seconds)
-        app.start()
+        app = App(qt, SettingsFile(Path(folder)))
+        app.show()
+        load = Load(app, app.connect(Session(virtual_spec="8x Tesla T4")), arguments.seconds)
         gc.freeze()
         qt.exec()
         points = sum(run.points for run in app.state.runs.values())

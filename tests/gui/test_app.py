@@ -26,8 +26,12 @@ DEADLINE_S = 30.0
 class Driver:
     """An `App` whose heart beats when the test says so."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, session: Session) -> None:
         self.app, self.state, self.window = app, app.state, app.window
+        app.show()
+        self.session = session
+        self.heartbeat = app.connect(session)
+        self.heartbeat.stop()
         self.engines: list[EngineHere] = []
 
     def until(self, happened: Callable[[], object], what: str = "it") -> None:
@@ -36,9 +40,9 @@ class Driver:
         while not happened():
             assert time.monotonic() < end, f"did not happen: {what}; the window says {self.state.answer}"
             QApplication.processEvents()
-            self.app.heartbeat.tick()
+            self.heartbeat.tick()
             time.sleep(0.002)
-        self.app.heartbeat.tick()
+        self.heartbeat.tick()
         self.window.refresh_texts()
 
     def ready(self) -> Driver:
@@ -65,7 +69,7 @@ class Driver:
 
     def select(self, *targets: str) -> None:
         self.window.objects.select(*targets)
-        self.app.heartbeat.tick()
+        self.heartbeat.tick()
 
     def key(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
         self.window.activateWindow()  # the offscreen plugin leaves the focus with a menu that has closed
@@ -95,10 +99,8 @@ def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
             return engines[-1]
 
         session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()))
-        driver = Driver(App(qapp, session, SettingsFile(folder or tmp_path)))
+        driver = Driver(App(qapp, SettingsFile(folder or tmp_path)), session)
         driver.engines = engines
-        driver.app.start()
-        driver.app.heartbeat.stop()
         drivers.append(driver)
         return driver.ready()
 
@@ -212,7 +214,7 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     driver.key(Qt.Key.Key_2, CTRL)
     driver.on("lenet", "vgpu:1")
     engine.read_gauges()
-    driver.app.heartbeat.tick()
+    driver.heartbeat.tick()
     values = driver.window.memory.curve_data("vgpu:1")[1]
     held = driver.state.objects["lenet"].bytes_by_device["vgpu:1"]
     assert values[-1] > values[0]
@@ -280,7 +282,7 @@ def test_a_configuration_folder_that_cannot_be_written_is_said_at_the_start(
 
 def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
     driver = start()
-    driver.app.heartbeat.tick()
+    driver.heartbeat.tick()
     for action in driver.window.actions_by_id.values():
         assert len(action.toolTip()) > 10, action.objectName()
 
@@ -288,8 +290,8 @@ def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
 def test_two_engine_errors_are_one_banner(start: Start) -> None:
     driver = start()
     for number in range(3):
-        driver.app.session.put(_log(f"trouble {number}"))
-    driver.app.heartbeat.tick()
+        driver.session.put(_log(f"trouble {number}"))
+    driver.heartbeat.tick()
     assert driver.window.banner.isVisible()
     assert driver.window.banner.words.text() == "trouble 2"
 

@@ -59,8 +59,9 @@ def main() -> int:
         return engines[-1]
 
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, Session(virtual_spec="8x Tesla T4", make_engine=make), SettingsFile(Path(folder)))
-        app.start()
+        app = App(qt, SettingsFile(Path(folder)))
+        app.show()
+        app.connect(Session(virtual_spec="8x Tesla T4", make_engine=make))
         failures = 0
         try:
             wait(qt, lambda: app.state.engine is not None, "the engine is ready")
