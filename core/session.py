@@ -88,6 +88,7 @@ class Session:
         self._replaying: dict[int, Command] = {}
         self._replay_failed: list[Command] = []
         self._restored: list[str] = []
+        self._rebuild_due = False
         self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
         self._requests = 0
         self._cards: tuple[Card, ...] = ()
@@ -175,7 +176,8 @@ class Session:
                 self._torch_devices, self._torch_problems = devices, problems
                 self._catalog_due = True
             case EngineReady():
-                if self._deaths:
+                if self._rebuild_due:
+                    self._rebuild_due = False
                     return [event, *self._start_replay()]
             case EngineLost(reason=reason):
                 return [self._after_death(reason)]
@@ -210,6 +212,7 @@ class Session:
         self._created.clear()
         self._replaying.clear()
         self._deaths.append(now)
+        self._rebuild_due = True
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
         if running:
             reason = f"{reason} It was busy with: {', '.join(running)}."

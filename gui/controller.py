@@ -162,8 +162,9 @@ class Controller:
         self._send(StopBenchmark(run=run))
 
     def cancel(self, job: int) -> None:
-        """Cancel a job."""
-        self._send(Cancel(job=job))
+        """Cancel a job; a benchmark is stopped, and what it measured is kept."""
+        is_run = any(run.run == job for run in self.state.active_runs)
+        self._send(StopBenchmark(run=job) if is_run else Cancel(job=job))
 
     def take(self, offer: Offer) -> None:
         """Do what an offer's button says."""

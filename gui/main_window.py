@@ -11,6 +11,7 @@ from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
+    QFrame,
     QInputDialog,
     QMainWindow,
     QMenu,
@@ -91,18 +92,23 @@ class MainWindow(QMainWindow, WindowActions):
         self.tabs.setAccessibleName("Benchmark, processes, log")
         for panel, title in ((self.benchmark, "Benchmark"), (self.processes, "Processes"), (self.log, "Log")):
             self.tabs.addTab(panel, title)
+        below = QFrame()
+        below.setObjectName("panel")
+        framed = QVBoxLayout(below)
+        framed.setContentsMargins(1, 0, 1, 1)
+        framed.addWidget(self.tabs)
         self.splitters = {
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
             "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
         }
-        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.tabs)
+        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], below)
         self.splitters["panels"].setStretchFactor(1, 1)
         self.splitters["rows"].setStretchFactor(0, 1)
         for name, sizes in SPLITS_PX.items():
             self.splitters[name].setSizes(sizes)
         middle = QWidget()
         inner = QVBoxLayout(middle)
-        inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, 0)
+        inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
         inner.addWidget(self.splitters["rows"])
         centre = QWidget()
         layout = QVBoxLayout(centre)
@@ -143,6 +149,7 @@ class MainWindow(QMainWindow, WindowActions):
         self.benchmark.start_requested.connect(c.benchmark)
         self.benchmark.stop_requested.connect(c.stop_benchmark)
         self.status.cancel_requested.connect(c.cancel)
+        self.status.stop_requested.connect(c.stop_benchmark)
         self.status.start_engine_requested.connect(self.start_requested)
 
     # --- what the heartbeat calls --------------------------------------------------------------------------------------
@@ -161,14 +168,14 @@ class MainWindow(QMainWindow, WindowActions):
             self.toolbar.refresh_menus()
         if changes & (Change.DEVICES | Change.RUNS):
             self.benchmark.refresh()
-        if changes & Change.OBJECTS:
+        if changes & (Change.OBJECTS | Change.ENGINE):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
         if changes & Change.LOG:
             self.log.refresh()
             self._mention_errors()
-        if changes & (Change.ENGINE | Change.UNDO | Change.JOBS):
+        if changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS):
             self.status.refresh()
         if changes & ~(Change.SAMPLES | Change.LOG | Change.MARKERS):
             self.refresh_actions()
@@ -365,6 +372,8 @@ class MainWindow(QMainWindow, WindowActions):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        if self.focusWidget() is None:
+            self.objects.take_focus()  # Qt would choose the first button of the toolbar
         self.hidden_changed.emit(False)
 
     def hideEvent(self, event: QHideEvent) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
 
-from devexplorer.core.formats import bytes_text, seconds_text
-from devexplorer.core.state import Job, State
+from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.state import Job, Run, State
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Role, Theme
 
@@ -23,6 +23,8 @@ class StatusBar(QFrame):
 
     cancel_requested = Signal(object)
     """Request number of a job (int)."""
+    stop_requested = Signal()
+    """Stop the benchmarks."""
     start_engine_requested = Signal()
 
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -49,7 +51,7 @@ class StatusBar(QFrame):
         self.cancel = QPushButton("Cancel")
         self.cancel.setProperty("look", "quiet")
         self.cancel.setFont(self.engine.font())
-        self.cancel.clicked.connect(lambda: self.cancel_requested.emit(self._shown_job))
+        self.cancel.clicked.connect(self._cancel)
         self.undo = label("", Role.LABEL, "dim")
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
@@ -79,25 +81,47 @@ class StatusBar(QFrame):
             _say(self.visible, f"CUDA_VISIBLE_DEVICES {visible}")
         kept = f", {bytes_text(state.undo_bytes)} kept" if state.undo_bytes else ""
         _say(self.undo, f"undo: {state.undo_title}{kept}" if state.undo_title else "")
-        self._show_job(next(iter(state.jobs.values()), None))
-
-    def _show_job(self, job: Job | None) -> None:
-        elapsed = 0.0 if job is None else self._clock() - job.started_unix_s
-        if job is not None and elapsed < SHOW_AFTER_S:
+        runs = state.active_runs
+        job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
+        if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
             job = None
-        self.job.setVisible(job is not None)
-        self.progress.setVisible(job is not None)
-        self.cancel.setVisible(job is not None)
         self._shown_job = None if job is None else job.request
-        if job is None:
-            return
+        for widget in (self.job, self.cancel):
+            widget.setVisible(job is not None or bool(runs))
+        self.progress.setVisible(job is not None)
+        if job is not None:
+            self._show_job(job)
+        elif runs:
+            self._show_runs(runs)
+
+    def _cancel(self) -> None:
+        if self._shown_job is not None:
+            self.cancel_requested.emit(self._shown_job)
+        else:
+            self.stop_requested.emit()
+
+    def _show_job(self, job: Job) -> None:
+        elapsed = self._clock() - job.started_unix_s
         left = ""
         if job.done is not None and job.done > 0.05 and elapsed > 1:
             left = f", {seconds_text(elapsed * (1 - job.done) / job.done)} left"
         _say(self.job, f"{job.title}{left}")
+        self.cancel.setText("Cancel")
         self.progress.setRange(0, 0 if job.done is None else 1000)
         if job.done is not None:
             self.progress.setValue(int(job.done * 1000))
+
+    def _show_runs(self, runs: list[Run]) -> None:
+        """Benchmarks have their curve and their tab for progress: here only where they run and how long they still take."""
+        where = runs[0].spec.device if len(runs) == 1 else count_text(len(runs), "device")
+        ends = [None if run.started_unix_s is None or run.spec.seconds is None else run.started_unix_s + run.spec.seconds for run in runs]
+        known = [end for end in ends if end is not None]
+        if len(known) == len(runs):
+            left = f", {max(max(known) - self._clock(), 0):.0f} s left"
+        else:
+            left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
+        _say(self.job, f"benchmark on {where}{left}")
+        self.cancel.setText("Stop")
 
 
 def _say(target: QLabel, text: str) -> None:

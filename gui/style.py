@@ -57,10 +57,13 @@ QLineEdit[look="quiet"]:hover { border-color: $border_strong; }
 QLineEdit[look="quiet"]:focus { background: $window; border-color: $accent; }
 QPlainTextEdit[look="code"] { background: $code; border: 1px solid $border; padding: 8px 9px; }
 QPlainTextEdit[look="code"]:focus { border-color: $accent; }
+QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; border-radius: 0; padding: 7px 10px; }
+QPlainTextEdit[look="log"]:focus { border-color: $accent; }
 QComboBox::drop-down { border: 0; width: 20px; }
 QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
 QAbstractSpinBox { padding-right: 18px; }
-QAbstractSpinBox QLineEdit, QComboBox QLineEdit { background: transparent; border: 0; padding: 0; }
+QComboBox QLineEdit { background: transparent; border: 0; padding: 0; }
+QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0 0 0 7px; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }
 QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
 QCheckBox { spacing: 7px; }
@@ -92,7 +95,7 @@ QHeaderView { background: $panel; border: 0; }
 QHeaderView::section {
   color: $dim; background: $panel; border: 0; border-bottom: 1px solid $border; padding: 0 12px 0 0;
 }
-QHeaderView::section:first { padding-left: 8px; }
+QHeaderView::section:first { padding-left: 12px; }
 
 QMenu { color: $text; background: $panel; border: 1px solid $border_strong; padding: 4px; }
 QMenu::item { padding: 5px 24px 5px 10px; border-radius: 4px; }
@@ -101,11 +104,12 @@ QMenu::item:disabled { color: $disabled; }
 QMenu::icon { padding-left: 8px; }
 QMenu::separator { height: 1px; background: $border; margin: 4px 6px; }
 
-QTabWidget::pane { border: 0; }
+QTabWidget::pane { border: 0; border-top: 1px solid $border; }
+QTabWidget::tab-bar { left: 2px; }
 QTabBar { background: transparent; border: 0; }
 QTabBar::tab {
   color: $dim; background: transparent; border: 0; border-bottom: 2px solid transparent;
-  padding: 4px 0; margin: 4px 10px;
+  padding: 6px 0 4px 0; margin: 0 10px;
 }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }

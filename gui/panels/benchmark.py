@@ -84,7 +84,7 @@ class BenchmarkPanel(QWidget):
 
     def _lay_out(self) -> None:
         form = QHBoxLayout()
-        form.setContentsMargins(EDGE_PX, 6, EDGE_PX, 0)
+        form.setContentsMargins(EDGE_PX, 8, EDGE_PX, 4)
         form.setSpacing(8)
         fields = {
             "measure": self.devices,
@@ -103,15 +103,15 @@ class BenchmarkPanel(QWidget):
         form.addWidget(self.copy_button)
         self.nothing = label("No benchmark has run in this session. Start measures what stands above.", words="dim")
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._stack = QStackedLayout()
-        self._stack.addWidget(self.table)
-        self._stack.addWidget(self.nothing)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setContentsMargins(0, 0, 0, 4)
         layout.setSpacing(4)
         layout.addLayout(form)
         layout.addWidget(self.message)
-        layout.addLayout(self._stack, 1)
+        self._stack = QStackedLayout()
+        layout.addLayout(self._stack, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        self._stack.addWidget(self.table)
+        self._stack.addWidget(self.nothing)
 
     def _connect(self) -> None:
         self.devices.changed.connect(self._check)

@@ -21,6 +21,9 @@ from devexplorer.gui.theme import Role, Theme, font
 
 _TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
 _COPIED_MS = 1500
+_EDGE_PX, _BUTTON_PX = 10, 7
+_LINES_BESIDE = 2
+"""So many lines are as high as the button."""
 
 
 class _Colours(QSyntaxHighlighter):
@@ -46,6 +49,7 @@ class CodeView(QPlainTextEdit):
 
     def __init__(self, theme: Theme, colour_of: Callable[[str], str | None], parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._band = 0
         self.setProperty("look", "code")
         self.setReadOnly(True)
         self.setFont(font(Role.CODE))
@@ -76,6 +80,7 @@ class CodeView(QPlainTextEdit):
         """Show `code`."""
         if code != self.toPlainText():
             self.setPlainText(code)
+            self._make_room()
             self.updateGeometry()
 
     def set_theme(self, theme: Theme) -> None:
@@ -87,12 +92,23 @@ class CodeView(QPlainTextEdit):
         """Colour again, after theme or devices changed."""
         self._colours.rehighlight()
 
+    def _make_room(self) -> None:
+        """The button stands in the top right corner; where one of the first lines would run below it, it gets a row of its own."""
+        metrics, button = QFontMetrics(self.font()), self.copy_button.sizeHint()
+        beside = self.toPlainText().split("\n")[:_LINES_BESIDE]
+        widest = max(metrics.horizontalAdvance(line) for line in beside)
+        runs_below = widest > self.width() - 2 * _EDGE_PX - button.width() - _BUTTON_PX
+        band = button.height() if runs_below else 0
+        if band != self._band:
+            self._band = band
+            self.setViewportMargins(0, band, 0, 0)
+
     def sizeHint(self) -> QSize:
         metrics = QFontMetrics(self.font())
         lines = max(self.blockCount(), 1)
         widest = max((metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n")), default=0)
         bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
-        return QSize(200, lines * metrics.lineSpacing() + 20 + bar)
+        return QSize(200, lines * metrics.lineSpacing() + 20 + bar + self._band)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(80, self.sizeHint().height())
@@ -100,7 +116,8 @@ class CodeView(QPlainTextEdit):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         size = self.copy_button.sizeHint()
-        self.copy_button.setGeometry(self.width() - size.width() - 7, 7, size.width(), size.height())
+        self.copy_button.setGeometry(self.width() - size.width() - _BUTTON_PX, _BUTTON_PX, size.width(), size.height())
+        self._make_room()
         self.updateGeometry()
 
     def _copy(self) -> None:

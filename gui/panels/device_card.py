@@ -9,7 +9,7 @@ from devexplorer.gui.panels.device_item import SIGN_PX, DeviceItem
 from devexplorer.gui.panels.memory_bar import HEIGHT_PX
 from devexplorer.gui.theme import Role, font
 
-CARD_PX, ROW_PX = 91, 30
+CARD_PX, ROW_PX = 91, 24
 """Heights of a card (a line more where it carries a warning) and of a compact row."""
 
 
@@ -131,7 +131,7 @@ class DeviceCard(DeviceItem):
 class DeviceRow(DeviceItem):
     """The compact row: id, bar, used and total, utilization in one line."""
 
-    _SIDE, _ID, _UTIL = 11, 50, 34
+    _SIDE, _ID = 11, 50
 
     def sizeHint(self) -> QSize:
         return QSize(220, ROW_PX)
@@ -145,10 +145,13 @@ class DeviceRow(DeviceItem):
     def _numbers_width(self) -> int:
         return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB") + 3
 
+    def _util_width(self) -> int:
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("100 %") + 8
+
     def _place_bar(self) -> None:
         left = self._SIDE + self._ID + 6
         sign = SIGN_PX + 6 if self.texts.warning else 0
-        width = self.width() - left - sign - self._numbers_width() - self._UTIL - self._SIDE - 8
+        width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
@@ -171,5 +174,5 @@ class DeviceRow(DeviceItem):
             self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
         util = texts.readings[0]
         self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)
-        used = numbers.adjusted(0, 0, -self._UTIL, 0)
+        used = numbers.adjusted(0, 0, -self._util_width(), 0)
         self._words(painter, used, texts.short, Role.LABEL, theme.text, right=True)

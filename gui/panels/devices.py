@@ -10,12 +10,14 @@ from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
 from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
-from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, Panel, label
+from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, ElidedLabel, Panel, label, sentence
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
 FULL_CARDS = 4
 """At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
+
+ROW_GAP_PX = 4
 
 
 class DevicesPanel(Panel):
@@ -44,18 +46,19 @@ class DevicesPanel(Panel):
         self.add_to_header(self.add_button)
         self.offer = self._make_offer()
         self._simulated = label("simulated", Role.LABEL, "dim")
-        self._machine = label("", Role.LABEL, "dim", wrap=True)
+        self.machine = ElidedLabel(Role.LABEL, "dim")
+        """What is missing on this machine and why: one line below the cards, all of it in its tooltip."""
+        self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         inner = QWidget()
         inner.setObjectName("scrolled")
         everything = QVBoxLayout(inner)
         everything.setContentsMargins(8, 8, 8, 8)
         everything.setSpacing(8)
         self._cards, self._rows = QVBoxLayout(), QVBoxLayout()
-        self._rows.setSpacing(4)
+        self._rows.setSpacing(ROW_GAP_PX)
         for part in (self._cards, self._rows):
             everything.addLayout(part)
         everything.addWidget(self.offer)
-        everything.addWidget(self._machine)
         everything.addStretch(1)
         self._scroll = QScrollArea()
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
@@ -63,7 +66,13 @@ class DevicesPanel(Panel):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._scroll.setWidget(inner)
-        self.set_content(self._scroll)
+        content = QWidget()
+        whole = QVBoxLayout(content)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(0)
+        whole.addWidget(self._scroll, 1)
+        whole.addWidget(self.machine)
+        self.set_content(content)
         self.refresh_devices()
 
     def _make_offer(self) -> QFrame:
@@ -130,9 +139,11 @@ class DevicesPanel(Panel):
         number = len(self._state.devices)
         if number <= FULL_CARDS:
             return number
-        room = self.height() - HEADER_PX - 2 - 2 * 8
+        footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
+        word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
+        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - word
         for full in range(FULL_CARDS, 0, -1):
-            if full * (CARD_PX + 8) + (number - full) * (ROW_PX + 4) <= room:
+            if full * (CARD_PX + 8) + (number - full) * (ROW_PX + ROW_GAP_PX) <= room:
                 return full
         return 0
 
@@ -177,19 +188,19 @@ class DevicesPanel(Panel):
                 item.refresh(device, state.problems)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
         only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
-        why = reasons[0].rstrip(".") + "." if reasons else "Neither NVML nor torch knows one."
+        why = sentence(reasons[0]) if reasons else "Neither NVML nor torch knows one."
         unavailable = state.engine.virtual_unavailable if state.engine is not None else None
         then = "Two virtual GPUs make everything work, simulated."
         if unavailable is not None:
-            then = f"Virtual GPUs cannot work here either: {unavailable}"
+            then = sentence(f"Virtual GPUs cannot work here either: {unavailable}")
         _set_text(self.offer_words, f"No GPU here. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
         self.offer.setVisible(only_cpu)
         self.add_button.setEnabled(unavailable is None)
         if unavailable is not None:
             self.add_button.setToolTip(tip(f"Virtual GPUs are not available: {unavailable}"))
-        _set_text(self._machine, "\n".join(reasons))
-        self._machine.setVisible(bool(reasons) and not only_cpu)
+        self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
+        self.machine.setVisible(bool(reasons) and not only_cpu)
         if self._dragged:
             self.show_verdicts(self._dragged)
 

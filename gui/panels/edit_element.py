@@ -12,6 +12,10 @@ from devexplorer.core.records.messages import EditElement
 from devexplorer.gui.panels.panel import label
 
 
+MIN_PX = 380
+"""Room for what is wrong in two lines."""
+
+
 class EditElementDialog(QDialog):
     """Emits `chosen(EditElement)`; says inline what is wrong with an index or a value."""
 
@@ -33,12 +37,15 @@ class EditElementDialog(QDialog):
         accept.setDefault(True)
         accept.clicked.connect(self._accept)
         cancel.clicked.connect(self.reject)
+        self.setMinimumWidth(MIN_PX)
         buttons = QHBoxLayout()
+        buttons.setSpacing(8)
         buttons.addStretch(1)
         buttons.addWidget(cancel)
         buttons.addWidget(accept)
         form = QFormLayout(self)
-        form.setContentsMargins(12, 12, 12, 12)
+        form.setContentsMargins(16, 16, 16, 16)
+        form.setHorizontalSpacing(12)
         form.setVerticalSpacing(8)
         form.addRow(label("shape", words="dim"), label(shape_text(shape)))
         form.addRow(label("index", words="dim"), self.index)
@@ -62,8 +69,9 @@ class EditElementDialog(QDialog):
             value = float(self.value.text())
         except ValueError:
             wrong.append("The value must be a number.")
-        self.message.setText(" ".join(wrong))
+        self.message.setText(f"✕ {' '.join(wrong)}" if wrong else "")  # never colour alone
         self.message.setVisible(bool(wrong))
+        self.adjustSize()
         if not wrong:
             self.chosen.emit(EditElement(target=self._target, index=index, value=value))
             self.accept()

@@ -33,6 +33,15 @@ class FactsTable(QWidget):
         """What is on show."""
         return self._facts
 
+    @property
+    def label_width(self) -> int:
+        """Pixels that the longest label takes."""
+        return max((name.sizeHint().width() for name, _ in self._cells[: len(self._facts)]), default=0)
+
+    def set_label_width(self, pixels: int) -> None:
+        """Let the values begin behind so many pixels: two tables below each other then have one edge."""
+        self._grid.setColumnMinimumWidth(0, pixels)
+
     def set_facts(self, facts: tuple[Fact, ...]) -> None:
         """Show `facts`; labels are kept and get new texts."""
         if facts == self._facts:

@@ -17,6 +17,7 @@ from devexplorer.gui.panels.panel import EDGE_PX, EmptyState, Panel, label
 from devexplorer.gui.theme import Role, Theme, device_colour
 
 _SIGN_PX = 16
+_LABELS_AT_MOST_PX = 130
 _EMPTY = "Select an object to see where it is. What happens to it is explained here."
 
 
@@ -54,9 +55,9 @@ class InspectorPanel(Panel):
         self._buttons: list[QPushButton] = []
         self._shown_offers: tuple[Offer, ...] = ()
         self.set_content(self._build())
-        empty = EmptyState(_EMPTY, "Build mlp")
-        empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
-        self.set_empty_state(empty)
+        self.empty = EmptyState(_EMPTY, "Build mlp")
+        self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
+        self.set_empty_state(self.empty)
         self.set_theme(theme)
         self.refresh()
 
@@ -117,7 +118,9 @@ class InspectorPanel(Panel):
             self._seen = self._answer = self._state.answer
         self._show_answer()
         self._show_selection()
+        self._align()
         self.show_empty(self._answer is None and not self.placement.facts)
+        self.empty.set_ready(self._state.engine is not None)
         self.set_subtitle(_names(self._selection))
 
     def _show_answer(self) -> None:
@@ -162,6 +165,12 @@ class InspectorPanel(Panel):
         if len(self._selection) == 1 and self._selection[0] in self._state.objects:
             values = self._state.objects[self._selection[0]].values or ""
         _show(self.values, values)
+
+    def _align(self) -> None:
+        """One edge for the values of both tables, unless that would leave them too little room."""
+        widest = max(table.label_width for table in (self.facts, self.placement))
+        for table in (self.facts, self.placement):
+            table.set_label_width(widest if widest <= _LABELS_AT_MOST_PX else 0)
 
     def _colour_of(self, text: str) -> str | None:
         device = self._state.devices.get(text)

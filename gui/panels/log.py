@@ -27,7 +27,7 @@ class LogPanel(QWidget):
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
         self.text.setMaximumBlockCount(LOG_LINES)  # memory stays flat however much user code prints
-        self.text.setProperty("look", "code")
+        self.text.setProperty("look", "log")
         self.text.setFont(font(Role.CODE))
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.text.setPlaceholderText("Nothing was logged yet. What your models print appears here.")

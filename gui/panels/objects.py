@@ -35,6 +35,7 @@ class ObjectsPanel(Panel):
         self._state = state
         self._announced: tuple[str, ...] = ()
         self._known: set[str] = set()
+        self._known_engine = False
         self.filter = QLineEdit()
         self.filter.setProperty("look", "quiet")
         self.filter.setPlaceholderText("filter: name, type, dtype, device    /")
@@ -56,7 +57,7 @@ class ObjectsPanel(Panel):
         self.tree.drag_ended.connect(self.drag_ended)
         self.tree.selectionModel().selectionChanged.connect(self._on_selection)
         self.set_content(self.tree)
-        self.empty = EmptyState("Nothing here yet. Build a sample model or create a tensor.", "Build mlp")
+        self.empty = EmptyState("", "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
         self.set_empty_state(self.empty)
         self.refresh()
@@ -75,6 +76,7 @@ class ObjectsPanel(Panel):
             self.proxy.refresh()
         empty = not self._state.objects
         self.show_empty(empty)
+        self._say_why_empty()
         self.filter.setVisible(not empty)
         for name in new:
             self.expand(name)
@@ -82,6 +84,25 @@ class ObjectsPanel(Panel):
             self.select(new[-1])  # what was just made is what is moved next
             self.tree.setFocus()
         self._on_selection()
+
+    def take_focus(self) -> None:
+        """Be where the keyboard is: the tree, or the panel itself while there is no tree to be seen."""
+        (self if self.is_empty else self.tree).setFocus()
+
+    def _say_why_empty(self) -> None:
+        ready = self._state.engine is not None
+        if ready:
+            words = "Nothing here yet. Build a sample model or create a tensor."
+        elif self._state.engine_words == "engine stopped":
+            words = "The engine has stopped, and the objects went with it."
+        elif self._known_engine:
+            words = "The engine is being restarted. The objects come back with it."
+        else:
+            words = "The engine is starting."
+        self._known_engine |= ready
+        if self.empty.sentence.text() != words:
+            self.empty.sentence.setText(words)
+        self.empty.set_ready(ready)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QDialog, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QSize, Qt
+from PySide6.QtGui import QColor, QKeyEvent, QPainter
+from PySide6.QtWidgets import (
+    QDialog,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
 
-from devexplorer.gui.theme import Role, font
+from devexplorer.gui.panels.panel import label
+from devexplorer.gui.theme import Role, font, theme_of
 
-SIZE_PX = (560, 420)
+SIZE_PX = (600, 460)
+ROW_PX = 26
 
 
 class Choice(NamedTuple):
@@ -22,6 +34,34 @@ class Choice(NamedTuple):
     """The key, or why it cannot be done now."""
     enabled: bool
     run: Callable[[], None]
+
+
+class _TwoColumns(QStyledItemDelegate):
+    """The words of a choice at the left; its key, or why it cannot be done now, dimmed at the right."""
+
+    def sizeHint(self, _option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
+        return QSize(100, ROW_PX)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        choice: Choice = index.data(Qt.ItemDataRole.UserRole)
+        theme = theme_of(option.palette)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(theme.selection))
+            painter.drawRoundedRect(option.rect, 4, 4)
+        room = option.rect.adjusted(8, 0, -8, 0)
+        painter.setFont(font(Role.TEXT))
+        painter.setPen(QColor(theme.text if choice.enabled else theme.dim))
+        middle = Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(room, middle | Qt.AlignmentFlag.AlignLeft, choice.text)
+        room.setLeft(room.left() + painter.fontMetrics().horizontalAdvance(choice.text) + 24)
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(theme.dim))
+        detail = painter.fontMetrics().elidedText(choice.detail, Qt.TextElideMode.ElideRight, room.width())
+        painter.drawText(room, middle | Qt.AlignmentFlag.AlignRight, detail)
+        painter.restore()
 
 
 class CommandPalette(QDialog):
@@ -45,6 +85,10 @@ class CommandPalette(QDialog):
         self.list.setObjectName("boxed")
         self.list.setFont(font(Role.TEXT))
         self.list.setAccessibleName("Commands")
+        self.list.setItemDelegate(_TwoColumns(self.list))
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.nothing = label("No command has these words. Fewer letters find more.", words="dim")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.list.itemActivated.connect(lambda _item: self._run())
         self.list.itemClicked.connect(lambda _item: self._run())
         layout = QVBoxLayout(self)
@@ -52,6 +96,7 @@ class CommandPalette(QDialog):
         layout.setSpacing(8)
         layout.addWidget(self.field)
         layout.addWidget(self.list)
+        layout.addWidget(self.nothing, 1)
         self._filter("")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -68,12 +113,15 @@ class CommandPalette(QDialog):
         self.list.clear()
         for choice in self._choices:
             if all(word in choice.text.lower() for word in words):
-                item = QListWidgetItem(f"{choice.text}    {choice.detail}" if choice.detail else choice.text)
+                item = QListWidgetItem(choice.text)
                 item.setData(Qt.ItemDataRole.UserRole, choice)
+                item.setData(Qt.ItemDataRole.AccessibleTextRole, f"{choice.text}, {choice.detail}" if choice.detail else choice.text)
                 if not choice.enabled:
                     item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
                 self.list.addItem(item)
         self.list.setCurrentRow(0)
+        self.nothing.setVisible(self.list.count() == 0)
+        self.list.setVisible(self.list.count() > 0)
 
     def _run(self) -> None:
         item = self.list.currentItem()

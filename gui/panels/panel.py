@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -14,6 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, font
 
 HEADER_PX = 30
@@ -30,6 +32,46 @@ def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool
     if words:
         result.setProperty("words", words)
     return result
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence: a capital first letter, one full stop. Reasons arrive without either."""
+    words = text.strip()
+    return words and f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+class ElidedLabel(QLabel):
+    """One line that is cut short where there is no room; the tooltip then has all of it."""
+
+    def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._full = ""
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setFont(font(role))
+        self.setProperty("words", words)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+
+    @property
+    def full_text(self) -> str:
+        """All of it."""
+        return self._full
+
+    def set_full_text(self, text: str) -> None:
+        """Show `text`, as much of it as fits."""
+        if text != self._full:
+            self._full = text
+            self.setAccessibleName(text)
+            self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        shown = self.fontMetrics().elidedText(self._full, Qt.TextElideMode.ElideRight, self.width())
+        if shown != self.text():
+            self.setText(shown)
+        self.setToolTip(tip(self._full) if shown != self._full else "")
 
 
 class EmptyState(QWidget):
@@ -50,6 +92,11 @@ class EmptyState(QWidget):
         layout.addWidget(self.sentence)
         layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(3)
+
+    def set_ready(self, ready: bool) -> None:
+        """Without an engine nothing can be asked for."""
+        self.button.setEnabled(ready)
+        self.button.setToolTip("" if ready else "The engine is not ready yet.")
 
 
 class Panel(QFrame):

@@ -25,7 +25,7 @@ class _Padded(QStyledItemDelegate):
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         super().initStyleOption(option, index)
-        left = 6 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
+        left = PAD_PX - 3 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:

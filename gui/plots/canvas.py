@@ -53,6 +53,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMinimumSize(120, 90)
         self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_PX)
+        for side in ("left", "bottom"):
+            self.getAxis(side).setTickPen(None)  # a tick of no length would still be a dot at the end of each grid line
 
     def mouseMoveEvent(self, ev: QMouseEvent) -> None:
         super().mouseMoveEvent(ev)

@@ -17,7 +17,7 @@ from devexplorer.gui.theme import DARK, Role, Theme, font
 GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
-GRID_ALPHA, MARKER_ALPHA, BACKDROP_ALPHA = 0.15, 0.5, 0.75
+GRID_ALPHA, MARKER_ALPHA, BACKDROP_ALPHA = 0.15, 0.5, 0.88
 ROWS = 3
 """Rows of marker labels at most; what has no place in them keeps its line and gives up its label."""
 SHORTEST_LABEL_PX = 44.0

@@ -48,6 +48,7 @@ class ThroughputPlot(TimelinePlot):
         self.show_empty(not self._runs)
         if not self._runs:
             self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
+            self.empty.set_ready(self._state.engine is not None)
         super().refresh(now_unix_s)
 
     def _timeline(self, device: Device) -> Timeline:

@@ -147,6 +147,7 @@ def test_one_that_dies_again_and_again_is_given_up_until_somebody_asks(stage: St
     stage.session.start_engine_again()
     assert len(stage.engines) == engines + 1
     assert stage.engine.started
+    assert isinstance(stage.say(READY)[-1], Rebuilt), "one that was started by hand is rebuilt as well"
 
 
 def test_deaths_far_apart_are_no_reason_to_give_up(stage: Stage) -> None:
