@@ -59,6 +59,7 @@ class App:
             selection=lambda: self.window.objects.selected_targets(),
             say=lambda text: self.window.say(text),
         )
+        themes.prepare(qt)
         self.window = MainWindow(self.state, self.controller, settings, chosen)
         themes.apply(qt, chosen)  # after all widgets have their parents: each would be styled anew whenever it gets one
         self.saving_failed: str | None = None

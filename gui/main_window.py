@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QInputDialog,
     QMainWindow,
     QMenu,
+    QSpinBox,
     QSplitter,
     QTabWidget,
     QVBoxLayout,
@@ -34,6 +35,7 @@ from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
 from devexplorer.gui.panels.palette import Choice, CommandPalette
+from devexplorer.gui.panels.panel import give_room
 from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.plots.memory import MemoryPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
@@ -323,6 +325,7 @@ class MainWindow(QMainWindow, WindowActions):
         dialog.setInputMode(QInputDialog.InputMode.IntInput)
         dialog.setIntRange(1, 1024)
         dialog.setIntValue(self.state.devices["cpu"].info.threads or self.state.engine.threads)
+        give_room(dialog.findChild(QSpinBox))
         dialog.intValueSelected.connect(self.controller.set_threads)
         dialog.open()
 

@@ -61,9 +61,9 @@ QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; 
 QPlainTextEdit[look="log"]:focus { border-color: $accent; }
 QComboBox::drop-down { border: 0; width: 20px; }
 QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
-QAbstractSpinBox { padding-right: 18px; }
+QAbstractSpinBox { padding: 3px 18px 3px 7px; }
 QComboBox QLineEdit { background: transparent; border: 0; padding: 0; }
-QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0 0 0 7px; }
+QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }
 QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
 QCheckBox { spacing: 7px; }

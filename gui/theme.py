@@ -230,12 +230,17 @@ def palette(theme: Theme) -> QPalette:
     return result
 
 
-def apply(app: QApplication, theme: Theme) -> None:
-    """Give the whole application this theme: style, palette, fonts, stylesheet. Widgets that paint take `set_theme`."""
+def prepare(app: QApplication) -> None:
+    """Style and font, before the first widget is made: buttons that are there already would keep the font they have."""
     if app.style().name() != "fusion":
         app.setStyle("Fusion")  # the one style that looks the same everywhere and follows the palette
-    app.setPalette(palette(theme))
     app.setFont(font(Role.TEXT))
+
+
+def apply(app: QApplication, theme: Theme) -> None:
+    """Give the whole application this theme: style, palette, fonts, stylesheet. Widgets that paint take `set_theme`."""
+    prepare(app)
+    app.setPalette(palette(theme))
     app.setStyleSheet(stylesheet(theme))
 
 

@@ -35,7 +35,8 @@ def operands(m: int, n: int, k: int, dtype: str, device: str) -> tuple[torch.Ten
     """Random A (M×K) and B (K×N) on the device; values within ±1, integers within ±8."""
     kind = torch_dtype(dtype)
     if not kind.is_floating_point and not kind.is_complex:
-        return tuple(torch.randint(-8, 8, shape, device=device).to(kind) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+        # in the dtype itself: int64 first would take eight times the memory of int8
+        return tuple(torch.randint(-8, 8, shape, device=device, dtype=kind) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
     if kind.itemsize == 1:  # float8: made in float32 and cast; B column-major, as the kernel asks
         a = torch.rand(m, k, device=device).mul_(2).sub_(1).to(kind)
         return a, torch.rand(n, k, device=device).mul_(2).sub_(1).to(kind).t()
@@ -130,13 +131,16 @@ class MatmulRun:
         a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device)
         return product(a, b, spec.dtype)[0]
 
-    def prepare(self) -> None:
-        """Verify a small product, allocate the operands, warm up for 0.2 s (or one iteration, where that is longer)."""
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Verify a small product, allocate the operands, warm up for 0.2 s (or one iteration, where that is longer).
+
+        Ends early when `stopped()`, which is asked between products (one can take a minute: 2048 in float16 on a CPU).
+        """
         with precision(self.spec.dtype):
             self._verified = agrees(self.spec.dtype, self.spec.device)
             self._operation = self._prepare(self.spec)
         spent, iterations = 0.0, 1
-        while spent < WARM_UP_SECONDS:
+        while spent < WARM_UP_SECONDS and not stopped():
             block = self._block(iterations)
             spent += block.seconds
             self._each = block.seconds / block.iterations

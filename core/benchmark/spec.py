@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from devexplorer.core.dtypes import item_bytes
@@ -12,6 +11,10 @@ from devexplorer.core.records.benchmark import BenchSpec
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""
+LONGEST_SECONDS = 1e8
+"""Three years; what is longer is a typing error, and more than some systems can wait."""
+PRODUCTS = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8")
+"""Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it overflows)."""
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -21,7 +24,7 @@ def parse_shape(text: str) -> tuple[int, int, int]:
     ((1024, 1024, 1024), (64, 128, 32))
     """
     parts = [part.strip() for part in re.split(r"[x×X*,]", text.strip())]
-    if len(parts) not in (1, 3) or not all(re.fullmatch(r"[+-]?\d+", part) for part in parts):
+    if len(parts) not in (1, 3) or not all(re.fullmatch(r"[+-]?\d{1,18}", part, re.ASCII) for part in parts):
         raise BadInput(f"size '{text}' is not a size; write one whole number (1024) or MxNxK (64x128x32)")
     sides = [int(part) for part in parts]
     if min(sides) < 1:
@@ -33,14 +36,28 @@ def parse_shape(text: str) -> tuple[int, int, int]:
 
 
 def parse_seconds(text: str | float) -> float:
-    """Return a duration in seconds: finite and above 0."""
+    """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`."""
     try:
         seconds = float(text)
     except ValueError:
         raise BadInput(f"'{text}' is not a number of seconds; write for example 2 or 0.5") from None
-    if not math.isfinite(seconds) or seconds <= 0:
-        raise BadInput(f"{text} seconds cannot be measured; seconds must be a finite number above 0")
+    if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
+        raise BadInput(f"{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
     return seconds
+
+
+def parse_count(text: str, what: str) -> int:
+    """Return a whole number above 0; `what` names it in the message."""
+    if not re.fullmatch(r"\+?\d{1,18}", text.strip(), re.ASCII) or int(text) < 1:
+        raise BadInput(f"{what} '{text}' is not a whole number above 0; write for example 100")
+    return int(text)
+
+
+def check_product(dtype: str) -> str:
+    """Return the dtype when a matmul benchmark can measure it, else raise `BadInput` with those it can."""
+    if dtype not in PRODUCTS:
+        raise BadInput(f"the matmul benchmark does not measure {dtype}; it measures {', '.join(PRODUCTS)}")
+    return dtype
 
 
 def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:

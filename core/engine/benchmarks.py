@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from devexplorer.core.benchmark.matmul import MatmulRun, product, torch_dtype
-from devexplorer.core.benchmark.spec import check_fits
+from devexplorer.core.benchmark.spec import check_fits, check_product
 from devexplorer.core.benchmark.timing import (
     BlockTimer,
     CpuTimer,
@@ -56,6 +56,7 @@ class Benchmarks:
         self._fleet = fleet
         self._clock = clock
         self._active: dict[int, _Active] = {}
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     @property
@@ -63,18 +64,24 @@ class Benchmarks:
         """Whether a run on the CPU waits for its next block on the jobs thread."""
         return any(active.thread is None for active in list(self._active.values()))
 
-    def start(self, command: StartBenchmark) -> None:
-        """Check and start one run. Raises `BadInput` before anything is allocated."""
-        device = self._fleet.choose(command.spec.device)
-        spec = msgspec.structs.replace(command.spec, device=device)
+    def check(self, spec: BenchSpec) -> BenchSpec:
+        """The specification with its device's canonical name. Raises `BadInput` where it could not run now; allocates nothing."""
+        device = self._fleet.choose(spec.device)
+        spec = msgspec.structs.replace(spec, device=device)
         if any(active.spec.device == device for active in list(self._active.values())):
             raise BadInput(f"a benchmark is running on {device} already; stop it first, or choose another device")
-        info = self._fleet.info(device)
-        _check_dtype(spec, info)
+        check_product(spec.dtype)
+        _check_dtype(spec, self._fleet.info(device))
         others = {active.spec.dtype for active in list(self._active.values())} & {"float32", "tf32"}
         if spec.dtype in ("float32", "tf32") and others - {spec.dtype}:
             raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {spec.dtype}")
         check_fits(spec, self._fleet.backend(device).free_bytes(device))
+        return spec
+
+    def start(self, command: StartBenchmark) -> None:
+        """Check and start one run. Raises `BadInput` before anything is allocated."""
+        spec = self.check(command.spec)
+        device, info = spec.device, self._fleet.info(spec.device)
         stop = threading.Event()
         timer, prepare = self._timer(device, info.kind, stop)
         datasheet = info.datasheet_tflops.get(spec.dtype)
@@ -87,7 +94,9 @@ class Benchmarks:
         number, simulated = command.request, timer.simulated
         self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
         if active.thread is not None:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
             active.thread.start()
+            self._threads.append(active.thread)
 
     def _timer(self, device: str, kind: str, stop: threading.Event) -> tuple[BlockTimer, Callable[[BenchSpec], Operation] | None]:
         if kind == "cpu":
@@ -106,13 +115,13 @@ class Benchmarks:
             if number in (None, active.number):
                 active.stop.set()
 
-    def join(self, deadline_s: float) -> None:
-        """Stop everything and wait for the bench threads until the deadline."""
+    def join(self, deadline_s: float) -> bool:
+        """Stop everything and wait for the bench threads until the deadline, those too whose run has ended and that still free memory."""
         self.stop()
         end = time.monotonic() + deadline_s
-        for active in list(self._active.values()):
-            if active.thread is not None:
-                active.thread.join(max(end - time.monotonic(), 0))
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def step(self) -> None:
         """Run one block of every run on the CPU."""
@@ -128,7 +137,10 @@ class Benchmarks:
         try:
             if not active.started:
                 active.started = True
-                active.run.prepare()
+                active.run.prepare(active.stop.is_set)
+                if active.stop.is_set():
+                    self._end(active, None)
+                    return
                 self._send(BenchStarted(request=active.number, run=active.number, time_unix_s=self._clock()))
                 return
             point = None if active.stop.is_set() else active.run.step()

@@ -69,6 +69,8 @@ class Engine:
         self.benchmarks = Benchmarks(send, self.fleet, clock)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
+        self._waiting_runs: set[int] = set()
+        """Benchmarks that wait in the queue: stopping reaches them too."""
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
         self._gauge_seconds = gauge_seconds
@@ -96,21 +98,26 @@ class Engine:
     def submit(self, command: Command) -> None:
         """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
         match command:
+            case StartBenchmark(request=request):
+                self._waiting_runs.add(request)
             case StopBenchmark(run=run):
+                self._cancelled |= self._waiting_runs if run is None else self._waiting_runs & {run}
                 self.benchmarks.stop(run)
             case Cancel(job=job):
                 self._cancelled.add(job)
+                self.benchmarks.stop(job)
         self._queue.put(command)
 
-    def close(self, deadline_s: float = 2.0) -> None:
-        """Stop everything and join the threads until the deadline."""
+    def close(self, deadline_s: float = 2.0) -> bool:
+        """Stop everything and join the threads until the deadline; False when one still computes."""
         end = time.monotonic() + deadline_s
         self._closing.set()
         self._queue.put(None)
-        self.benchmarks.join(deadline_s)
+        joined = self.benchmarks.join(deadline_s)
         for thread in (self._jobs, self._gauge):
             if thread.is_alive():
                 thread.join(max(end - time.monotonic(), 0))
+        return joined and not self._jobs.is_alive() and not self._gauge.is_alive()
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 
@@ -160,6 +167,7 @@ class Engine:
 
     def _carry_out(self, command: Command) -> None:
         request = command.request
+        self._waiting_runs.discard(request)
         if request in self._cancelled:
             self._cancelled.discard(request)
             self._ended(request, ok=False)
@@ -170,8 +178,8 @@ class Engine:
                 self.benchmarks.start(command)  # the run says itself when it has ended
                 return
             handlers.handle(self, command)
-        except Exception as error:
-            self._failed(command, error)
+        except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
+            self._failed(command, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"))
             return
         finally:
             self._cancelled.discard(request)

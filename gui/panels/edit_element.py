@@ -11,7 +11,6 @@ from devexplorer.core.formats import shape_text
 from devexplorer.core.records.messages import EditElement
 from devexplorer.gui.panels.panel import label
 
-
 MIN_PX = 380
 """Room for what is wrong in two lines."""
 

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QSizePolicy,
+    QSpinBox,
     QStackedLayout,
     QVBoxLayout,
     QWidget,
@@ -38,6 +39,12 @@ def sentence(text: str) -> str:
     """`text` as a sentence: a capital first letter, one full stop. Reasons arrive without either."""
     words = text.strip()
     return words and f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+def give_room(number: QSpinBox | None) -> None:
+    """Qt takes the stylesheet's padding of a spin box on the right only: the left one is the text's own."""
+    if number is not None:
+        number.lineEdit().setTextMargins(6, 0, 0, 0)
 
 
 class ElidedLabel(QLabel):

@@ -25,7 +25,7 @@ from devexplorer.core.records.messages import Fact
 from devexplorer.core.virtual.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.panels.facts import FactsTable
-from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.panels.panel import EDGE_PX, give_room, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, theme_of
 
@@ -98,6 +98,7 @@ class VirtualGpusDialog(QDialog):
         self.count.setRange(1, MAX_DEVICES)
         self.count.setValue(2)
         self.count.setAccessibleName("how many")
+        give_room(self.count)
         self.line = QLineEdit()
         self.line.setAccessibleName("virtual GPUs to add")
         self.more_button = QPushButton("Add to the line")

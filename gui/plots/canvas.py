@@ -9,7 +9,7 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QKeyEvent, QMouseEvent
 
 from devexplorer.gui.plots.curves import YScale
-from devexplorer.gui.plots.time_axis import TimeAxis, TimeTicks
+from devexplorer.gui.plots.time_axis import TextTicks, TimeAxis, TimeTicks
 
 LEFT_AXIS_PX = 40
 TOP_PX, RIGHT_PX, BOTTOM_PX = 10, 26, 4
@@ -53,8 +53,6 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMinimumSize(120, 90)
         self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_PX)
-        for side in ("left", "bottom"):
-            self.getAxis(side).setTickPen(None)  # a tick of no length would still be a dot at the end of each grid line
 
     def mouseMoveEvent(self, ev: QMouseEvent) -> None:
         super().mouseMoveEvent(ev)
@@ -79,7 +77,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             ev.ignore()  # Space and the other keys of the window are the window's
 
 
-class ValueTicks(pg.AxisItem):  # type: ignore[misc]
+class ValueTicks(TextTicks):
     """The y axis: ticks of the plot's scale, in its unit."""
 
     def __init__(self, scale: YScale) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QObject, Signal
@@ -144,7 +145,14 @@ def clock_ticks(left_s: float, right_s: float, now_unix_s: float, most: int) -> 
     return [(time - now_unix_s, clock_text(time, step)) for time in times]
 
 
-class TimeTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """An axis of texts alone: pyqtgraph draws a tick of no length as a dot, and these would end every grid line in one."""
+
+    def drawPicture(self, p: Any, axisSpec: Any, tickSpecs: Any, textSpecs: Any) -> None:  # noqa: N803
+        super().drawPicture(p, axisSpec, [], textSpecs)
+
+
+class TimeTicks(TextTicks):
     """The x axis below a plot: seconds before now while live, clock time while paused."""
 
     def __init__(self, axis: TimeAxis) -> None:
