@@ -57,7 +57,7 @@ class App:
             self.state,
             self._send,
             selection=lambda: self.window.objects.selected_targets(),
-            say=lambda text: self.window.say(text),
+            say=lambda text: self.window.hint(text),
         )
         themes.prepare(qt)
         self.window = MainWindow(self.state, self.controller, settings, chosen)

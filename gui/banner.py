@@ -1,7 +1,8 @@
-"""One line across the window for what concerns all of it: a lost engine, settings that cannot be saved, an unexpected error. Main thread."""
+"""One line across the window for what concerns all of it: a lost engine, unsaved settings, an unexpected error. Main thread."""
 
 from __future__ import annotations
 
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from devexplorer.gui.icons import pixmap
@@ -10,6 +11,8 @@ from devexplorer.gui.theme import Role, Theme
 
 MOST_TEXT = 300
 """Characters; the log has the rest."""
+PASSING_MS = 8000
+"""How long a hint stays: time enough to read it twice."""
 
 
 class Banner(QFrame):
@@ -31,16 +34,21 @@ class Banner(QFrame):
         layout.addWidget(self.words, 1)
         layout.addWidget(self.close_button)
         self._kind = "warning"
+        self._passing = QTimer(self)
+        self._passing.setSingleShot(True)
+        self._passing.setInterval(PASSING_MS)
+        self._passing.timeout.connect(self.hide)
         self.hide()
 
-    def say(self, text: str, *, error: bool = False) -> None:
-        """Show one message."""
+    def say(self, text: str, *, error: bool = False, passing: bool = False) -> None:
+        """Show one message; a passing one hides after `PASSING_MS`."""
         self._kind = "error" if error else "warning"
         line = " ".join(text.split())
         self.words.setText(line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)")
         self.setAccessibleDescription(line)
         self.set_theme(self._theme)
         self.show()
+        self._passing.start() if passing else self._passing.stop()
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the icon in the theme's colours."""

@@ -46,7 +46,7 @@ from devexplorer.gui.toolbar import CASTS, Toolbar, fill_move_menu, move_order
 
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
-SPLITS_PX = {"rows": [462, 228, 126], "panels": [276, 784, 328], "plots": [700, 700]}
+SPLITS_PX = {"rows": [452, 206, 148], "panels": [276, 784, 328], "plots": [700, 700]}
 
 
 class MainWindow(QMainWindow, WindowActions):
@@ -198,6 +198,10 @@ class MainWindow(QMainWindow, WindowActions):
     def say(self, text: str, *, error: bool = False) -> None:
         """One line across the window."""
         self.banner.say(text, error=error)
+
+    def hint(self, text: str) -> None:
+        """One line about what was just tried; it goes by itself."""
+        self.banner.say(text, passing=True)
 
     def _mention_errors(self) -> None:
         latest: Log = self.state.log[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import NoReturn
 
 from devexplorer.core.errors import BadInput
@@ -88,4 +89,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     except BadInput as error:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)
+    screenshots = getattr(arguments, "screenshots", None)
+    if screenshots and os.path.exists(screenshots) and not os.path.isdir(screenshots):
+        raise BadInput(f"--screenshots {screenshots} is a file; name a folder, it is made when there is none")
     return arguments

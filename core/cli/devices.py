@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from devexplorer.core.cli.output import console, document, table
+from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
@@ -21,9 +21,10 @@ def catalog(virtual_spec: str | None, nvml: Nvml) -> Catalog:
 
     torch_side = TorchBackend()
     infos, problems = list(torch_side.devices()), list(torch_side.problems())
-    if virtual_spec:
+    if virtual_spec is not None:
+        profiles = parse_virtual(virtual_spec)
         machine = virtual.install()
-        machine.add(parse_virtual(virtual_spec))
+        machine.add(profiles)
         infos += machine.devices()
         problems += machine.problems()
     cards = nvml.cards()
@@ -46,7 +47,7 @@ def devices(arguments: argparse.Namespace) -> int:
     finally:
         nvml.close()
     if arguments.json:
-        print(document(devices=found.devices, problems=found.problems))
+        print_document(devices=found.devices, problems=found.problems)
         return 0
     listing = table("device", "name", ">CUDA ordinal", ">nvidia-smi", ">memory", ">used", "cc", "usable", "uuid")
     for info in found.devices:

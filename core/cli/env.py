@@ -8,7 +8,7 @@ import os
 import platform
 
 from devexplorer.core.cli.devices import catalog
-from devexplorer.core.cli.output import document
+from devexplorer.core.cli.output import print_document
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.formats import MISSING, bytes_text
 
@@ -51,8 +51,13 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "virtual_gpus": unavailable() or "available",
         "devices": found.devices,
         "problems": found.problems,
-        "variables": {name: os.environ.get(name) for name in VARIABLES},
+        "variables": {name: _readable(os.environ.get(name)) for name in VARIABLES},
     }
+
+
+def _readable(value: str | None) -> str | None:
+    """Without the bytes that are no text, which JSON cannot hold."""
+    return None if value is None else value.encode("utf-8", "replace").decode()
 
 
 def _version(package: str) -> str | None:
@@ -66,7 +71,7 @@ def env(arguments: argparse.Namespace) -> int:
     """Print the facts, as text to paste or as JSON."""
     found = facts(arguments.virtual)
     if arguments.json:
-        print(document(**found))
+        print_document(**found)
         return 0
     for key in ("devexplorer", "python", "platform", "driver_version", "virtual_gpus"):
         print(f"{key:<24}{found[key] or MISSING}")

@@ -6,36 +6,53 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 SCHEMA = 1
+PIPE_COLUMNS = 1000
+"""Where nobody looks, nothing is cut off or folded."""
 
 
-def document(**content: Any) -> str:
-    """One JSON document; records become objects, `NaN` and infinities become null."""
-    return msgspec.json.encode({"schema": SCHEMA, **content}).decode()
+def print_document(**content: Any) -> None:
+    """Print one JSON document on a line of its own; records become objects, `NaN` and infinities become null.
+
+    In UTF-8 whatever the terminal speaks, as JSON asks.
+    """
+    if sys.stdout is not None:  # None: the shell closed it (`>&-`)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(msgspec.json.encode({"schema": SCHEMA, **content}) + b"\n")
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError  # one place deals with it: run()
 
 
 def console() -> Console:
-    """The terminal; plain text when it is none."""
-    return Console(highlight=False, soft_wrap=True)
+    """The terminal; plain text without any width when it is none."""
+    width = None if sys.stdout is not None and sys.stdout.isatty() else PIPE_COLUMNS
+    return _Terminal(highlight=False, soft_wrap=True, width=width)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A table in the style of all commands; a column whose name starts with `>` is right-aligned."""
+    """A table in the style of all commands; a column whose name starts with `>` holds numbers: right-aligned, never cut."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        result.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+        number = column.startswith(">")
+        result.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
     return result
 
 
 @contextmanager
 def quiet_stdout() -> Iterator[None]:
     """Send everything that is written to descriptor 1 meanwhile to standard error: user code may print, documents stay clean."""
+    if sys.stdout is None:
+        yield
+        return
     sys.stdout.flush()
     saved = os.dup(1)
     os.dup2(2, 1)

@@ -6,10 +6,12 @@ import argparse
 import importlib
 import os
 import sys
+from functools import partial
 
 import torch
 
-from devexplorer.core.cli.output import console, document, quiet_stdout, table
+from devexplorer.core.cli.findings import Findings
+from devexplorer.core.cli.output import console, print_document, quiet_stdout, table
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.records.messages import BuildModel, Move, ObjectChanged
@@ -25,16 +27,12 @@ def place(arguments: argparse.Namespace) -> int:
     rows = [row for row in snapshot.rows if row.kind in ("parameter", "buffer") and row.registered]
     loose = [row for row in snapshot.rows if row.kind != "module" and not row.registered]
     if arguments.json:
-        print(
-            document(
-                target=arguments.target,
-                rows=[_row(row) for row in rows],
-                devices={
-                    name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()
-                },
-                unregistered=[_row(row) for row in loose],
-                simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
-            )
+        print_document(
+            target=arguments.target,
+            rows=[_row(row) for row in rows],
+            devices={name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()},
+            unregistered=[_row(row) for row in loose],
+            simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
         )
         return 0
     listing = table("path", "kind", ">shape", "dtype", "device", ">bytes", "tied to")
@@ -62,14 +60,21 @@ def place(arguments: argparse.Namespace) -> int:
 
 def _placed(target: str, device: str | None, virtual_spec: str | None) -> ObjectSnapshot:
     from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.workspace import zoo
 
+    findings = Findings()
+    recipe = None if ":" in target else findings.checked(partial(zoo.find, target), None)
+    if not findings.check_virtual(virtual_spec):  # nobody knows which devices there would be
+        findings.demand_none()
     with LocalEngine(virtual_spec) as local:
         if device is not None:
-            device = local.engine.fleet.choose(device)
-        if ":" in target:
-            local.engine.workspace.add(NAME, user_model(target))
-        else:
-            local.demand(BuildModel(recipe=target, name=NAME))
+            device = findings.checked(partial(local.engine.fleet.choose, device), None)
+        model = findings.checked(partial(user_model, target), None) if ":" in target else None
+        findings.demand_none()
+        if model is not None:
+            local.engine.workspace.add(NAME, model)
+        elif recipe is not None:
+            local.demand(BuildModel(recipe=recipe.name, name=NAME))
         if device is not None:
             events = local.demand(Move(targets=(NAME,), device=device))
             changed = [event.snapshot for event in events if isinstance(event, ObjectChanged)]
@@ -90,6 +95,8 @@ def user_model(target: str) -> torch.nn.Module:
     except BaseException as error:
         raise BadInput(f"the module '{module_name}' could not be imported: {_first_line(error)}") from error
     factory = getattr(module, factory_name, None)
+    if isinstance(factory, torch.nn.Module):
+        raise BadInput(f"{target} is a model already made; name the class or function that makes it")
     if not callable(factory):
         raise BadInput(f"the module '{module_name}' has no class or function '{factory_name}'")
     try:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
+import threading
 
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.errors import BadInput, DevExplorerError
 
 WINDOW_COMMANDS = (None, "tour")
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
 
 
 def main(argv: list[str]) -> int:
@@ -24,37 +29,48 @@ def main(argv: list[str]) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one command; returns the exit code: 0, 1 for findings, 2 for what could not be run, 130 for Ctrl-C."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
     try:
-        match arguments.command:
-            case "devices":
-                from devexplorer.core.cli.devices import devices
-
-                return devices(arguments)
-            case "watch":
-                from devexplorer.core.cli.watch import watch
-
-                return watch(arguments)
-            case "bench":
-                from devexplorer.core.cli.bench import bench
-
-                return bench(arguments)
-            case "place":
-                from devexplorer.core.cli.place import place
-
-                return place(arguments)
-            case "env":
-                from devexplorer.core.cli.env import env
-
-                return env(arguments)
-            case unknown:
-                raise BadInput(f"there is no command '{unknown}'")
+        code = _command(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except DevExplorerError as error:
         return refuse(str(error))
-    except BrokenPipeError:  # the reader (`| head`) has seen enough
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader (`| head`) has seen enough; Python flushes once more at the end, into nothing
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return 130
+        if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
+            os._exit(INTERRUPTED)  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
+        return INTERRUPTED
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    match arguments.command:
+        case "devices":
+            from devexplorer.core.cli.devices import devices
+
+            return devices(arguments)
+        case "watch":
+            from devexplorer.core.cli.watch import watch
+
+            return watch(arguments)
+        case "bench":
+            from devexplorer.core.cli.bench import bench
+
+            return bench(arguments)
+        case "place":
+            from devexplorer.core.cli.place import place
+
+            return place(arguments)
+        case "env":
+            from devexplorer.core.cli.env import env
+
+            return env(arguments)
+        case unknown:
+            raise BadInput(f"there is no command '{unknown}'")
 
 
 def refuse(message: str) -> int:

@@ -6,17 +6,18 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from rich.live import Live
 from rich.table import Table
 
-from devexplorer.core.benchmark.spec import parse_seconds
+from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.cli.devices import catalog
-from devexplorer.core.cli.output import console, document, table
+from devexplorer.core.cli.findings import Findings
+from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.devices import DeviceSample
 from devexplorer.core.records.messages import Event
@@ -25,19 +26,11 @@ from devexplorer.core.telemetry.sampler import Sampler
 
 def watch(arguments: argparse.Namespace) -> int:
     """Read every device again and again."""
-    findings = []
-    interval, count = 1.0, None
-    try:
-        interval = parse_seconds(arguments.interval)
-    except BadInput as error:
-        findings.append(f"--interval: {error}")
-    if arguments.count is not None:
-        if not arguments.count.strip().isdigit() or int(arguments.count) < 1:
-            findings.append(f"--count {arguments.count} is not a whole number above 0")
-        else:
-            count = int(arguments.count)
-    if findings:
-        raise BadInput(*findings)
+    findings = Findings()
+    interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
+    count = None if arguments.count is None else findings.checked(partial(parse_count, arguments.count, "--count"), None)
+    findings.check_virtual(arguments.virtual)
+    findings.demand_none()
     nvml = Nvml()
     try:
         found = catalog(arguments.virtual, nvml)
@@ -45,16 +38,26 @@ def watch(arguments: argparse.Namespace) -> int:
         if arguments.json:
             for samples in ticks:
                 for sample in samples:
-                    print(document(**_object(sample)))
+                    print_document(**_object(sample))
                 sys.stdout.flush()
         else:
-            names = {info.id: info.name for info in found.devices}
-            with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
-                for samples in ticks:
-                    live.update(_table(samples, names), refresh=True)
+            _show(ticks, {info.id: info.name for info in found.devices})
     finally:
         nvml.close()
     return 0
+
+
+def _show(ticks: Iterator[list[DeviceSample]], names: dict[str, str]) -> None:
+    """A table that renews itself on a terminal; elsewhere one after the other."""
+    out = console()
+    if not out.is_terminal:
+        for samples in ticks:
+            out.print(_table(samples, names))
+            sys.stdout.flush()
+        return
+    with Live(console=out, auto_refresh=False, vertical_overflow="visible") as live:
+        for samples in ticks:
+            live.update(_table(samples, names), refresh=True)
 
 
 def _ticks(found: Catalog, nvml: Nvml, interval: float, count: int | None) -> Iterator[list[DeviceSample]]:

@@ -63,7 +63,7 @@ class Engine:
         self.torch = TorchBackend()
         self.fleet = Fleet([self.torch])
         self._virtual_unavailable = virtual.unavailable()
-        if virtual_spec:
+        if virtual_spec is not None:
             self.add_virtual(virtual_spec)
         self.workspace = Workspace(self.fleet)
         self.benchmarks = Benchmarks(send, self.fleet, clock)
@@ -155,6 +155,8 @@ class Engine:
     # --- the jobs thread ---------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        if self.machine is not None:
+            virtual.warm_up()
         while not self._closing.is_set():
             try:
                 command = self._queue.get(block=not self.benchmarks.stepping)
@@ -167,15 +169,17 @@ class Engine:
 
     def _carry_out(self, command: Command) -> None:
         request = command.request
-        self._waiting_runs.discard(request)
         if request in self._cancelled:
             self._cancelled.discard(request)
+            self._waiting_runs.discard(request)
             self._ended(request, ok=False)
             return
         self.send(JobStarted(request=request, title=handlers.title(command), time_unix_s=self.clock()))
         try:
             if isinstance(command, StartBenchmark):
                 self.benchmarks.start(command)  # the run says itself when it has ended
+                if request in self._cancelled:
+                    self.benchmarks.stop(request)
                 return
             handlers.handle(self, command)
         except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
@@ -183,6 +187,7 @@ class Engine:
             return
         finally:
             self._cancelled.discard(request)
+            self._waiting_runs.discard(request)
         self._ended(request, ok=True)
 
     def _failed(self, command: Command, error: Exception) -> None:

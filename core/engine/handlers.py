@@ -31,6 +31,7 @@ from devexplorer.core.records.messages import (
     StopBenchmark,
     Undo,
 )
+from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.workspace.carry_out import carry_out
 from devexplorer.core.workspace.moves import Watch
 
@@ -79,6 +80,7 @@ def handle(engine: Engine, command: Command) -> None:
             names = engine.add_virtual(spec)
             engine.send_devices()
             _say(engine, command, _added(engine, names))
+            virtual.warm_up()
         case SetThreads(threads=threads):
             before = engine.torch.threads
             engine.torch.set_threads(threads)

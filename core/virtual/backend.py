@@ -8,6 +8,8 @@ factories); everything else arrives at `VirtualTensor.__torch_dispatch__`. No di
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +27,17 @@ from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.module import VgpuModule
 from devexplorer.core.virtual.tensor import VirtualTensor, handle, new_tensor
 
-__all__ = ["VirtualTensor", "backward_guard", "install", "is_virtual", "meta_empty", "move_uninitialised", "swapping", "unavailable"]
+__all__ = [
+    "VirtualTensor",
+    "backward_guard",
+    "install",
+    "is_virtual",
+    "meta_empty",
+    "move_uninitialised",
+    "swapping",
+    "unavailable",
+    "warm_up",
+]
 
 _lock = threading.Lock()
 _installed: list[tuple[VirtualMachine, tuple[Any, ...]]] = []
@@ -93,6 +105,12 @@ def backward_guard() -> AbstractContextManager[None]:
     for its thread, and `loss.backward()` creates one.
     """
     return torch.autograd.set_multithreading_enabled(False)
+
+
+def warm_up() -> None:
+    """Pay now what torch would pay at the first operation of a tensor subclass: it imports its distributed tensors (0.3 s)."""
+    with contextlib.suppress(ImportError):  # a torch built without them has nothing to pay
+        importlib.import_module("torch.distributed.tensor")
 
 
 def meta_empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> VirtualTensor:

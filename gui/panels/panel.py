@@ -75,7 +75,7 @@ class ElidedLabel(QLabel):
         self._fit()
 
     def _fit(self) -> None:
-        shown = self.fontMetrics().elidedText(self._full, Qt.TextElideMode.ElideRight, self.width())
+        shown = self.fontMetrics().elidedText(self._full, Qt.TextElideMode.ElideRight, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
         self.setToolTip(tip(self._full) if shown != self._full else "")

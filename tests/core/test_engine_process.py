@@ -83,7 +83,7 @@ def test_the_end_of_input_ends_it_and_no_loss_is_reported(start: Start) -> None:
 
 def test_a_malformed_frame_is_refused_alone(start: Start) -> None:
     _, events = start(START + "raw(struct.pack('>I', 3) + b'abc'); say('after')\nsys.stdin.read()")
-    refused, after = until(events, lambda event: isinstance(event, Log) and event.text == "after")
+    refused, _ = until(events, lambda event: isinstance(event, Log) and event.text == "after")
     assert isinstance(refused, Log)
     assert "refused" in refused.text
 

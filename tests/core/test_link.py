@@ -54,8 +54,8 @@ def test_any_bytes_are_a_record_or_a_link_error(payload: bytes) -> None:
     for decode in (decode_event, decode_command):
         try:
             decode(payload)
-        except LinkError as error:
-            assert "refused" in str(error)
+        except LinkError:  # any other exception fails the test
+            continue
 
 
 def test_an_event_is_no_command() -> None:

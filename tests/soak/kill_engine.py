@@ -102,9 +102,8 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
         print(f"{number}: {error}")
         return 1
     alive = [p.pid for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    print(
-        f"{number}: {len(family)} processes ended, back after {time.monotonic() - started:.1f} s, said: {said}, left alive: {alive or 'none'}"
-    )
+    back = time.monotonic() - started
+    print(f"{number}: {len(family)} processes ended, back after {back:.1f} s, said: {said}, left alive: {alive or 'none'}")
     return int(bool(alive) or not said)
 
 

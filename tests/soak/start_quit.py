@@ -28,6 +28,17 @@ LONGEST_MS = 4000
 """Past the engine's start, which takes about 2 s."""
 
 
+TOKEN = "DEVEXPLORER_SOAK"
+
+
+def has(process: psutil.Process, name: str, value: str) -> bool:
+    """Whether a process has this variable in its environment; one that cannot be read is somebody else's, or gone."""
+    try:
+        return process.environ().get(name) == value
+    except psutil.Error:
+        return False
+
+
 def main() -> int:
     """Run; returns the number of bad ends."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -35,7 +46,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    token = f"{os.getpid()}-{time.time()}"  # inherited by everything that a window starts
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", TOKEN: token}
     bad = 0
     for number in range(arguments.times):
         delay = rng.randrange(LONGEST_MS)
@@ -49,7 +61,7 @@ def main() -> int:
             check=False,
         )
         over = time.monotonic() - started - delay / 1000
-        left = [p.pid for p in psutil.process_iter(["cmdline"]) if "devexplorer.core.engine" in (p.info["cmdline"] or [])]
+        left = [process.pid for process in psutil.process_iter() if has(process, TOKEN, token)]
         if done.returncode != 0 or left:
             bad += 1
             print(f"{number}: closed after {delay} ms: exit code {done.returncode}, engines left {left}\n{done.stderr}")

@@ -1,0 +1,40 @@
+"""Collects everything that is wrong with the arguments, so that one line can say all of it. No torch, main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.virtual.profiles import parse_virtual
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class Findings:
+    """Take values through `checked`, then `demand_none`."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    def add(self, *findings: str) -> None:
+        """Something is wrong, in words."""
+        self._found.extend(findings)
+
+    def checked(self, make: Callable[[], T], otherwise: D) -> T | D:
+        """What `make` returns, or `otherwise` when it finds something wrong."""
+        try:
+            return make()
+        except BadInput as error:
+            self.add(*error.findings)
+            return otherwise
+
+    def check_virtual(self, spec: str | None) -> bool:
+        """Whether `--virtual`, if given, names GPUs that there are; makes none."""
+        return spec is None or self.checked(lambda: parse_virtual(spec), None) is not None
+
+    def demand_none(self) -> None:
+        """Raise one `BadInput` with everything that was found."""
+        if self._found:
+            raise BadInput(*dict.fromkeys(self._found))
