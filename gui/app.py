@@ -130,6 +130,8 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
 def _run(app: App, virtual_spec: str | None, guide: Tour | None) -> int:
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
+    early: list[Event] = []
+    qInstallMessageHandler(_message_handler(early.append))
 
     def begin() -> None:
         from devexplorer.core.session import Session  # psutil, NVML, process handling: loaded behind the window
@@ -137,6 +139,8 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None) -> int:
         session = Session(virtual_spec=virtual_spec)
         restore.append(install_hooks(session.put))
         qInstallMessageHandler(_message_handler(session.put))
+        for message in early:
+            session.put(message)
         app.connect(session)
         if guide is not None:
             guide.start()

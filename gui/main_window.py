@@ -78,6 +78,7 @@ class MainWindow(QMainWindow, WindowActions):
         self.log = LogPanel(state, theme)
         self.status = StatusBar(state, theme)
         self._move_shortcuts: list[QShortcut] = []
+        self._splits = dict(SPLITS_PX)
         self._lay_out()
         self._connect()
         self._bind_move_keys()
@@ -106,8 +107,6 @@ class MainWindow(QMainWindow, WindowActions):
         self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], below)
         self.splitters["panels"].setStretchFactor(1, 1)
         self.splitters["rows"].setStretchFactor(0, 1)
-        for name, sizes in SPLITS_PX.items():
-            self.splitters[name].setSizes(sizes)
         middle = QWidget()
         inner = QVBoxLayout(middle)
         inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
@@ -363,7 +362,7 @@ class MainWindow(QMainWindow, WindowActions):
         return Settings(
             theme=self._theme.name,
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
-            splitters={name: splitter.sizes() for name, splitter in self.splitters.items()},
+            splitters={name: self._splits.get(name, splitter.sizes()) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,
         )
 
@@ -373,12 +372,15 @@ class MainWindow(QMainWindow, WindowActions):
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
         for name, sizes in settings.splitters.items():
             if name in self.splitters and len(sizes) == self.splitters[name].count() and all(size >= 0 for size in sizes):
-                self.splitters[name].setSizes(sizes)
+                self._splits[name] = sizes
 
     # --- Qt ------------------------------------------------------------------------------------------------------------
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        for name, sizes in self._splits.items():  # not before the style is known: it says how small a part can be
+            self.splitters[name].setSizes(sizes)
+        self._splits = {}
         if self.focusWidget() is None:
             self.objects.take_focus()  # Qt would choose the first button of the toolbar
         self.hidden_changed.emit(False)

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 POLL_MS = 50
 MODEL = "vgg16-bn"
 """Large enough (528 MiB) that the move is a step in the memory plot."""
-LOOK_SECONDS = 2.0
+POINTS = 120
+"""Blocks of benchmark to watch: about six seconds."""
+LOOK_SECONDS = 3.0
 """Of curve after a move, so that the step stands clear of the right edge in the picture."""
 
 
@@ -38,6 +40,10 @@ class Step:
     until: Callable[[], bool]
     seconds: float = 30.0
     picture: str = ""
+
+
+def _nothing() -> None:
+    """For steps that only wait."""
 
 
 class Tour(QObject):
@@ -81,38 +87,55 @@ class Tour(QObject):
     def _plan(self) -> list[Step]:
         state, window = self._state, self._app.window
         return [
-            Step(
-                "the engine is ready",
-                lambda: None,
-                lambda: state.engine is not None and bool(state.usable_devices),
-                60,
-                "1-start",
-            ),
+            Step("the engine is ready", _nothing, lambda: state.engine is not None and bool(state.usable_devices), 60, "1-start"),
             Step("shows the last 30 s", lambda: self._menu(window.throughput.time_control, "Show"), lambda: window.axis.span_s == 30, 10),
             Step(f"built {MODEL}", lambda: self._menu(window.toolbar.build, MODEL), lambda: MODEL in state.objects, 90),
             Step(f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"),
+            Step("looked for a second device", self._look_for_second_device, lambda: True),
+            Step("waited for a piece of memory curve", _nothing, self._looked, 10),
             Step(
-                "made sure that there is a second device",
-                self._second_device,
-                lambda: len(state.usable_devices) > 1,
-                30,
+                "moved the model", lambda: self._menu(window.toolbar.move_button, self._target()), lambda: self._is_on(self._target()), 60
             ),
-            Step("waited for a piece of memory curve", lambda: None, self._looked, 10),
-            Step("moved the model", self._move, lambda: self._is_on(self._target()), 60),
-            Step("watched the memory step", lambda: None, self._memory_stepped, 20, "3-moved"),
-            Step("started a benchmark", self._benchmark, lambda: any(run.points for run in state.runs.values()), 60),
-            Step("watched the throughput", lambda: None, lambda: self._run().points >= 60, 60, "4-benchmark"),
+            Step("watched the memory step", _nothing, self._memory_stepped, 20, "3-moved"),
+            Step("started a benchmark", lambda: self._benchmark(self._target(), "float16", "4096"), self._measures, 60),
+            Step("watched the throughput", _nothing, lambda: self._run().points >= POINTS, 90, "4-benchmark"),
             Step("stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30),
-            Step(
-                "moved back by undo",
-                lambda: self._key(Qt.Key.Key_Z, ctrl=True),
-                lambda: self._is_on("cpu"),
-                60,
-                "5-undone",
-            ),
+            Step("moved back by undo", lambda: self._key(Qt.Key.Key_Z, ctrl=True), lambda: self._is_on("cpu"), 60, "5-undone"),
             Step("changed the theme", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10, "6-other-theme"),
             Step("changed it back", lambda: self._key(Qt.Key.Key_T, ctrl=True), self._looked, 10),
         ]
+
+    def _look_for_second_device(self) -> None:
+        if len(self._state.usable_devices) == 1:
+            self._steps[:0] = self._with_one_device()
+
+    def _with_one_device(self) -> list[Step]:
+        """What one device allows: measure and watch; then see why nothing can move, and take the offer of virtual GPUs."""
+        state, window = self._state, self._app.window
+        return [
+            Step("started a benchmark on the CPU", lambda: self._benchmark("cpu", "float32", "1024"), self._measures, 60),
+            Step("watched its throughput", _nothing, lambda: self._run().points >= POINTS // 2, 60, "2-one-device"),
+            Step("stopped it", lambda: self._click(window.toolbar.benchmark), lambda: self._run().result is not None, 30),
+            Step("saw why nothing can move", self._see_why_not, lambda: True),
+            Step(
+                "took the offer",
+                lambda: self._click(window.devices.offer_button),
+                lambda: len(state.usable_devices) > 1,
+                30,
+                "2-offer-taken",
+            ),
+        ]
+
+    def _see_why_not(self) -> None:
+        window = self._app.window
+        reason = window.controller.why_no_move()
+        if reason is None or window.toolbar.move_button.isEnabled() or not window.devices.offer.isVisible():
+            self._end("with one device the window still offers to move, or offers no virtual GPUs")
+        else:
+            print(f"cannot move yet: {reason}")
+
+    def _measures(self) -> bool:
+        return bool(self._state.active_runs) and self._run().points > 0
 
     def _target(self) -> str:
         """The second accelerator where there is one, as in "move it to cuda:1"."""
@@ -140,30 +163,14 @@ class Tour(QObject):
         tree = self._app.window.objects.tree
         QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=tree.visualRect(tree.model().index(0, 0)).center())
 
-    def _second_device(self) -> None:
-        """With one device the window says why nothing can move, and offers virtual GPUs: the tour takes the offer."""
-        if len(self._state.usable_devices) > 1:
-            return
-        window = self._app.window
-        reason = window.controller.why_no_move()
-        if reason is None or window.toolbar.move_button.isEnabled():
-            self._end("with one device the window still offers to move")
-            return
-        print(f"cannot move yet: {reason}")
-        self._picture("2-one-device")
-        self._click(window.devices.offer_button)
-
-    def _move(self) -> None:
-        self._menu(self._app.window.toolbar.move_button, self._target())
-
-    def _benchmark(self) -> None:
+    def _benchmark(self, device: str, dtype: str, size: str) -> None:
         """Fill the form of the Benchmark tab by mouse and keyboard, and press its button."""
         window, panel = self._app.window, self._app.window.benchmark
         window.tabs.setCurrentWidget(panel)
-        QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), self._target()))
+        QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), device))
         self._click(panel.devices)
-        self._type(panel.dtype_edit, "float16")
-        self._type(panel.size_edit, "4096")
+        self._type(panel.dtype_edit, dtype)
+        self._type(panel.size_edit, size)
         self._type(panel.seconds_edit, "30")
         self._click(panel.start_button)
 

@@ -25,7 +25,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import importlib.metadata
 
-        parser.exit(message=f"devexplorer {importlib.metadata.version('devexplorer')}\n")
+        print(f"devexplorer {importlib.metadata.version('devexplorer')}")
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn
 
 import msgspec
@@ -49,7 +49,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 @contextmanager
 def quiet_stdout() -> Iterator[None]:
-    """Send everything that is written to descriptor 1 meanwhile to standard error: user code may print, documents stay clean."""
+    """Send everything that is written to `sys.stdout` or descriptor 1 meanwhile to standard error: user code may print."""
     if sys.stdout is None:
         yield
         return
@@ -57,7 +57,8 @@ def quiet_stdout() -> Iterator[None]:
     saved = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         sys.stdout.flush()
         os.dup2(saved, 1)

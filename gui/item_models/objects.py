@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractItemModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractItemModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 
 from devexplorer.core.formats import shape_text
 from devexplorer.core.records.objects import ObjectSnapshot, Row
@@ -114,8 +114,15 @@ def _keys(rows: Iterator[Row]) -> list[tuple[str, int]]:
     return result
 
 
+MANY = 8
+"""Changed ranges, from which on the view is asked to paint anew instead of being told of each."""
+
+
 class ObjectsModel(QAbstractItemModel):
     """The tree. Call `update(state.objects)` whenever objects changed."""
+
+    repaint_wanted = Signal()
+    """So many cells changed that the view is to paint everything on screen anew."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -123,6 +130,8 @@ class ObjectsModel(QAbstractItemModel):
         self._nodes: dict[int, _Node] = {}
         self._snapshots: dict[str, ObjectSnapshot] = {}
         self._last = 0
+        self._changed: list[tuple[_Node, _Node]] = []
+        """First and last of each range of siblings that the running update has changed."""
 
     # --- taking over new snapshots ---------------------------------------------------------------------------------
 
@@ -136,6 +145,7 @@ class ObjectsModel(QAbstractItemModel):
             if snapshot is not self._snapshots[node.name]:
                 self._snapshots[node.name] = snapshot
                 self._merge(node, _branches(snapshot.rows))
+                self._announce(node)
         new = [snapshot for name, snapshot in objects.items() if name not in self._snapshots and snapshot.rows]
         if new:
             self.beginInsertRows(QModelIndex(), len(self._roots), len(self._roots) + len(new) - 1)
@@ -155,8 +165,20 @@ class ObjectsModel(QAbstractItemModel):
         """Make `node` and everything below it show `branch`."""
         if node.row != branch.row:
             node.row = branch.row
-            self.dataChanged.emit(self._index(node, 0), self._index(node, Column.MIB))
+            self._changed.append((node, node))
         self._merge_children(node, branch.children)
+
+    def _announce(self, root: _Node) -> None:
+        """Say which cells changed; after a move of a whole model in one signal, because each costs the filter a walk through its rows.
+
+        The one signal is for `root` alone: rows below it have no state of their own in views, and what is on screen is painted anew.
+        """
+        changed, self._changed = self._changed, []
+        if len(changed) > MANY:
+            changed = [(root, root)]
+            self.repaint_wanted.emit()
+        for first, last in changed:
+            self.dataChanged.emit(self._index(first, 0), self._index(last, Column.MIB))
 
     def _merge_children(self, node: _Node, wanted: list[_Branch]) -> None:
         new = _keys(branch.row for branch in wanted)
@@ -180,8 +202,7 @@ class ObjectsModel(QAbstractItemModel):
             if child.children or branch.children:
                 self._merge_children(child, branch.children)
         if changed:  # one range per parent: Qt asks again only for what is on screen
-            first_node, last_node = node.children[changed[0]], node.children[changed[-1]]
-            self.dataChanged.emit(self._index(first_node, 0), self._index(last_node, Column.MIB))
+            self._changed.append((node.children[changed[0]], node.children[changed[-1]]))
 
     def _insert(self, node: _Node, first: int, last: int, wanted: list[_Branch]) -> None:
         self.beginInsertRows(self._index(node, 0), first, last)

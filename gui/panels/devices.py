@@ -14,6 +14,7 @@ from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, ElidedLabel, Panel,
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
+ALWAYS_FULL = 2
 FULL_CARDS = 4
 """At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
 
@@ -135,15 +136,16 @@ class DevicesPanel(Panel):
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
-        """How many devices get a full card: all up to four; with more, so many that all devices can be seen at once."""
+        """How many devices get a full card: four at most, and so many that all devices can be seen at once; two in any case."""
         number = len(self._state.devices)
-        if number <= FULL_CARDS:
+        if number <= ALWAYS_FULL:
             return number
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
-        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - word
-        for full in range(FULL_CARDS, 0, -1):
-            if full * (CARD_PX + 8) + (number - full) * (ROW_PX + ROW_GAP_PX) <= room:
+        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer
+        for full in range(min(FULL_CARDS, number), 0, -1):
+            rows = number - full
+            if full * (CARD_PX + 8) - 8 + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
                 return full
         return 0
 

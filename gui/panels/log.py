@@ -12,6 +12,7 @@ from devexplorer.core.records.messages import Log
 from devexplorer.core.state import LOG_LINES, State
 from devexplorer.gui.theme import Role, Theme, font
 
+LEAST_PX = 72
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Terminal colours and control characters that user code may print; a window has no use for them."""
 
@@ -32,6 +33,7 @@ class LogPanel(QWidget):
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.text.setPlaceholderText("Nothing was logged yet. What your models print appears here.")
         self.text.setAccessibleName("Log")
+        self.text.setMinimumHeight(LEAST_PX)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.text)

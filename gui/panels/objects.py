@@ -56,6 +56,7 @@ class ObjectsPanel(Panel):
         self.tree.drag_started.connect(self.drag_started)
         self.tree.drag_ended.connect(self.drag_ended)
         self.tree.selectionModel().selectionChanged.connect(self._on_selection)
+        self.model.repaint_wanted.connect(self.tree.viewport().update)
         self.set_content(self.tree)
         self.empty = EmptyState("", "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))

@@ -18,6 +18,7 @@ from devexplorer.gui.item_models.rows import RowsModel
 from devexplorer.gui.theme import Role, font
 
 ROW_PX, PAD_PX = 24, 12
+LEAST_ROWS = 2
 
 
 class _Padded(QStyledItemDelegate):
@@ -49,6 +50,7 @@ class RowsTable(QTableView):
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setTabKeyNavigation(False)
         self.setWordWrap(False)
+        self.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX)
         self.verticalHeader().hide()
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalHeader().setDefaultSectionSize(ROW_PX)
