@@ -18,11 +18,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window, base64 as Qt saves it."""
     splitters: dict[str, list[int]] = {}
     """Sizes in pixels, by the splitter's name."""
-    columns: list[int] = []
-    """Widths of the object tree's columns in pixels."""
     span_s: float = 120.0
-    virtual: str = ""
-    """Virtual GPUs of the last session, offered again."""
 
 
 class SettingsFile:

@@ -378,12 +378,19 @@ class MainWindow(QMainWindow, WindowActions):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        for name, sizes in self._splits.items():  # not before the style is known: it says how small a part can be
-            self.splitters[name].setSizes(sizes)
-        self._splits = {}
+        if self._splits:
+            self._split_first()
         if self.focusWidget() is None:
             self.objects.take_focus()  # Qt would choose the first button of the toolbar
         self.hidden_changed.emit(False)
+
+    def _split_first(self) -> None:
+        """Not before the style is known, which says how small each part can be."""
+        for child in self.findChildren(QWidget):
+            child.ensurePolished()
+        for name, sizes in self._splits.items():
+            self.splitters[name].setSizes(sizes)
+        self._splits = {}
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

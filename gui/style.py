@@ -85,7 +85,6 @@ QFrame#offer { background: $card; border: 1px solid $border_strong; border-radiu
 QScrollArea, QScrollArea > QWidget > QWidget#scrolled { background: transparent; border: 0; }
 
 QTreeView, QTableView, QListView { color: $text; background: $panel; border: 0; outline: 0; }
-QTreeView::item:selected, QTreeView::branch:selected { background: $selection; }
 QListView#boxed {
   background: $window; border: 1px solid $border_strong; border-radius: 5px; padding: 3px;
 }

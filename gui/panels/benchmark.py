@@ -200,6 +200,9 @@ class BenchmarkPanel(QWidget):
     # Inside
 
     def _check(self) -> None:
+        if not self._state.usable_devices:  # the engine has not named them yet, which is nobody's mistake
+            self._say("", refused=False)
+            return
         try:
             specs = self.specs()
         except BadInput as error:

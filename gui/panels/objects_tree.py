@@ -48,7 +48,6 @@ class ObjectsTree(QTreeView):
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setUniformRowHeights(True)
         self.setIndentation(_INDENT)
-        self.setAllColumnsShowFocus(True)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setMouseTracking(True)
