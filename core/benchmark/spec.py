@@ -37,13 +37,13 @@ def parse_shape(text: str) -> tuple[int, int, int]:
 
 def parse_seconds(text: str | float, what: str = "") -> float:
     """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
-    name = f"{what} " if what else ""
+    name = f"{what}: " if what else ""
     try:
         seconds = float(text)
     except ValueError:
         raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
     if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
-        raise BadInput(f"{name}{text} is not a number of seconds above 0, {LONGEST_SECONDS:.0f} at most; write for example 2 or 0.5")
+        raise BadInput(f"{name}{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
     return seconds
 
 

@@ -131,9 +131,9 @@ class Engine:
             self.fleet.add(self.machine)
         return [device.id for device in self.machine.add(profiles)]
 
-    def send_devices(self) -> None:
+    def send_devices(self, request: int = 0) -> None:
         """Announce the list of devices."""
-        self.send(EngineDevices(devices=self.fleet.infos(), problems=self.fleet.problems()))
+        self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
 
     def progress(self, request: int) -> Callable[[float, str], None]:
         """A callback that reports progress of one command, at most 20 times a second."""

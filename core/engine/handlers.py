@@ -78,13 +78,13 @@ def handle(engine: Engine, command: Command) -> None:
             pass  # took effect when it arrived
         case AddVirtual(spec=spec):
             names = engine.add_virtual(spec)
-            engine.send_devices()
+            engine.send_devices(command.request)
             _say(engine, command, _added(engine, names))
             virtual.warm_up()
         case SetThreads(threads=threads):
             before = engine.torch.threads
             engine.torch.set_threads(threads)
-            engine.send_devices()
+            engine.send_devices(command.request)
             _say(engine, command, _threads_set(before, threads))
         case _:
             _on_workspace(engine, command)

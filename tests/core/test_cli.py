@@ -370,9 +370,9 @@ def test_user_code_that_does_not_work_is_said_in_one_line(
         ("bench matmul --iterations 1.5", "whole number above 0"),
         ("watch --count 0", "--count '0' is not a whole number above 0"),
         ("watch --count ²", "--count '²' is not a whole number above 0"),
-        ("watch --interval 0", "--interval 0 is not"),
+        ("watch --interval 0", "--interval: 0 seconds"),
         ("watch --interval 1e300", "at most"),
-        ("watch --interval often", "--interval 'often' is not a number"),
+        ("watch --interval often", "--interval: 'often' is not a number"),
     ],
 )
 def test_bad_input_gets_one_line(refusal: Refusal, argv: str, words: str) -> None:
@@ -399,7 +399,7 @@ def test_wrong_virtual_gpus_get_one_line_from_every_command(refusal: Refusal, co
 def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
     argv = "bench matmul --device cpu:1 cuda:3 --size 0 --dtype foo --seconds nan --iterations x --mode burst --virtual t4"
     line = refusal(*argv.split())
-    for words in ("only one cpu", "'cuda:3'", "side of 0", "'foo'", "--seconds nan", "--iterations 'x'", "'burst'"):
+    for words in ("only one cpu", "'cuda:3'", "side of 0", "'foo'", "--seconds: nan", "--iterations 'x'", "'burst'"):
         assert words in line
     line = refusal("watch", "--interval", "0", "--count", "x", "--virtual", "Voodoo")
     assert all(words in line for words in ("--interval", "--count", "Voodoo"))

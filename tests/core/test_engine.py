@@ -348,13 +348,16 @@ def test_a_command_cancelled_before_its_turn_is_not_carried_out() -> None:
 def test_threads_are_set_and_announced(local: LocalEngine) -> None:
     before = torch.get_num_threads()
     try:
-        events = local.run(SetThreads(threads=1))
-        assert torch.get_num_threads() == 1
-        (devices,) = of(EngineDevices, events)
-        assert isinstance(devices, EngineDevices)
-        assert next(info.threads for info in devices.devices if info.id == "cpu") == 1
+        for threads in (1, 2):
+            (devices,) = of(EngineDevices, local.run(SetThreads(threads=threads)))
+            assert isinstance(devices, EngineDevices)
+            assert next(info.threads for info in devices.devices if info.id == "cpu") == threads
+            (over,) = of(BenchEnded, local.run(matmul("cpu", iterations=1, seconds=None)))
+            assert isinstance(over, BenchEnded)
+            assert over.result is not None
+            assert over.result.threads == threads, "what computes has as many"
     finally:
-        torch.set_num_threads(before)
+        local.run(SetThreads(threads=before))
 
 
 def test_virtual_gpus_join_a_running_engine() -> None:
@@ -414,7 +417,7 @@ def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_goes_on(monkeypatch: 
         assert answer.failed
         assert "out of memory" in answer.title
         assert gauges(local)["vgpu:0"].allocated_bytes == before
-        (answer,) = of(Answer, local.run(matmul("vgpu:0").__class__(spec=BenchSpec(device="vgpu:0", m=4096, n=4096, k=4096))))
+        (answer,) = of(Answer, local.run(StartBenchmark(spec=BenchSpec(device="vgpu:0", m=4096, n=4096, k=4096))))
         assert isinstance(answer, Answer)
         assert "needs 192.00 MiB" in answer.words
         assert of(UndoState, local.run(EditElement(target="x", index=(0, 0), value=2.0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
-from devexplorer.core.records.messages import ObjectChanged
+from devexplorer.core.records.messages import EngineReady, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
 
@@ -14,6 +14,20 @@ CPU = DeviceInfo(id="cpu", kind="cpu", name="Example CPU", threads=16, memory_to
 CUDA = DeviceInfo(id="cuda:0", kind="cuda", name="NVIDIA A10", nvml_index=1, cuda_ordinal=0, memory_total_bytes=24 * GIB)
 VGPU = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True)
 OLD = DeviceInfo(id="nvml:2", kind="nvml", name="GTX 980", nvml_index=2, usable=False, reason="It is too old for this torch.")
+
+ENGINE = EngineReady(
+    pid=1,
+    python_version="3.11",
+    torch_version="2.13.0",
+    cuda_version=None,
+    cuda_available=False,
+    cuda_device_count=0,
+    cuda_visible_devices=None,
+    threads=2,
+    virtual_unavailable=None,
+    recipes={},
+)
+"""What an engine says when it is ready."""
 
 
 def state_with(*infos: DeviceInfo, problems: tuple[Problem, ...] = ()) -> State:

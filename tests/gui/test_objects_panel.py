@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from fakes.host import hosted
-from fakes.look_records import CPU, CUDA, VGPU, mlp, model, module_row, show, state_with, tensor
+from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QImage
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.messages import ObjectRemoved
+from devexplorer.core.records.messages import EngineLost, ObjectRemoved
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.objects import Column
 from devexplorer.gui.panels.objects import ObjectsPanel
@@ -29,12 +29,31 @@ def colours(image: QImage) -> set[str]:
 
 
 def test_an_empty_workspace_offers_the_first_model(qtbot: QtBot):
-    panel = panel_for(qtbot, state_with(CPU))
+    state = state_with(CPU)
+    state.apply(ENGINE)
+    panel = panel_for(qtbot, state)
     assert panel.is_empty
     assert panel.empty.sentence.text() == "Nothing here yet. Build a sample model or create a tensor."
     with qtbot.waitSignal(panel.build_requested) as built:
         qtbot.mouseClick(panel.empty.button, LEFT)
     assert built.args == ["mlp"]
+
+
+def test_an_empty_workspace_offers_nothing_while_there_is_no_engine(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    assert panel.empty.sentence.text() == "The engine is starting."
+    assert not panel.empty.button.isEnabled()
+    assert panel.empty.button.toolTip() == "The engine is not ready yet."
+    state.apply(ENGINE)
+    panel.refresh()
+    assert panel.empty.button.isEnabled()
+    state.apply(EngineLost(reason="It was killed.", will_restart=True, time_unix_s=1.0))
+    panel.refresh()
+    assert panel.empty.sentence.text() == "The engine is being restarted. The objects come back with it."
+    state.apply(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=2.0))
+    panel.refresh()
+    assert panel.empty.sentence.text() == "The engine has stopped, and the objects went with it."
 
 
 def test_clicks_select_objects_and_parts_of_models(qtbot: QtBot):

@@ -10,6 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from fakes.host import hosted
+from fakes.look_records import ENGINE
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QWidget
@@ -370,9 +371,14 @@ def test_the_wheel_changes_the_span_live_and_zooms_while_paused(show: Show, axis
 
 
 def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator(qtbot: QtBot, show_throughput: ShowThroughput) -> None:
-    plot = show_throughput(make_state("cpu", "vgpu:0"))
+    state = make_state("cpu", "vgpu:0")
+    plot = show_throughput(state)
     assert plot.is_empty
     assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:0"
+    assert not plot.empty.button.isEnabled()
+
+    state.apply(ENGINE)
+    plot.refresh(NOW)
 
     with qtbot.waitSignal(plot.start_requested) as asked:
         plot.empty.button.click()
