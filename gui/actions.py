@@ -93,6 +93,9 @@ def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
             "pause",
         ),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, lambda: None, "/", "filter"),
+        ActionSpec(
+            "tour", "Tour", "Watch the main job being done: build, move, measure, undo", window.take_tour, c.why_no_tour, "", "play"
+        ),
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, lambda: None, "Ctrl+T", "theme"),
         ActionSpec(
             "threads", "CPU threads…", "How many threads one operation on the CPU uses", window.choose_threads, c.why_no_engine, "", "cpu"
@@ -151,6 +154,10 @@ class WindowActions:
 
     def restart_engine(self) -> None:
         """Restart the engine."""
+        raise NotImplementedError
+
+    def take_tour(self) -> None:
+        """Show the tour in this window."""
         raise NotImplementedError
 
     def show_words(self) -> None:

@@ -81,9 +81,19 @@ class App:
         self.window.hidden_changed.connect(self.heartbeat.set_hidden)
         self.window.restart_requested.connect(session.restart_engine)
         self.window.start_requested.connect(session.start_engine_again)
+        self.window.tour_requested.connect(self.take_tour)
         session.start()
         self.heartbeat.start()
         return self.heartbeat
+
+    def take_tour(self) -> None:
+        """The tour in this window, for somebody who watches."""
+        from devexplorer.gui.tour import Tour  # QtTest is for the tour alone
+
+        def ended(failed: str | None) -> None:
+            self.window.say("The tour is over: the model was built, moved, measured and moved back." if failed is None else failed)
+
+        Tour(self, None, ended).start()
 
     def stop(self) -> None:
         """End everything; bounded by `CLOSE_SECONDS`."""
@@ -124,7 +134,7 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
     from devexplorer.gui.tour import Tour  # QtTest is for the tour alone
 
     app.window.resize(*Tour.SIZE_PX)
-    return Tour(app, screenshots)
+    return Tour(app, screenshots, lambda _failed: app.qt.quit())
 
 
 def _run(app: App, virtual_spec: str | None, guide: Tour | None) -> int:

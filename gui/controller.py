@@ -80,6 +80,11 @@ class Controller:
         """Reason when there is nothing to undo."""
         return self.why_no_engine() or (None if self.state.undo_title is not None else "Nothing has been moved yet.")
 
+    def why_no_tour(self) -> str | None:
+        """Reason why the tour cannot begin."""
+        busy = self.state.objects or self.state.active_runs
+        return self.why_no_engine() or ("The tour begins with an empty workspace: remove what is there first." if busy else None)
+
     def why_no_stop(self) -> str | None:
         """Reason when no benchmark runs."""
         return None if self.state.active_runs else "No benchmark is running."

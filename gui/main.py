@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments = parse(sys.argv[1:] if argv is None else argv)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
-        if arguments.virtual:
+        if arguments.virtual is not None:
             from devexplorer.core.virtual.profiles import parse_virtual
 
             parse_virtual(arguments.virtual)  # said here in one line, not later by the engine

@@ -55,6 +55,7 @@ class MainWindow(QMainWindow, WindowActions):
     hidden_changed = Signal(bool)
     restart_requested = Signal()
     start_requested = Signal()
+    tour_requested = Signal()
 
     def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
         super().__init__()
@@ -334,6 +335,9 @@ class MainWindow(QMainWindow, WindowActions):
 
     def restart_engine(self) -> None:
         self.restart_requested.emit()
+
+    def take_tour(self) -> None:
+        self.tour_requested.emit()
 
     def show_words(self) -> None:
         from devexplorer.gui.panels.words import WordsDialog

@@ -63,6 +63,8 @@ class Toolbar(QFrame):
         self._gap()
         self.benchmark = self._action_button("benchmark", "Benchmark")
         self._layout.addStretch(1)
+        self.tour_button = self._action_button("tour", "Tour")
+        self.tour_button.setProperty("look", "quiet")
         self.palette_button = self._button("Ctrl+K", "search", "Every action, by its first letters (Ctrl+K)")
         self.palette_button.setProperty("look", "quiet")
         self.palette_button.clicked.connect(self.palette_requested)
@@ -99,7 +101,7 @@ class Toolbar(QFrame):
     def _action_button(self, action_id: str, text: str) -> QPushButton:
         """A button that follows one action of the table: enabled, tooltip with the reason, click."""
         action = self._actions[action_id]
-        icon_name = {"new_tensor": "tensor"}.get(action_id, action_id)
+        icon_name = {"new_tensor": "tensor", "tour": "play"}.get(action_id, action_id)
         button = self._button(text, icon_name, action.toolTip())
         button.setAccessibleName(text or action.text())
         button.clicked.connect(lambda: self._actions[button.property("action")].trigger())

@@ -47,13 +47,13 @@ def _nothing() -> None:
 
 
 class Tour(QObject):
-    """`start` after the window is shown; it quits the application at the end; `report` gives the exit code."""
+    """`start` after the window is shown; `ended` is told how it went (None: every step happened); `report` gives the exit code."""
 
     SIZE_PX = (1440, 900)
 
-    def __init__(self, app: App, screenshots: Path | None) -> None:
+    def __init__(self, app: App, screenshots: Path | None, ended: Callable[[str | None], None]) -> None:
         super().__init__(app.window)
-        self._app, self._folder = app, screenshots
+        self._app, self._folder, self._ended = app, screenshots, ended
         self._state: State = app.state
         self._steps = self._plan()
         self._done: list[str] = []
@@ -249,7 +249,7 @@ class Tour(QObject):
         self._failed = failed
         if failed is not None:
             self._picture_of_failure()
-        self._app.qt.quit()
+        self._ended(failed)
 
     def _picture_of_failure(self) -> None:
         if self._folder is not None and self._folder.is_dir():

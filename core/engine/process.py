@@ -41,7 +41,7 @@ class EngineProcess:
         self._put = put
         self._clock = clock
         self._command = list(command or (sys.executable, "-m", "devexplorer.core.engine"))
-        if virtual_spec:
+        if virtual_spec is not None:
             self._command += ["--virtual", virtual_spec]
         self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None

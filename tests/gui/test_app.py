@@ -249,6 +249,14 @@ def test_a_lost_engine_is_said_and_the_workspace_comes_back(start: Start) -> Non
     assert driver.where("mlp") == {"vgpu:1"}
 
 
+def test_the_tour_begins_with_an_empty_workspace_only(start: Start) -> None:
+    driver = start()
+    driver.until(driver.window.toolbar.tour_button.isEnabled)
+    driver.build("mlp")
+    assert not driver.window.toolbar.tour_button.isEnabled()
+    assert "empty workspace" in driver.window.toolbar.tour_button.toolTip()
+
+
 def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     driver = start()
     driver.window.show_palette()
