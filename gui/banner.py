@@ -34,10 +34,10 @@ class Banner(QFrame):
         layout.addWidget(self.words, 1)
         layout.addWidget(self.close_button)
         self._kind = "warning"
-        self._passing = QTimer(self)
-        self._passing.setSingleShot(True)
-        self._passing.setInterval(PASSING_MS)
-        self._passing.timeout.connect(self.hide)
+        self.passing = QTimer(self)
+        self.passing.setSingleShot(True)
+        self.passing.setInterval(PASSING_MS)
+        self.passing.timeout.connect(self.hide)
         self.hide()
 
     def say(self, text: str, *, error: bool = False, passing: bool = False) -> None:
@@ -48,7 +48,7 @@ class Banner(QFrame):
         self.setAccessibleDescription(line)
         self.set_theme(self._theme)
         self.show()
-        self._passing.start() if passing else self._passing.stop()
+        self.passing.start() if passing else self.passing.stop()
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the icon in the theme's colours."""

@@ -94,6 +94,7 @@ class MainWindow(QMainWindow, WindowActions):
         self.tabs.setDocumentMode(True)
         self.tabs.tabBar().setDrawBase(False)
         self.tabs.setAccessibleName("Benchmark, processes, log")
+        self.tabs.tabBar().setAccessibleName("Benchmark, processes, log")
         for panel, title in ((self.benchmark, "Benchmark"), (self.processes, "Processes"), (self.log, "Log")):
             self.tabs.addTab(panel, title)
         below = QFrame()

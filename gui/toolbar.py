@@ -67,6 +67,7 @@ class Toolbar(QFrame):
         self.tour_button.setProperty("look", "quiet")
         self.palette_button = self._button("Ctrl+K", "search", "Every action, by its first letters (Ctrl+K)")
         self.palette_button.setProperty("look", "quiet")
+        self.palette_button.setAccessibleName("Commands")
         self.palette_button.clicked.connect(self.palette_requested)
         theme_button = self._action_button("theme", "")
         theme_button.setAccessibleName("Light or dark theme")

@@ -98,7 +98,8 @@ class CodeView(QPlainTextEdit):
         beside = self.toPlainText().split("\n")[:_LINES_BESIDE]
         widest = max(metrics.horizontalAdvance(line) for line in beside)
         runs_below = widest > self.width() - 2 * _EDGE_PX - button.width() - _BUTTON_PX
-        band = button.height() if runs_below else 0
+        top = self.viewport().y() - self._band
+        band = max(_BUTTON_PX + button.height() - top, 0) if runs_below else 0
         if band != self._band:
             self._band = band
             self.setViewportMargins(0, band, 0, 0)

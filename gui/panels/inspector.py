@@ -85,6 +85,7 @@ class InspectorPanel(Panel):
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setWidget(inner)
+        scroll.setAccessibleName("What happened, and the placement of the selection")
         return scroll
 
     @property

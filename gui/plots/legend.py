@@ -137,6 +137,10 @@ class Legend(QWidget):
                 button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
                 self._buttons[entry.device] = button
             self._buttons[entry.device].set_entry(entry, self._theme)
+        previous: QWidget = self
+        for entry in entries:  # Tab goes through them from left to right, also through those that came later
+            QWidget.setTabOrder(previous, self._buttons[entry.device])
+            previous = self._buttons[entry.device]
         self.updateGeometry()
         self._arrange()
 

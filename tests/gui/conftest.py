@@ -10,6 +10,7 @@ from collections.abc import Iterator
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
 EXPECTED = "This plugin does not support"
@@ -28,6 +29,8 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     for widget in set(QApplication.topLevelWidgets()) - before:
         widget.close()
         widget.deleteLater()
+    # Now, while their Python halves are alive: an event loop of a later test would do it when half of a plot is gone.
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     qapp.setFont(look[0])
     qapp.setPalette(look[1])
     qapp.setStyleSheet(look[2])
