@@ -19,6 +19,7 @@ from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.nvml import Card, Nvml
 from devexplorer.core.engine.journal import Journal
 from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import (
     Answer,
@@ -35,6 +36,7 @@ from devexplorer.core.records.messages import (
     NewTensor,
     ObjectChanged,
     Rebuilt,
+    SideEffects,
     StartBenchmark,
 )
 from devexplorer.core.telemetry.mailbox import Mailbox
@@ -43,6 +45,8 @@ from devexplorer.core.telemetry.sampler import Sampler
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it every time."""
 RESTART_WINDOW_S = 60.0
+MOST_EVENTS = 400
+"""Per beat: the window stays smooth whatever the engine says."""
 
 
 class EngineLike(Protocol):
@@ -79,14 +83,19 @@ class Session:
         self._virtual_spec = virtual_spec
         self._make_engine = make_engine or (lambda put, spec: EngineProcess(put, virtual_spec=spec, clock=clock))
         self._mailbox = Mailbox()
+        self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
         self._sampler = Sampler(self._mailbox.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
         self._datasheets = datasheets()
         self._journal = Journal()
         self._pending: dict[int, Command] = {}
         self._created: dict[int, str] = {}
+        self._effects: dict[int, tuple[str, ...]] = {}
+        self._unchanged: set[int] = set()
+        """Requests of moves to where things were already."""
         self._replaying: dict[int, Command] = {}
         self._replay_failed: list[Command] = []
+        self._culprits: list[str] = []
         self._restored: list[str] = []
         self._rebuild_due = False
         self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
@@ -108,8 +117,12 @@ class Session:
         """Send a command to the engine; returns the request number that its events will carry."""
         self._requests += 1
         numbered: Command = msgspec.structs.replace(command, request=self._requests)
+        try:
+            self._engine.send(numbered)
+        except BadInput as error:
+            self._mailbox.put(Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock()))
+            return self._requests
         self._pending[self._requests] = numbered
-        self._engine.send(numbered)
         return self._requests
 
     def put(self, event: Event) -> None:
@@ -132,10 +145,11 @@ class Session:
         self._new_engine()
 
     def drain(self) -> Drained:
-        """Everything that happened since the last call, in order."""
+        """What happened since the last call, in order; after a flood the rest comes with the next calls."""
+        self._arrived.extend(self._mailbox.drain())
         events: list[Event] = []
-        for event in self._mailbox.drain():
-            events.extend(self._take(event))
+        for _ in range(min(len(self._arrived), MOST_EVENTS)):
+            events.extend(self._take(self._arrived.popleft()))
         catalog = self._join() if self._catalog_due or self._cards_changed else None
         return Drained(events, catalog)
 
@@ -183,6 +197,11 @@ class Session:
                 return [self._after_death(reason)]
             case ObjectChanged(snapshot=snapshot):
                 self._created[request] = snapshot.name
+            case SideEffects(effects=effects):
+                self._effects[request] = effects
+                return []
+            case Moved(report=report) if report.already_there:
+                self._unchanged.add(request)
             case JobEnded(ok=ok):
                 return self._job_ended(event, request, ok)
         if request in self._replaying and isinstance(event, Answer | Moved | JobStarted | JobProgress):
@@ -190,7 +209,9 @@ class Session:
         return [event]
 
     def _job_ended(self, event: JobEnded, request: int, ok: bool) -> list[Event]:
-        created = self._created.pop(request, None)
+        created, effects = self._created.pop(request, None), self._effects.pop(request, ())
+        nothing_happened = request in self._unchanged
+        self._unchanged.discard(request)
         if request in self._replaying:
             command = self._replaying.pop(request)
             if ok and created is not None and created not in self._restored:
@@ -199,8 +220,8 @@ class Session:
                 self._replay_failed.append(command)
             return [event] if self._replaying else [event, self._rebuilt()]
         command_done = self._pending.pop(request, None)
-        if ok and command_done is not None:
-            self._journal.add(command_done, created)
+        if ok and command_done is not None and not nothing_happened:
+            self._journal.add(command_done, created, effects)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------
@@ -208,9 +229,13 @@ class Session:
     def _after_death(self, reason: str) -> EngineLost:
         now = self._clock()
         running = [_describe(command) for command in self._pending.values()]
-        self._pending.clear()
-        self._created.clear()
-        self._replaying.clear()
+        for request, command in list(self._replaying.items())[:1]:  # the one that it was at: a second time would end the same way
+            self._culprits.append(_describe(command))
+            self._journal.forget([command])
+            reason = f"{reason} That happened while {_describe(command)} was repeated; it is left out from now on."
+            del self._replaying[request]
+        for memory in (self._pending, self._created, self._effects, self._replaying, self._unchanged):
+            memory.clear()
         self._deaths.append(now)
         self._rebuild_due = True
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
@@ -237,12 +262,14 @@ class Session:
         return [] if commands else [self._rebuilt()]
 
     def _rebuilt(self) -> Rebuilt:
-        plain = [msgspec.structs.replace(command, request=0) for command in self._replay_failed]
         lost = [
             *self._journal.lost(),
             *(f"{_describe(command)}: it failed this time" for command in self._replay_failed),
+            *(f"{words}: it ends the engine" for words in self._culprits),
         ]
-        self._journal.after_rebuild(plain)
+        self._journal.forget(self._replay_failed)
+        self._journal.rebuilt()
+        self._culprits.clear()
         return Rebuilt(restored=tuple(self._restored), lost=tuple(lost))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import platformdirs
@@ -16,9 +17,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     theme: str = "dark"
     geometry: str = ""
     """Of the window, base64 as Qt saves it."""
-    splitters: dict[str, list[int]] = {}
+    splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
     """Sizes in pixels, by the splitter's name."""
-    span_s: float = 120.0
+    span_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 120.0
 
 
 class SettingsFile:
@@ -31,7 +32,7 @@ class SettingsFile:
         """The saved settings, or the defaults when there are none that can be read."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Settings)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return Settings()
 
     def save(self, settings: Settings) -> str | None:

@@ -32,6 +32,7 @@ from devexplorer.core.records.messages import (
     ObjectChanged,
     ObjectRemoved,
     Rebuilt,
+    SideEffects,
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -83,6 +84,8 @@ class Device:
     """Index into the palette; the CPU has -1. Stays with the device for the session."""
     sample: DeviceSample | None = None
     allocator: AllocatorSample | None = None
+    engine_bytes: int | None = None
+    """What the driver says the engine process uses there, where it says so."""
     memory: Timeline = field(default_factory=Timeline)
     throughput: Timeline = field(default_factory=Timeline)
 
@@ -109,6 +112,8 @@ class Device:
         other = max(allocator.allocated_bytes - workspace, 0)
         cached = max(allocator.reserved_bytes - allocator.allocated_bytes, 0)
         context = allocator.context_bytes
+        if context is None and self.engine_bytes is not None:
+            context = max(self.engine_bytes - allocator.reserved_bytes, 0)
         rest = None if used is None else max(used - allocator.reserved_bytes - (context or 0), 0)
         return MemoryParts(workspace, other, cached, context, rest, free)
 
@@ -167,6 +172,7 @@ class State:
         self.engine_words = "engine: starting"
         self.undo_title: str | None = None
         self.undo_bytes = 0
+        self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
 
@@ -183,10 +189,11 @@ class State:
     def set_catalog(self, catalog: Catalog) -> Change:
         """Take over a new list of devices; histories of devices that stay are kept."""
         # By UUID where there is one: a card that was nvml:0 until the engine had looked is still the same card as cuda:0.
-        known = {device.info.uuid or name: device for name, device in self.devices.items()}
+        # Devices that left are remembered: virtual GPUs come back a moment after a new engine has announced itself without them.
+        self._known |= {device.info.uuid or name: device for name, device in self.devices.items()}
         self.devices = {}
         for info in catalog.devices:
-            device = known.get(info.uuid or info.id)
+            device = self._known.get(info.uuid or info.id)
             if device is None:
                 device = Device(info, -1 if info.kind == "cpu" else self._next_colour)
                 self._next_colour += info.kind != "cpu"
@@ -255,8 +262,8 @@ class State:
                 return self._lost(event)
             case Rebuilt():
                 return self._rebuilt(event)
-            case EngineDevices():
-                return Change.NOTHING  # the session joins it with NVML's knowledge and calls set_catalog
+            case EngineDevices() | SideEffects():
+                return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
 
     def _welcome(self) -> Change:
         """Until something happens the inspector says what this machine is."""
@@ -270,6 +277,8 @@ class State:
         if device is None:
             return Change.NOTHING
         device.sample = sample
+        pid = self.engine.pid if self.engine is not None else None
+        device.engine_bytes = next((use.memory_bytes for use in sample.processes or () if use.pid == pid), None)
         used = sample.memory_used_bytes
         device.memory.append(sample.time_unix_s, float("nan") if used is None else float(used))
         return Change.SAMPLES

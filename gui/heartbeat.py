@@ -7,6 +7,7 @@ worker thread may destroy a Qt object there, which crashes Qt.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -22,8 +23,8 @@ BEAT_MS = 33
 HIDDEN_MS = 1000
 TEXT_SECONDS = 0.5
 YOUNG_GC_SECONDS = 1.0
+MIDDLE_GC_SECONDS = 10.0
 FULL_GC_SECONDS = 60.0
-LATENESS_KEPT = 20_000
 
 
 class View(Protocol):
@@ -54,7 +55,7 @@ class Heartbeat(QObject):
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
-        self._texts_due = self._young_due = self._full_due = 0.0
+        self._texts_due = self._young_due = self._middle_due = self._full_due = 0.0
 
     def start(self) -> None:
         """Begin to beat."""
@@ -77,18 +78,26 @@ class Heartbeat(QObject):
         if drained.catalog is not None:
             changes |= self._state.set_catalog(drained.catalog)
         for event in drained.events:
-            changes |= self._state.apply(event)
-        self._view.refresh(changes, self._clock())
+            try:
+                changes |= self._state.apply(event)
+            except Exception:  # one bad event must not cost the others: say it as for any slot, and go on
+                sys.excepthook(*sys.exc_info())
         now = self._monotonic()
-        if now >= self._texts_due:
-            self._texts_due = now + TEXT_SECONDS
-            self._view.refresh_texts()
-        self._collect(now)
+        try:
+            self._view.refresh(changes, self._clock())
+            if now >= self._texts_due:
+                self._texts_due = now + TEXT_SECONDS
+                self._view.refresh_texts()
+        finally:
+            self._collect(now)
 
     def _collect(self, now: float) -> None:
         if now >= self._full_due and not self._state.active_runs and not self._state.jobs:
             self._full_due = now + FULL_GC_SECONDS
             gc.collect()
+        elif now >= self._middle_due:
+            self._middle_due = now + MIDDLE_GC_SECONDS
+            gc.collect(1)
         elif now >= self._young_due:
             self._young_due = now + YOUNG_GC_SECONDS
             gc.collect(0)

@@ -207,10 +207,8 @@ class MainWindow(QMainWindow, WindowActions):
     def _mention_errors(self) -> None:
         latest: Log = self.state.log[-1]
         if latest.level == "error":
-            self.say(
-                latest.text.splitlines()[0] if not latest.text.startswith("unexpected") else latest.text.splitlines()[-1],
-                error=True,
-            )
+            lines = latest.text.splitlines() or ["An error without words."]
+            self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette -------------------------------------------------------------------------------------
 

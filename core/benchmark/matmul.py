@@ -15,6 +15,8 @@ from devexplorer.core.errors import Unavailable
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
 
 WARM_UP_SECONDS = 0.2
+MOST_SAMPLES = 200_000
+"""Kept for the percentiles."""
 LONGEST_BLOCK = 10_000
 """Iterations; keeps the list of events of a block of tiny products small."""
 SMALL = (48, 32, 64)
@@ -71,14 +73,14 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
 
 
 @contextmanager
-def precision(dtype: str) -> Iterator[None]:
-    """Let float32 products use TF32 meanwhile when `dtype` is `tf32`, and no other time. A setting of the whole process."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+def tf32_products() -> Iterator[None]:
+    """Let float32 products on CUDA (and on virtual GPUs) use TF32 meanwhile. A setting of the whole process: enter it once."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 def agrees(dtype: str, device: str) -> bool:
@@ -97,6 +99,8 @@ def agrees(dtype: str, device: str) -> bool:
 
 class MatmulRun:
     """One run, driven from outside: `prepare()`, then `step()` until it returns None (or you have enough), then `result()`.
+
+    A `tf32` run is driven inside `tf32_products()`.
 
     `tflops` of a point comes from the block's median sample; the run's median, p20 and p80 are over all samples
     (iterations where the device times them one by one, blocks elsewhere).
@@ -122,6 +126,7 @@ class MatmulRun:
         self._operation: Operation | None = None
         self._verified: bool | None = None
         self._samples: list[float] = []
+        self._stride = 1
         self._each = 0.0
         self._iterations = 0
         self._blocks = 0
@@ -136,9 +141,8 @@ class MatmulRun:
 
         Ends early when `stopped()`, which is asked between products (one can take a minute: 2048 in float16 on a CPU).
         """
-        with precision(self.spec.dtype):
-            self._verified = agrees(self.spec.dtype, self.spec.device)
-            self._operation = self._prepare(self.spec)
+        self._verified = agrees(self.spec.dtype, self.spec.device)
+        self._operation = self._prepare(self.spec)
         spent, iterations = 0.0, 1
         while spent < WARM_UP_SECONDS and not stopped():
             block = self._block(iterations)
@@ -148,8 +152,7 @@ class MatmulRun:
 
     def _block(self, iterations: int) -> Block:
         assert self._operation is not None, "call prepare() first"
-        with precision(self.spec.dtype):
-            return self._timer.block(self._operation, iterations)
+        return self._timer.block(self._operation, iterations)
 
     def _block_length(self) -> int:
         """Iterations that fill a block at the latest speed."""
@@ -165,7 +168,7 @@ class MatmulRun:
             return None
         block = self._block(length)
         self._each = block.seconds / block.iterations
-        self._samples.extend(block.samples)
+        self._keep(block.samples)
         self._iterations += block.iterations
         self._blocks += 1
         self._seconds += block.seconds
@@ -178,6 +181,13 @@ class MatmulRun:
             seconds=block.seconds,
             simulated=self.simulated,
         )
+
+    def _keep(self, samples: tuple[float, ...]) -> None:
+        """Remember samples; when there are too many, every second one, then every fourth, …: a run until stopped has no end."""
+        self._samples.extend(samples[:: self._stride])
+        if len(self._samples) > MOST_SAMPLES:
+            del self._samples[1::2]
+            self._stride *= 2
 
     def _tflops(self, seconds: float) -> float:
         return self.spec.flop / seconds / 1e12

@@ -61,6 +61,24 @@ def check_product(dtype: str) -> str:
     return dtype
 
 
+def check_limits(spec: BenchSpec) -> None:
+    """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the link)."""
+    findings = []
+    if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
+        findings.append(f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+    if spec.seconds is not None:
+        try:
+            parse_seconds(spec.seconds)
+        except BadInput as error:
+            findings += error.findings
+    if spec.iterations is not None and spec.iterations < 1:
+        findings.append(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
+    if not 0.001 <= spec.block_seconds <= 60:
+        findings.append(f"a block of {spec.block_seconds} s is not possible; it lasts from 0.001 to 60 s")
+    if findings:
+        raise BadInput(*findings)
+
+
 def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
     """Bytes of A (M×K), B (K×N) and the output (M×N; int32 for int8, bfloat16 for float8)."""
     size = item_bytes(dtype)

@@ -3,7 +3,7 @@
 A timer calls `operation` so many times and returns the seconds on the device's own clock:
 
 - CPU: the block as a whole on the wall clock, nothing between the iterations; one figure per block.
-- CUDA: an event before and after each iteration, queued, one synchronisation per block; one figure per iteration.
+- CUDA: events between the iterations, queued, one synchronisation per block; one figure per iteration (or per small group).
 - other accelerators: the block as a whole on the wall clock between two synchronisations.
 - virtual: the simulated clock; one iteration goes through the dispatcher and pays its cost, the others of the block cost
   the same and are booked; then the block is paced so that simulated seconds pass like seconds.
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from devexplorer.core.virtual.machine import VirtualMachine
 
 Operation = Callable[[], object]
+MOST_EVENTS = 200
+"""CUDA events per block; they are made once and used again."""
 
 
 class Block(NamedTuple):
@@ -60,24 +62,33 @@ class CpuTimer:
 
 
 class CudaTimer:
-    """One event pair per iteration, queued; one synchronisation per block (per-iteration waits cost up to 19 %)."""
+    """Events between the iterations, queued; one synchronisation per block (per-iteration waits cost up to 19 %).
+
+    A block of more than `MOST_EVENTS` iterations has an event every so many of them, and a sample is the mean of those.
+    """
 
     simulated = False
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
+        self._events: list[torch.cuda.Event] = []
 
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
         with torch.cuda.device(self._device):
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
+            group = -(-iterations // MOST_EVENTS)
+            groups = [min(group, iterations - done) for done in range(0, iterations, group)]
+            while len(self._events) <= len(groups):
+                self._events.append(torch.cuda.Event(enable_timing=True))
+            events = self._events[: len(groups) + 1]
             events[0].record()
-            for event in events[1:]:
-                operation()
+            for event, size in zip(events[1:], groups, strict=True):
+                for _ in range(size):
+                    operation()
                 event.record()
             torch.cuda.synchronize(self._device)
-            samples = tuple(before.elapsed_time(after) / 1e3 for before, after in pairwise(events))
-        return Block(iterations, sum(samples), samples)
+            seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
+        return Block(iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True)))
 
 
 class SynchronisedTimer:

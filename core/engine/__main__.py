@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, read_payload
@@ -79,7 +80,7 @@ def main() -> NoReturn:
     try:
         from devexplorer.core.engine.engine import Engine  # imports torch: about a second, after the link stands
 
-        engine = Engine(writer.send, virtual_spec=arguments.virtual)
+        engine = Engine(writer.send, virtual_spec=arguments.virtual, on_poisoned=partial(_end_poisoned, writer))
     except Exception as error:  # no torch, a broken one, a wrong specification: the window shows why
         writer.send(Log(level="error", text=f"the engine cannot start: {error}", time_unix_s=time.time()))
         writer.flush(1.0)
@@ -95,6 +96,12 @@ def main() -> NoReturn:
         pass
     engine.close(0.3)
     _end_group(0)
+
+
+def _end_poisoned(writer: _Writer) -> NoReturn:
+    """End a process that CUDA can no longer be used in; the window starts another one."""
+    writer.flush(1.0)
+    _end_group(5)
 
 
 def _end_group(code: int) -> NoReturn:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 
-from devexplorer.core.benchmark.matmul import MatmulRun, product, torch_dtype
-from devexplorer.core.benchmark.spec import check_fits, check_product
+from devexplorer.core.benchmark.matmul import MatmulRun, product, tf32_products, torch_dtype
+from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product
 from devexplorer.core.benchmark.timing import (
     BlockTimer,
     CpuTimer,
@@ -58,6 +59,8 @@ class Benchmarks:
         self._active: dict[int, _Active] = {}
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
+        self._tf32 = ExitStack()
+        self._tf32_runs = 0
 
     @property
     def stepping(self) -> bool:
@@ -71,6 +74,7 @@ class Benchmarks:
         if any(active.spec.device == device for active in list(self._active.values())):
             raise BadInput(f"a benchmark is running on {device} already; stop it first, or choose another device")
         check_product(spec.dtype)
+        check_limits(spec)
         _check_dtype(spec, self._fleet.info(device))
         others = {active.spec.dtype for active in list(self._active.values())} & {"float32", "tf32"}
         if spec.dtype in ("float32", "tf32") and others - {spec.dtype}:
@@ -91,6 +95,10 @@ class Benchmarks:
             active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True)
         with self._lock:
             self._active[command.request] = active
+            if spec.dtype == "tf32":
+                self._tf32_runs += 1
+                if self._tf32_runs == 1:
+                    self._tf32.enter_context(tf32_products())
         number, simulated = command.request, timer.simulated
         self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
         if active.thread is not None:
@@ -160,6 +168,10 @@ class Benchmarks:
         active.ended = True
         with self._lock:
             self._active.pop(number, None)
+            if active.spec.dtype == "tf32":
+                self._tf32_runs -= 1
+                if self._tf32_runs == 0:
+                    self._tf32.close()
         self._send(BenchEnded(request=number, run=number, time_unix_s=now, result=result, reason=reason))
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
 

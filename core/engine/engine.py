@@ -21,6 +21,7 @@ from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine import handlers
 from devexplorer.core.engine.benchmarks import Benchmarks
+from devexplorer.core.engine.gauge import Gauge
 from devexplorer.core.errors import DevExplorerError, Unavailable
 from devexplorer.core.records.messages import (
     Cancel,
@@ -43,6 +44,8 @@ from devexplorer.core.workspace.workspace import Workspace
 from devexplorer.core.workspace.zoo import recipes
 
 GAUGE_SECONDS = 0.1
+POISON = ("device-side assert", "illegal memory access", "unspecified launch failure", "misaligned address", "hardware exception")
+"""CUDA errors that stay: every later call in the process fails with the same one (CUDA Runtime API, cudaError_t)."""
 
 
 class Engine:
@@ -55,10 +58,15 @@ class Engine:
         virtual_spec: str | None = None,
         gauge_seconds: float | None = GAUGE_SECONDS,
         clock: Callable[[], float] = time.time,
+        on_poisoned: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread."""
+        """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
+
+        `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
+        """
         self.send = send
         self.clock = clock
+        self._on_poisoned = on_poisoned
         self.machine: VirtualMachine | None = None
         self.torch = TorchBackend()
         self.fleet = Fleet([self.torch])
@@ -73,8 +81,8 @@ class Engine:
         """Benchmarks that wait in the queue: stopping reaches them too."""
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
+        self.gauge = Gauge(send, self.fleet, self.workspace, clock)
         self._gauge_seconds = gauge_seconds
-        self._gauge = threading.Thread(target=self._read_gauges, name="gauge", daemon=True)
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
@@ -89,7 +97,7 @@ class Engine:
         self.send_devices()
         self._jobs.start()
         if self._gauge_seconds is not None:
-            self._gauge.start()
+            self.gauge.start(self._gauge_seconds)
 
     @staticmethod
     def _recipes() -> dict[str, str]:
@@ -114,10 +122,9 @@ class Engine:
         self._closing.set()
         self._queue.put(None)
         joined = self.benchmarks.join(deadline_s)
-        for thread in (self._jobs, self._gauge):
-            if thread.is_alive():
-                thread.join(max(end - time.monotonic(), 0))
-        return joined and not self._jobs.is_alive() and not self._gauge.is_alive()
+        if self._jobs.is_alive():
+            self._jobs.join(max(end - time.monotonic(), 0))
+        return self.gauge.stop(end - time.monotonic()) and joined and not self._jobs.is_alive()
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 
@@ -198,29 +205,10 @@ class Engine:
         answer = words.refusal(error, command)
         self.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=self.clock()))
         self._ended(command.request, ok=False)
+        if any(sign in str(error) for sign in POISON):
+            text = "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace rebuilt."
+            self.send(Log(level="error", text=text, time_unix_s=self.clock()))
+            self._on_poisoned()
 
     def _ended(self, request: int, *, ok: bool) -> None:
         self.send(JobEnded(request=request, ok=ok, time_unix_s=self.clock()))
-
-    # --- the gauge thread --------------------------------------------------------------------------------------------
-
-    def _read_gauges(self) -> None:
-        assert self._gauge_seconds is not None
-        due = time.monotonic()
-        while not self._closing.is_set():
-            self.read_gauges()
-            due = max(due + self._gauge_seconds, time.monotonic())  # a late reading is not followed by a burst
-            self._closing.wait(due - time.monotonic())
-
-    def read_gauges(self) -> None:
-        """Send one reading of every allocator, and of every device that nothing outside the engine can watch."""
-        now = self.clock()
-        held = self.workspace.held_bytes_by_device()
-        for device in self.fleet.usable():
-            backend = self.fleet.backend(device)
-            allocator = backend.allocator_sample(device, now)
-            if allocator is not None:
-                self.send(msgspec.structs.replace(allocator, workspace_bytes=held.get(device, 0)))
-            reading = backend.device_sample(device, now)
-            if reading is not None:
-                self.send(reading)

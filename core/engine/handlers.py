@@ -27,6 +27,7 @@ from devexplorer.core.records.messages import (
     ObjectRemoved,
     Remove,
     SetThreads,
+    SideEffects,
     StartBenchmark,
     StopBenchmark,
     Undo,
@@ -97,6 +98,8 @@ def _on_workspace(engine: Engine, command: Command) -> None:
         engine.send(ObjectChanged(request=command.request, snapshot=snapshot))
     for name in outcome.removed:
         engine.send(ObjectRemoved(request=command.request, name=name))
+    if outcome.side_effects:
+        engine.send(SideEffects(request=command.request, effects=outcome.side_effects))
     if outcome.report is not None:
         engine.send(Moved(request=command.request, report=outcome.report, time_unix_s=engine.clock(), undoes=outcome.undoes))
     _say(engine, command, outcome.answer)

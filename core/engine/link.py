@@ -13,11 +13,15 @@ from typing import BinaryIO
 import msgspec
 
 from devexplorer.core.errors import LinkError
-from devexplorer.core.records.messages import Command, Event
+from devexplorer.core.records.messages import Command, Event, ObjectChanged
 
 EVENT_LIMIT = 64 << 20
 """Bytes of one event; a snapshot of 50,000 tensors has about 10 MiB."""
 COMMAND_LIMIT = 16 << 20
+LARGEST_NUMBER = 1e11
+"""Of any float in an event: unix seconds are 2e9, TFLOP/s below 1e7."""
+LONGEST_TEXT = 100_000
+LONGEST_LIST = 5_000
 _LENGTH = struct.Struct(">I")
 FRAME_HEAD = _LENGTH.size
 """Bytes before the payload."""
@@ -63,11 +67,29 @@ def read_payload(stream: BinaryIO, limit: int) -> bytes | None:
 
 
 def decode_event(payload: bytes) -> Event:
-    """Decode and validate one event; `LinkError` when it is none."""
+    """Decode and validate one event; `LinkError` when it is none, or holds what the window could not show."""
     try:
-        return _decode_event(payload)
+        event = _decode_event(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LinkError(f"a frame that is no event was refused: {error}") from error
+    if not isinstance(event, ObjectChanged) and not _sane(event):  # its rows hold no floats, and there may be 50,000 of them
+        raise LinkError(f"a {type(event).__name__} was refused: it holds a number that is not finite or a text that is too long")
+    return event
+
+
+def _sane(value: object) -> bool:
+    """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a length to be read."""
+    if isinstance(value, float):
+        return abs(value) < LARGEST_NUMBER  # false for NaN as well
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    if isinstance(value, msgspec.Struct):
+        return all(_sane(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        return len(value) <= LONGEST_LIST and all(map(_sane, value))
+    if isinstance(value, dict):
+        return len(value) <= LONGEST_LIST and all(map(_sane, value.values()))
+    return True
 
 
 def decode_command(payload: bytes) -> Command:

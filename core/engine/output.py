@@ -5,6 +5,7 @@ Works on file descriptors, so that output of C code and of child processes is ca
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -15,6 +16,8 @@ from typing import BinaryIO
 from devexplorer.core.records.messages import Log
 
 LONGEST_LINE = 8192
+LINES_A_SECOND = 300
+PIPE_BYTES = 1 << 20
 
 
 def take_link() -> tuple[BinaryIO, BinaryIO]:
@@ -25,6 +28,27 @@ def take_link() -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.dup2(2, 1)
     return os.fdopen(link_in, "rb"), os.fdopen(link_out, "wb", buffering=0)
+
+
+class _Limit:
+    """Lets so many lines a second through and counts the others: a loop that prints must not keep the window busy."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._passed = self._left_out = 0
+
+    def pass_on(self, line: str) -> list[str]:
+        """What to show for this line: nothing, the line, or first how many were left out before it."""
+        now = self._clock()
+        if now - self._since >= 1.0:
+            left_out, self._since, self._passed, self._left_out = self._left_out, now, 1, 0
+            return [f"({left_out} lines left out)", line] if left_out else [line]
+        self._passed += 1
+        if self._passed > LINES_A_SECOND:
+            self._left_out += 1
+            return []
+        return [line]
 
 
 def capture_output(send: Callable[[Log], None], clock: Callable[[], float] = time.time) -> threading.Thread:
@@ -39,11 +63,18 @@ def capture_output(send: Callable[[Log], None], clock: Callable[[], float] = tim
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)
 
+    if sys.platform == "linux":  # C code that prints while it holds the interpreter lock would wait for the reader, which needs that lock
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(readable, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
     def read() -> None:
+        limit = _Limit(clock)
         with os.fdopen(readable, "rb") as lines:
             while line := lines.readline(LONGEST_LINE):
-                text = line.decode("utf-8", "replace").rstrip("\r\n")
-                send(Log(level="output", text=text, time_unix_s=clock()))
+                for text in limit.pass_on(line.decode("utf-8", "replace").rstrip("\r\n")):
+                    send(Log(level="output", text=text, time_unix_s=clock()))
 
     thread = threading.Thread(target=read, name="output", daemon=True)
     thread.start()

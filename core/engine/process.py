@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from devexplorer.core.engine.link import EVENT_LIMIT, decode_event, frame, read_payload
-from devexplorer.core.errors import LinkError
+from devexplorer.core.errors import BadInput, LinkError
 from devexplorer.core.records.messages import Command, EngineLost, Event, Log
 
 GRACE_SECONDS = 0.7
@@ -40,13 +40,14 @@ class EngineProcess:
     ) -> None:
         self._put = put
         self._clock = clock
-        self._command = list(command or (sys.executable, "-m", "devexplorer.core.engine"))
+        self._command = list(command or (sys.executable, "-P", "-m", "devexplorer.core.engine"))
         if virtual_spec is not None:
             self._command += ["--virtual", virtual_spec]
-        self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
         self._ended = threading.Event()
+        self._over = threading.Event()
         self._watch = threading.Thread(target=self._run, name="engine-watch", daemon=True)
 
     def start(self) -> None:
@@ -59,8 +60,11 @@ class EngineProcess:
         return None if self._process is None else self._process.pid
 
     def send(self, command: Command) -> None:
-        """Send a command soon; after the end it is dropped."""
-        self._outbox.put(command)
+        """Send a command soon; after the end it is dropped. Raises `BadInput` for one that cannot be put into a frame."""
+        try:
+            self._outbox.put(frame(command))
+        except (OverflowError, ValueError, TypeError) as error:  # a number above 64 bits, half a surrogate pair in a name
+            raise BadInput(f"this cannot be sent to the engine: {error}") from error
 
     def kill(self) -> None:
         """End the process and its group at once; `EngineLost` follows."""
@@ -105,6 +109,7 @@ class EngineProcess:
         self._outbox.put(None)
         writer.join(1.0)
         reader.join(1.0)  # what it said before it ended comes first
+        self._over.set()  # a child that escaped the group may still hold the pipe: nothing that it says counts
         if not reader.is_alive():
             process.stdout.close()
         self._lost(f"The engine ended {_how(code)}.")
@@ -132,6 +137,8 @@ class EngineProcess:
                     continue
                 if isinstance(event, EngineLost):
                     continue  # only this supervisor says so
+                if self._over.is_set():
+                    return
                 if not self._closing.is_set():
                     self._put(event)
         except LinkError as error:
@@ -143,8 +150,8 @@ class EngineProcess:
 
     def _write(self, stream: BinaryIO) -> None:
         try:
-            while (command := self._outbox.get()) is not None:
-                stream.write(frame(command))
+            while (data := self._outbox.get()) is not None:
+                stream.write(data)
                 stream.flush()
         except OSError:  # the engine is gone; the watch thread says so
             pass

@@ -253,6 +253,12 @@ class BenchEnded(_Event, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class SideEffects(_Event, frozen=True, kw_only=True):
+    """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward pass")."""
+
+    effects: tuple[str, ...]
+
+
 class UndoState(_Event, frozen=True, kw_only=True):
     """What Undo would do now; None: nothing."""
 
@@ -318,6 +324,7 @@ Event = (
     | BenchStarted
     | BenchPoint
     | BenchEnded
+    | SideEffects
     | UndoState
     | JobStarted
     | JobProgress

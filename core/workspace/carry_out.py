@@ -38,6 +38,8 @@ class Outcome:
     report: MoveReport | None = None
     """Of a move, a copy or an undo."""
     undoes: bool = False
+    side_effects: tuple[str, ...] = ()
+    """What a replay of the command would not repeat, in short phrases."""
 
 
 def carry_out(workspace: Workspace, command: Command, watch: Watch = NOBODY) -> Outcome:

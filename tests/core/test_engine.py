@@ -374,7 +374,7 @@ def test_virtual_gpus_join_a_running_engine() -> None:
 
 
 def gauges(local: LocalEngine) -> dict[str, AllocatorSample]:
-    local.engine.read_gauges()
+    local.engine.gauge.read()
     events = local.run(Cancel(job=99))
     return {event.device: event for event in events if isinstance(event, AllocatorSample)}
 

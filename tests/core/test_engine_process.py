@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import AddVirtual, EngineLost, Event, Log
 
 START = """
@@ -145,3 +146,12 @@ def test_a_program_that_is_not_there_is_a_loss_with_a_reason() -> None:
     assert isinstance(lost, EngineLost)
     assert "could not be started" in lost.reason
     assert engine.join(3.0)
+
+
+def test_a_command_that_no_frame_can_hold_is_refused_where_it_is_sent(start: Start) -> None:
+    engine, events = start(ECHO)
+    for spec in ("\ud800",):
+        with pytest.raises(BadInput, match="cannot be sent"):
+            engine.send(AddVirtual(spec=spec))
+    engine.send(AddVirtual(spec="still alive"))
+    assert texts([events.get(timeout=20)]) == ["still alive"]

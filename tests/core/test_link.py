@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.engine.link import EVENT_LIMIT, decode_command, decode_event, frame, read_payload
+from devexplorer.core.engine.link import EVENT_LIMIT, FRAME_HEAD, decode_command, decode_event, frame, read_payload
 from devexplorer.core.errors import LinkError
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
 from devexplorer.core.records.messages import AddVirtual, Log, Move, Offer, StartBenchmark
 
 
@@ -62,3 +62,17 @@ def test_an_event_is_no_command() -> None:
     payload = frame(Log(level="info", text="", time_unix_s=0))[4:]
     with pytest.raises(LinkError, match="no command"):
         decode_command(payload)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 1e300])
+def test_numbers_that_no_axis_can_show_are_refused(number: float) -> None:
+    point = BenchPoint(run=1, device="cpu", time_unix_s=1.0, tflops=number, iterations=1, seconds=1.0)
+    with pytest.raises(LinkError, match="BenchPoint was refused"):
+        decode_event(frame(point)[FRAME_HEAD:])
+    with pytest.raises(LinkError, match="Log was refused"):
+        decode_event(frame(Log(level="info", text="", time_unix_s=number))[FRAME_HEAD:])
+
+
+def test_texts_that_nobody_can_read_are_refused() -> None:
+    with pytest.raises(LinkError, match="Log was refused"):
+        decode_event(frame(Log(level="info", text="x" * 200_000, time_unix_s=0.0))[FRAME_HEAD:])

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from devexplorer.core.benchmark.matmul import MatmulRun, agrees, operands, precision, product
+from devexplorer.core.benchmark.matmul import MatmulRun, agrees, operands, product, tf32_products
 from devexplorer.core.benchmark.timing import Block, CpuTimer, Operation, VirtualTimer
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.records.benchmark import BenchSpec
@@ -116,13 +116,23 @@ def test_the_cpu_is_timed_for_real() -> None:
     assert block.samples == (block.seconds / 5,)
 
 
-def test_tf32_is_a_mode_that_ends_with_the_block() -> None:
-    before = torch.get_float32_matmul_precision()
-    with precision("tf32"):
-        assert torch.get_float32_matmul_precision() == "high"
-    with precision("float32"):
-        assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_float32_matmul_precision() == before
+def test_tf32_is_a_mode_that_ends() -> None:
+    before = torch.backends.cuda.matmul.fp32_precision
+    with tf32_products():
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_an_endless_run_keeps_a_bounded_number_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.benchmark.matmul.MOST_SAMPLES", 100)
+    run = run_with(PlayedTimer([0.3, *[0.01, 0.03] * 1000]))
+    run.prepare()
+    for _ in range(1500):
+        run.step()
+    assert len(run._samples) <= 101
+    result = run.result(stopped=True)
+    assert result is not None
+    assert result.blocks == 1500
 
 
 def test_the_virtual_clock_pays_for_every_iteration(virtual: VirtualMachine) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import (
     Answer,
     BuildModel,
@@ -15,11 +16,13 @@ from devexplorer.core.records.messages import (
     EngineReady,
     Event,
     JobEnded,
+    Log,
     Move,
+    Moved,
     ObjectChanged,
     Rebuilt,
 )
-from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.session import RESTARTS, Session
 
 READY = EngineReady(
@@ -122,6 +125,60 @@ def test_what_fails_on_the_way_back_is_named(stage: Stage) -> None:
     assert isinstance(rebuilt, Rebuilt)
     assert rebuilt.restored == ()
     assert "mlp" in rebuilt.lost[0]
+
+
+def test_one_that_ends_the_engine_when_it_is_repeated_is_left_out(stage: Stage) -> None:
+    for recipe in ("mlp", "lenet"):
+        stage.session.send(BuildModel(recipe=recipe))
+        stage.acknowledge(stage.engine.sent[-1], recipe)
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    stage.engine.kill()  # while it builds mlp again
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert "buildmodel mlp" in lost.reason
+    stage.say(READY)
+    assert [command.recipe for command in stage.engine.sent] == ["lenet"]  # type: ignore[union-attr]
+    rebuilt = stage.acknowledge(stage.engine.sent[0], "lenet")[-1]
+    assert rebuilt == Rebuilt(restored=("lenet",), lost=("buildmodel mlp: it ends the engine",))
+
+
+def test_a_move_to_where_it_was_is_not_repeated(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    request = stage.session.send(Move(targets=("mlp",), device="cpu"))
+    report = MoveReport(
+        objects=("mlp",), source=("cpu",), destination="cpu", dtype=None, parameters=0, buffers=0, gradients=0, tensors=0, bytes=0,
+        seconds=0.0, wall_seconds=0.0, gb_per_s=None, simulated=False, already_there=True,
+    )  # fmt: skip
+    stage.say(Moved(request=request, report=report, time_unix_s=0.0))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    assert len(stage.engine.sent) == 1
+
+
+def test_a_flood_is_taken_in_portions(stage: Stage) -> None:
+    for number in range(1000):
+        stage.engine.put(Log(level="output", text=str(number), time_unix_s=0.0))
+    portions = []
+    while events := stage.session.drain().events:
+        portions.append(len(events))
+    assert sum(portions) == 1000
+    assert max(portions) < 1000
+
+
+def test_a_command_that_fits_no_frame_is_answered_and_costs_nothing(stage: Stage) -> None:
+    def refuse(command: Command) -> None:
+        raise BadInput("this cannot be sent to the engine: too large")
+
+    stage.engine.send = refuse  # type: ignore[method-assign]
+    stage.session.send(BuildModel(recipe="mlp"))
+    (answer,) = stage.session.drain().events
+    assert isinstance(answer, Answer)
+    assert answer.failed
 
 
 def test_the_command_that_killed_it_is_named_and_not_repeated(stage: Stage) -> None:

@@ -18,7 +18,10 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert os.listdir(file.path.parent) == ["window.json"], "nothing temporary is left"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"theme": 3}', b"\xff\xfe"])
+BROKEN = (b"", b"{", b"[]", b'{"theme": 3}', b"\xff\xfe", b'{"span_s": 0}', b'{"splitters": {"rows": [99999999999999]}}')
+
+
+@pytest.mark.parametrize("content", BROKEN)
 def test_a_broken_file_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     file = SettingsFile(tmp_path)
     file.path.write_bytes(content)

@@ -8,7 +8,7 @@ import pytest
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
@@ -161,3 +161,20 @@ def test_the_log_is_bounded(state: State) -> None:
         state.apply(Log(level="info", text=str(number), time_unix_s=0.0))
     assert len(state.log) == 2000
     assert state.log[-1].text == "4999"
+
+
+def test_a_device_that_comes_back_has_its_history_and_colour(state: State) -> None:
+    gpu = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", uuid="VGPU-0", simulated=True)
+    state.set_catalog(Catalog((CPU, CARD, gpu)))
+    before = state.devices["vgpu:0"]
+    state.set_catalog(Catalog((CPU, CARD)))
+    state.set_catalog(Catalog((CPU, CARD, gpu)))
+    assert state.devices["vgpu:0"] is before
+
+
+def test_the_context_is_what_the_driver_counts_for_the_engine_beyond_its_allocator(state: State) -> None:
+    state.apply(READY)
+    uses = (ProcessUse(pid=READY.pid, memory_bytes=500), ProcessUse(pid=77, memory_bytes=100))
+    state.apply(DeviceSample(device="nvml:0", time_unix_s=1.0, memory_used_bytes=650, memory_total_bytes=1000, processes=uses))
+    state.apply(AllocatorSample(device="nvml:0", time_unix_s=1.0, allocated_bytes=150, reserved_bytes=200, workspace_bytes=150))
+    assert state.devices["nvml:0"].parts == MemoryParts(150, 0, 50, 300, 150, 350)

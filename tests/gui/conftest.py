@@ -10,7 +10,6 @@ from collections.abc import Iterator
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
 EXPECTED = "This plugin does not support"
@@ -28,9 +27,8 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     yield
     for widget in set(QApplication.topLevelWidgets()) - before:
         widget.close()
-        widget.deleteLater()
-    # Now, while their Python halves are alive: an event loop of a later test would do it when half of a plot is gone.
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+        # No deleteLater: an event loop of a later test would carry it out, for pyqtgraph's own widgets too, and Qt crashes in their
+        # scene. The collection below takes what nobody holds any more.
     qapp.setFont(look[0])
     qapp.setPalette(look[1])
     qapp.setStyleSheet(look[2])

@@ -210,10 +210,10 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     driver.build("lenet")
     driver.select("lenet")
     engine = driver.engines[-1].engine
-    engine.read_gauges()
+    engine.gauge.read()
     driver.key(Qt.Key.Key_2, CTRL)
     driver.on("lenet", "vgpu:1")
-    engine.read_gauges()
+    engine.gauge.read()
     driver.heartbeat.tick()
     values = driver.window.memory.curve_data("vgpu:1")[1]
     held = driver.state.objects["lenet"].bytes_by_device["vgpu:1"]
