@@ -6,6 +6,7 @@ Main thread only. Panels know the state, never each other and never the engine.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
@@ -34,7 +35,6 @@ from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
-from devexplorer.gui.panels.palette import Choice, CommandPalette
 from devexplorer.gui.panels.panel import give_room
 from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.plots.memory import MemoryPlot
@@ -43,6 +43,9 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.status_bar import StatusBar
 from devexplorer.gui.theme import Theme
 from devexplorer.gui.toolbar import CASTS, Toolbar, fill_move_menu, move_order
+
+if TYPE_CHECKING:
+    from devexplorer.gui.panels.palette import Choice
 
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
@@ -250,6 +253,8 @@ class MainWindow(QMainWindow, WindowActions):
 
     def palette_choices(self) -> list[Choice]:
         """Everything that can be done: the action table, a move to each device, each sample model."""
+        from devexplorer.gui.panels.palette import Choice
+
         choices = []
         for spec in self._specs:
             reason = spec.why_not()
@@ -264,6 +269,8 @@ class MainWindow(QMainWindow, WindowActions):
 
     def show_palette(self) -> None:
         """Open the command palette."""
+        from devexplorer.gui.panels.palette import CommandPalette
+
         CommandPalette(self.palette_choices(), self).open()
 
     # --- actions of the table that need the window ---------------------------------------------------------------------

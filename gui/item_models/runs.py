@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from devexplorer.core.benchmark.documents import run_document
@@ -65,5 +64,7 @@ def _state_cell(run: Run, theme: Theme) -> Cell:
 
 def runs_document(results: Iterable[BenchResult]) -> str:
     """The finished runs as `devexplorer bench matmul --json` prints them."""
+    import json  # when it is copied, not when the window starts
+
     runs = [run_document(result) for result in results]
     return json.dumps({"schema": 1, "benchmark": "matmul", "runs": runs}, indent=2)
