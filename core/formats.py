@@ -52,3 +52,13 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 def count_text(count: int, noun: str) -> str:
     """`count_text(1, "parameter")` -> `1 parameter`; otherwise with an s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence: a capital first letter and an end. Reasons arrive without either.
+
+    >>> sentence("no driver is installed")
+    'No driver is installed.'
+    """
+    words = text.strip()
+    return words and f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "?", "!")) else ".")

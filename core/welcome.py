@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.formats import MISSING, count_text
+from devexplorer.core.formats import MISSING, count_text, sentence
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import AddVirtual, Answer, EngineReady, Fact, Offer
 
@@ -45,15 +45,11 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
         words = "Build a model or create a tensor, then move it: select it and press Ctrl+1, or drag it onto a card."
     else:
         title = "No GPU can be used here"
-        words = " ".join(dict.fromkeys(_sentence(problem.reason) for problem in problems if problem.device is None))
-        words = words or next((_sentence(info.reason) for info in cards if info.reason), "No driver and no card was found.")
+        words = " ".join(dict.fromkeys(sentence(problem.reason) for problem in problems if problem.device is None))
+        words = words or next((sentence(info.reason) for info in cards if info.reason), "No driver and no card was found.")
         if virtual:
             words += " The virtual GPUs work like real ones; their numbers are simulated."
         elif engine.virtual_unavailable is None:
             words += " Virtual GPUs make everything work here too; their numbers are simulated."
             offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
     return Answer(title=title, words=words, facts=tuple(facts), code=CODE, offers=offers)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -6,7 +6,6 @@ Main thread only. Panels know the state, never each other and never the engine.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
@@ -15,7 +14,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QInputDialog,
     QMainWindow,
-    QMenu,
     QSpinBox,
     QSplitter,
     QTabWidget,
@@ -30,6 +28,7 @@ from devexplorer.gui import theme as themes
 from devexplorer.gui.actions import ActionSpec, WindowActions, make_qactions, refresh, table
 from devexplorer.gui.banner import Banner
 from devexplorer.gui.controller import TWO_T4, Controller
+from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
@@ -42,10 +41,7 @@ from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.status_bar import StatusBar
 from devexplorer.gui.theme import Theme
-from devexplorer.gui.toolbar import CASTS, Toolbar, fill_move_menu, move_order
-
-if TYPE_CHECKING:
-    from devexplorer.gui.panels.palette import Choice
+from devexplorer.gui.toolbar import Toolbar
 
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
@@ -231,47 +227,13 @@ class MainWindow(QMainWindow, WindowActions):
                 self._move_shortcuts.append(shortcut)
 
     def _context_menu(self, where: QPoint) -> None:
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.setToolTipsVisible(True)
-        reason, copy_reason = self.controller.why_no_move(), self.controller.why_no_selection()
-        for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
-            submenu = menu.addMenu(title)
-            fill_move_menu(submenu, self.state, partial(self.controller.move, copy=copy), keys=not copy)
-            submenu.setEnabled(why is None)
-            submenu.menuAction().setToolTip(why or "")
-        casts = menu.addMenu("dtype")
-        for dtype in CASTS:
-            casts.addAction(dtype, partial(self.controller.cast, dtype))
-        casts.setEnabled(copy_reason is None)
-        menu.addSeparator()
-        for action_id in ("forward", "backward", "add", "edit"):
-            menu.addAction(self.actions_by_id[action_id])
-        menu.addSeparator()
-        menu.addAction(self.actions_by_id["remove"])
-        menu.popup(where)
-
-    def palette_choices(self) -> list[Choice]:
-        """Everything that can be done: the action table, a move to each device, each sample model."""
-        from devexplorer.gui.panels.palette import Choice
-
-        choices = []
-        for spec in self._specs:
-            reason = spec.why_not()
-            choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
-        why = self.controller.why_no_selection()
-        for name, key in move_order(self.state):
-            choices.append(Choice(f"Move to {name}", why or key, why is None, partial(self.controller.move, name)))
-        recipes = self.state.engine.recipes if self.state.engine is not None else {}
-        for name, description in recipes.items():
-            choices.append(Choice(f"Build {name}", description, True, partial(self.controller.build, name)))
-        return choices
+        context_menu(self, self.controller, self.actions_by_id).popup(where)
 
     def show_palette(self) -> None:
         """Open the command palette."""
         from devexplorer.gui.panels.palette import CommandPalette
 
-        CommandPalette(self.palette_choices(), self).open()
+        CommandPalette(palette_choices(self._specs, self.controller), self).open()
 
     # --- actions of the table that need the window ---------------------------------------------------------------------
 

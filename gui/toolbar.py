@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -11,22 +10,10 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.icons import icon
+from devexplorer.gui.menus import CASTS, fill_move_menu
 from devexplorer.gui.theme import Role, Theme, font
 
 HEIGHT_PX = 44
-CASTS = (
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "bool",
-)
 
 
 class Toolbar(QFrame):
@@ -166,27 +153,3 @@ class Toolbar(QFrame):
         self.benchmark.setEnabled(True)
         self.benchmark.setToolTip(self._actions[wanted].toolTip())
         self.set_theme(self._theme)
-
-
-def move_order(state: State) -> list[tuple[str, str]]:
-    """Devices that can be moved to, each with its key: Ctrl+0 is the CPU, Ctrl+1 … Ctrl+9 the others in the order of their cards."""
-    others = [name for name in state.usable_devices if name != "cpu"]
-    order = [(name, f"Ctrl+{number}" if number <= 9 else "") for number, name in enumerate(others, start=1)]
-    return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
-
-
-def fill_move_menu(menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False) -> Sequence[QAction]:
-    """One line per device; what cannot be used is shown disabled with its reason."""
-    menu.clear()
-    for name, key in move_order(state):
-        info = state.devices[name].info
-        words = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
-        action = menu.addAction(f"{words}\t{key}" if keys and key else words)
-        action.triggered.connect(lambda _checked=False, name=name: chosen(name))
-        action.setData(name)
-    for name, device in state.devices.items():
-        if not device.info.usable:
-            action = menu.addAction(f"{name}  {device.info.name}")
-            action.setEnabled(False)
-            action.setToolTip(device.info.reason or "")
-    return menu.actions()

@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from devexplorer.core.errors import MoveFailed
 from devexplorer.core.virtual.tensor import VirtualTensor
 
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Where torch keeps what `register_hook` and `register_post_accumulate_grad_hook` were given; outside `vars()`."""
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
 """How one tensor is copied; tests put one in that fails."""
-
-
 PlaceLazy = Callable[[Tensor, torch.device, torch.dtype], None]
 """How an uninitialised parameter is told its device and dtype."""
 
@@ -36,17 +36,40 @@ class Wanted:
 
     device: torch.device
     dtype: torch.dtype
-    ready: Tensor | None = None
-    """Contents that need no copy: an original that was kept for undo."""
-    ready_gradient: Tensor | None = None
+    kept: Tensor | None = None
+    """The original, where one was kept for undo; it has this device and dtype."""
+    kept_gradient: Tensor | None = None
 
     def contents(self, tensor: Tensor, copy: Copy) -> Tensor:
         """The tensor as it shall be."""
-        return copy(tensor, self.device, self.dtype) if self.ready is None else self.ready
+        return self._arrived(tensor, self.kept, copy)
 
     def gradient_contents(self, gradient: Tensor, copy: Copy) -> Tensor:
         """Its gradient as it shall be."""
-        return copy(gradient, self.device, self.dtype) if self.ready_gradient is None else self.ready_gradient
+        return self._arrived(gradient, self.kept_gradient, copy)
+
+    def _arrived(self, tensor: Tensor, kept: Tensor | None, copy: Copy) -> Tensor:
+        return copy(tensor, self.device, self.dtype) if kept is None else restored(kept, tensor, copy)
+
+
+def restored(kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
+    """The original that a cast left behind; elements that were changed since are taken from `now`, the tensor as it is.
+
+    Changed is what the same cast of the original would not give. Counting changes instead (`_version`) does not work: batch norm writes
+    its statistics uncounted, and the count starts anew with every swap and every new buffer.
+    """
+    here = copy(now, kept.device, now.dtype)
+    unchanged = _same_bits(kept.detach().to(now.dtype), here.detach())
+    return kept if bool(unchanged.all()) else torch.where(unchanged, kept, here.to(kept.dtype))
+
+
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _same_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Element by element; NaN is the same as NaN. complex128 is too wide for a whole number and is compared by value."""
+    whole = _WHOLE.get(a.element_size())
+    return a == b if whole is None else a.resolve_conj().view(whole) == b.resolve_conj().view(whole)
 
 
 class Part(Protocol):
@@ -116,6 +139,9 @@ class ParameterPart:
         for key, value in vars(self.tensor).items():  # what the user hung on the parameter goes with it
             if key not in belongs_to_class and key != "_is_param":
                 setattr(partner, key, value)
+        for key in HOOKS:
+            if getattr(self.tensor, key) is not None:
+                setattr(partner, key, getattr(self.tensor, key))
         swap(self.tensor, partner)
         self._partner = partner
 

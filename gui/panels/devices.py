@@ -6,11 +6,12 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from devexplorer.core.formats import sentence
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
 from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
-from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, ElidedLabel, Panel, label, sentence
+from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, ElidedLabel, Panel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 

@@ -28,7 +28,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.devices.device_id import choose_device, parse_device
 from devexplorer.core.dtypes import ITEM_BYTES, item_bytes, parse_dtype
 from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.formats import MISSING, bytes_text, sentence
 from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.state import State
 from devexplorer.gui.icons import pixmap
@@ -208,7 +208,7 @@ class NewTensorDialog(QDialog):
         self._sign.setVisible(bool(checked.findings))
         if checked.findings:
             self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
-        self.message.setText("\n".join(_sentence(finding) for finding in checked.findings) or self._size_words(checked))
+        self.message.setText("\n".join(sentence(finding) for finding in checked.findings) or self._size_words(checked))
         self._set_look("error" if checked.findings else "dim")
 
     def check(self) -> Checked:
@@ -346,7 +346,3 @@ def _default_dtype(fill: str, text: str, requires_grad: bool) -> str:
 
 def _holds_fractions(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _sentence(finding: str) -> str:
-    return f"{finding[:1].upper()}{finding[1:]}."

@@ -35,12 +35,6 @@ def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool
     return result
 
 
-def sentence(text: str) -> str:
-    """`text` as a sentence: a capital first letter, one full stop. Reasons arrive without either."""
-    words = text.strip()
-    return words and f"{words[:1].upper()}{words[1:].rstrip('.')}."
-
-
 def give_room(number: QSpinBox | None) -> None:
     """Qt takes the stylesheet's padding of a spin box on the right only: the left one is the text's own."""
     if number is not None:

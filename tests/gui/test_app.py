@@ -19,6 +19,7 @@ from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
 from devexplorer.gui.item_models.dragging import encode
+from devexplorer.gui.menus import palette_choices
 
 DEADLINE_S = 30.0
 
@@ -265,7 +266,8 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     QTest.keyClicks(palette.field, "mlp build")  # type: ignore[attr-defined]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
     driver.until(lambda: "mlp" in driver.state.objects)
-    reasons = {choice.text: choice.detail for choice in driver.window.palette_choices() if not choice.enabled}
+    choices = palette_choices(driver.window._specs, driver.window.controller)
+    reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
     assert reasons["Undo move"] == "Nothing has been moved yet."
 
 

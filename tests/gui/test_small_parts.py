@@ -9,6 +9,7 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.formats import sentence
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.settings import Settings
 from devexplorer.core.state import State
@@ -19,7 +20,7 @@ from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.panels.code_view import CodeView
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.palette import Choice, CommandPalette
-from devexplorer.gui.panels.panel import ElidedLabel, sentence
+from devexplorer.gui.panels.panel import ElidedLabel
 from devexplorer.gui.theme import DARK
 
 
