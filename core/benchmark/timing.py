@@ -111,7 +111,7 @@ class SynchronisedTimer:
 
 
 class VirtualTimer:
-    """The simulated clock of a virtual GPU, paced to the wall so that live curves move as a real card's would."""
+    """The calling thread's time on a virtual GPU's simulated clock, paced to the wall so that live curves move as a real card's would."""
 
     simulated = True
 

@@ -40,7 +40,10 @@ class Backend(Protocol):
         ...
 
     def clock_seconds(self, device: str) -> float:
-        """Seconds on the clock by which this device's work is timed: its simulated clock, or the wall (`time.perf_counter`)."""
+        """Seconds on the clock by which the calling thread times its work on this device; read before and after on the same thread.
+
+        A virtual GPU's is simulated and counts that thread's work only; elsewhere it is the wall (`time.perf_counter`).
+        """
         ...
 
     def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample | None:

@@ -2,6 +2,7 @@
 
 - `profiles` what real cards are like, `memory` their allocator's rules, `cost` how long things take, `machine` the devices: no torch here
 - `books`    which device a storage counts on, `tensor` the tensor and how operations run, `operations` what is known of each,
-  `copies`   between devices, `lazy` parameters without a shape yet, `autocast`, `module` (`torch.vgpu`)
+  `copies`   between devices, `loading` of files, `backward` and what Python raises in it, `lazy` parameters without a shape yet,
+  `autocast`, `module` (`torch.vgpu`)
 - `backend`  puts all of it into torch; the one to import from elsewhere
 """

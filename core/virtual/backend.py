@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -20,7 +20,8 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import autocast, copies
+from devexplorer.core.virtual import autocast, copies, loading
+from devexplorer.core.virtual.backward import DeviceGuard, backward_guard
 from devexplorer.core.virtual.books import KIND, gpu_of, serve
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
@@ -67,14 +68,16 @@ def install() -> VirtualMachine:
         machine = VirtualMachine()
         serve(machine)
         handle(copies.HANDLERS)
-        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine))
+        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine), device_guard=DeviceGuard())
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
         library.impl("_copy_from", copies.copy_from, "PrivateUse1")
+        library.impl("_pin_memory", copies.pin, "CPU")
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
+        loading.register()
         _installed.append((machine, (library, everything)))
         return machine
 
@@ -96,15 +99,6 @@ def swapping() -> Iterator[None]:
         yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
-
-
-def backward_guard() -> AbstractContextManager[None]:
-    """Run backward on the calling thread.
-
-    Needed only on a thread that gets a whole graph, gradients included, from another one: creating a tensor on a virtual GPU sets the same
-    for its thread, and `loss.backward()` creates one.
-    """
-    return torch.autograd.set_multithreading_enabled(False)
 
 
 def warm_up() -> None:

@@ -57,6 +57,20 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     return _copy(None, target, source)
 
 
+def pin(source: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+    """`aten._pin_memory` of a tensor on the CPU: CUDA's pinned memory where there is CUDA, else the same memory, as nothing gains by it.
+
+    torch would ask the accelerator, which is `vgpu` now, and Python devices have no pinned memory.
+    """
+    if torch.cuda.is_available():
+        return torch.empty_like(source, pin_memory=True).copy_(source)
+    return source.view_as(source)
+
+
+def _not_pinned(operation: Operation, source: VirtualTensor, device: torch.device | None = None) -> torch.Tensor:
+    raise RuntimeError(f"cannot pin a tensor on {source._gpu.id}, only dense CPU tensors can be pinned")
+
+
 def book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
     """Both ends of a copy are busy with it; the wall time is booked once."""
     seconds = transfer_seconds(None if source is None else source.profile, None if destination is None else destination.profile, nbytes)
@@ -88,6 +102,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.copy_.default: _copy,
     aten._local_scalar_dense.default: _scalar,
     aten._foreach_copy_.default: _foreach_copy,
+    aten._pin_memory.default: _not_pinned,
     aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
 }
 """What has a function of its own; the first argument is the `Operation`."""

@@ -74,6 +74,10 @@ def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes
     return Roofline(card).host_copy_seconds(nbytes)
 
 
+class _Share(threading.local):
+    seconds = 0.0
+
+
 class SimulatedClock:
     """Two sums of one virtual GPU: seconds that the card would have been busy, and seconds that the CPU took in its place."""
 
@@ -81,9 +85,11 @@ class SimulatedClock:
         self._lock = threading.Lock()
         self._busy = 0.0
         self._stand_in = 0.0
+        self._share = _Share()
 
     def advance(self, seconds: float, stand_in_seconds: float = 0.0) -> None:
-        """Add work: `seconds` of the card, `stand_in_seconds` of wall time on the CPU."""
+        """Add work of the calling thread: `seconds` of the card, `stand_in_seconds` of wall time on the CPU."""
+        self._share.seconds += seconds
         with self._lock:
             self._busy += seconds
             self._stand_in += stand_in_seconds
@@ -92,6 +98,11 @@ class SimulatedClock:
     def busy_seconds(self) -> float:
         """Seconds that the card would have been busy."""
         return self._busy
+
+    @property
+    def thread_seconds(self) -> float:
+        """The part of `busy_seconds` that the calling thread gave it to do."""
+        return self._share.seconds
 
     @property
     def stand_in_seconds(self) -> float:

@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.dtypes import item_bytes
 from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.memory import Block, CachingAllocator
@@ -71,8 +73,9 @@ class VirtualGpu:
 class VirtualMachine:
     """All virtual GPUs of this process: the `Backend` of `core.devices.backend` for `vgpu:N`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, host_free: Callable[[], int | None] | None = None) -> None:
         self._now = clock
+        self._host_free = host_free or CpuReader().free_bytes
         self._lock = threading.Lock()
         self._gpus: tuple[VirtualGpu, ...] = ()
         self._read: dict[str, tuple[float, float]] = {}
@@ -117,8 +120,22 @@ class VirtualMachine:
         return ()
 
     def free_bytes(self, device: str) -> int:
-        """Bytes that new tensors can take; the context is subtracted also before the first tensor."""
+        """Bytes that new tensors with values can take: the device must have them free, and the host, whose memory holds the values."""
+        free, host = self.device_free_bytes(device), self._host_free()
+        return free if host is None else min(free, host)
+
+    def device_free_bytes(self, device: str) -> int:
+        """Bytes that the device itself has for new tensors; the context is subtracted also before the first tensor."""
         return self.gpu(device).memory.free_bytes
+
+    def shortage(self, device: str, needed: int) -> str | None:
+        """Which memory has fewer than `needed` bytes free, and how many, as the end of a sentence; None when both have them."""
+        free, host = self.device_free_bytes(device), self._host_free()
+        if needed > free:
+            return f"{bytes_text(free)} are free on {device}"
+        if host is not None and needed > host:
+            return f"{bytes_text(host)} are free on this machine, whose memory holds the values of {device}"
+        return None
 
     def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
         """Bytes of `free_bytes` that new tensors of these sizes would use up."""
@@ -128,8 +145,8 @@ class VirtualMachine:
         """Nothing to wait for: operations are done when they return."""
 
     def clock_seconds(self, device: str) -> float:
-        """Seconds that the card would have been busy since it was added."""
-        return self.gpu(device).clock.busy_seconds
+        """Seconds that the card would have been busy with the calling thread's work: what others do there meanwhile is not its time."""
+        return self.gpu(device).clock.thread_seconds
 
     def stand_in_seconds(self, device: str) -> float:
         """Wall seconds that the CPU spent in place of the card."""

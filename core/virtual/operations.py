@@ -99,12 +99,12 @@ HOST_RESULTS: dict[Any, tuple[int, ...]] = {aten._pack_padded_sequence: (1,)}
 def rate(operation: Operation, dtype: torch.dtype) -> str:
     """Which of the profile's rates this operation runs at: float32 uses TF32 where torch's settings let CUDA do so.
 
-    torch's defaults: convolutions may use TF32 (`torch.backends.cudnn`), products may not (`torch.set_float32_matmul_precision`).
+    torch's defaults: convolutions may use TF32, products may not. `fp32_precision` follows the older settings (`allow_tf32`,
+    `torch.set_float32_matmul_precision`), which cannot be asked any more once somebody used the new one.
     """
     if dtype is torch.float32:
-        if operation.convolution:
-            return "tf32" if torch.backends.cudnn.allow_tf32 else "float32"
-        return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        setting = torch.backends.cudnn.conv if operation.convolution else torch.backends.cuda.matmul  # type: ignore[attr-defined]
+        return "tf32" if setting.fp32_precision == "tf32" else "float32"
     return DTYPE_NAMES.get(dtype, "float32")
 
 

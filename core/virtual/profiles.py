@@ -116,9 +116,10 @@ def _split_count(part: str) -> tuple[int, str]:
     number, name = match.groups() if match else ("1", part)
     if not name.strip():
         raise BadInput('no virtual GPU is named; write it like "2x Tesla T4" or "Tesla T4, NVIDIA A10"')
-    if len(number) > 9 or "." in number or int(number) < 1:
+    count = 0 if "." in number else int(number[:9])  # enough digits to be too many, and few enough for int()
+    if count < 1:
         raise BadInput(f"'{number}' of '{name}' is no number of GPUs; write a whole number from 1 on, like 2x {name}")
-    return int(number), name
+    return count, name
 
 
 def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 
+from devexplorer.core.virtual.backward import backward_guard, failure
 from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
 from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import VIEW, Operation, rate
@@ -67,9 +68,15 @@ class VirtualTensor(torch.Tensor):
             operation = _operations[func] = Operation(func, _handlers.get(func))
         if len(types) > 1 and any(not issubclass(kind, VirtualTensor) for kind in types):
             return NotImplemented
-        if operation.handler is not None:
-            return operation.handler(operation, *args, **(kwargs or {}))
-        return run(operation, args, kwargs)
+        try:
+            if operation.handler is not None:
+                return operation.handler(operation, *args, **(kwargs or {}))
+            return run(operation, args, kwargs)
+        except BaseException as error:
+            returned = failure(error, len(operation.returns))
+            if returned is None:
+                raise
+            return returned
 
     def __tensor_flatten__(self) -> tuple[list[str], VirtualGpu]:
         # With this, Module.to swaps parameters instead of replacing them: they stay the same objects.
@@ -115,6 +122,11 @@ class VirtualTensor(torch.Tensor):
         elif self.is_leaf:
             host.requires_grad_(self.requires_grad)
         return host.__reduce_ex__(protocol)
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """As `torch.Tensor.backward`."""
+        with backward_guard():
+            super().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""

@@ -21,6 +21,7 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 from devexplorer.core.workspace import words, zoo
 from devexplorer.core.workspace.moves import NOBODY, Watch
+from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.workspace import Workspace
 
 WORKSPACE_COMMANDS = (BuildModel, NewTensor, Move, Undo, Remove, Forward, Backward, EditElement, Combine)
@@ -78,12 +79,16 @@ def carry_out(workspace: Workspace, command: Command, watch: Watch = NOBODY) -> 
 
 def _move(workspace: Workspace, command: Move, watch: Watch) -> Outcome:
     targets = tuple(dict.fromkeys(target.partition(":")[0] for target in command.targets))
-    before = _snapshots(workspace, [name for name in targets if name in workspace.names])
+    known = [name for name in targets if name in workspace.names]
+    sharing = workspace.sharing(known)
+    before, beside = _snapshots(workspace, known), _snapshots(workspace, sharing)
     report = workspace.move(command, watch)
-    after = _snapshots(workspace, targets)
-    answer = words.moved(report, before, after)
-    changed = _snapshots(workspace, report.created) if report.copied else () if report.already_there else after
-    return Outcome(answer, changed, report=report)
+    after, beside_now = _snapshots(workspace, targets), _snapshots(workspace, sharing)
+    answer = words.moved(report, before, after, separated=words.separated((*before, *beside), (*after, *beside_now)))
+    if report.copied:
+        return Outcome(answer, _snapshots(workspace, report.created), report=report)
+    touched = () if report.already_there else (*after, *(now for now in beside_now if now not in beside))
+    return Outcome(answer, touched, report=report)
 
 
 def _undo(workspace: Workspace, watch: Watch) -> Outcome:
@@ -91,18 +96,30 @@ def _undo(workspace: Workspace, watch: Watch) -> Outcome:
     if report is None:
         return Outcome(words.uncopied(gone), removed=gone, undoes=True)
     after = _snapshots(workspace, report.objects)
-    return Outcome(words.undone(report, after), after, report=report, undoes=True)
+    beside = _snapshots(workspace, workspace.sharing(report.objects))
+    return Outcome(words.undone(report, after), (*after, *beside), report=report, undoes=True)
 
 
 def _run(workspace: Workspace, command: Forward | Backward, target: str) -> Outcome:
     name = target.partition(":")[0]
     before = workspace.snapshot(name)
     waiting = {row.path for row in before.rows if not row.initialised}
-    report = workspace.forward(command) if isinstance(command, Forward) else workspace.backward(command)
+    backward = isinstance(command, Backward)
+    report = workspace.backward(command) if isinstance(command, Backward) else workspace.forward(command)
     after = workspace.snapshot(name)
     appeared: Sequence[Row] = [row for row in after.rows if row.path in waiting and row.initialised]
     changed = (after,) if report.kept_as is None else (after, workspace.snapshot(report.kept_as))
-    return Outcome(words.ran(report, after, backward=isinstance(command, Backward), appeared=appeared), changed)
+    answer = words.ran(report, after, backward=backward, appeared=appeared)
+    return Outcome(answer, changed, side_effects=_side_effects(report, backward))
+
+
+def _side_effects(report: Ran, backward: bool) -> tuple[str, ...]:
+    left = (
+        (report.changed_buffers, "running statistics changed by a forward pass"),
+        (report.initialised, "lazy parameters initialised by a forward pass"),
+        (backward, "gradients of a backward pass"),
+    )
+    return tuple(phrase for happened, phrase in left if happened)
 
 
 def _snapshots(workspace: Workspace, names: Sequence[str]) -> tuple[ObjectSnapshot, ...]:

@@ -8,7 +8,7 @@ from devexplorer.core.devices.backend import Fleet
 
 
 class Timing:
-    """A measurement that runs since it was made."""
+    """A measurement that runs since it was made; on a simulated clock, of what the calling thread does: stop it on the same one."""
 
     def __init__(self, fleet: Fleet, wall: Callable[[], float], simulated: Sequence[str]) -> None:
         self._fleet, self._wall = fleet, wall

@@ -10,8 +10,11 @@ from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 from devexplorer.core.workspace.names import expression, quoted, variable
 
 
-def moved(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> Answer:
-    """A move or a copy that worked; the snapshots are those of the named objects, before and after it, in one order."""
+def moved(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], *, separated: str = "") -> Answer:
+    """A move or a copy that worked; the snapshots are those of the named objects, before and after it, in one order.
+
+    `separated` is the sentence of the function of that name, which may also look at objects that were not moved.
+    """
     subject = after[0].name if len(after) == 1 else None
     kinds = {snap.name: snap.kind for snap in after}
     if report.already_there:
@@ -22,8 +25,8 @@ def moved(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[
         subject = report.created[0] if len(report.created) == 1 else None
     else:
         sentences.append(_model_sentence(report, [snap for snap in after if snap.kind == "model"]))
-        sentences += _tensor_sentences(report, before, after)
-    sentences += _cautions(report)
+        sentences += _tensor_sentences(report, before, after, bool(separated))
+    sentences += [separated, *_cautions(report)]
     return Answer(
         title=_title(report),
         words=" ".join(sentence for sentence in sentences if sentence),
@@ -49,6 +52,24 @@ def uncopied(gone: Sequence[str]) -> Answer:
     """A copy that was undone."""
     verb = "are" if len(gone) > 1 else "is"
     return Answer(title=f"{_things(gone)} {verb} gone again", words="The copy was removed; the original is where it was all along.")
+
+
+def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> str:
+    """One sentence when different tensors shared memory before a move and do not any more; the snapshots are in one order."""
+    groups: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
+    for snap in before:
+        for row in snap.rows:
+            if row.storage is not None and row.identity is not None:
+                same = groups.setdefault((row.devices[0], row.storage), {})
+                same.setdefault(row.identity, (snap.name, row.path))
+    now = {(snap.name, row.path): (row.devices, row.storage) for snap in after for row in snap.rows}
+    apart = [list(same.values()) for same in groups.values() if len({now.get(place) for place in same.values()}) > 1]
+    if not apart:
+        return ""
+    titles = [f"{name}:{path}" if path else name for name, path in apart[0]]
+    listed = f"{', '.join(titles[:2])} and {len(titles) - 2} more" if len(titles) > 2 else " and ".join(titles)
+    others = f" (and {count_text(len(apart) - 1, 'other group')} of tensors)" if len(apart) > 1 else ""
+    return f"{listed}{others} shared memory; after the move they do not."
 
 
 def _things(titles: Sequence[str]) -> str:
@@ -101,7 +122,7 @@ def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str
     return " ".join(sentences)
 
 
-def _tensor_sentences(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> list[str]:
+def _tensor_sentences(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], separated: bool) -> list[str]:
     sentences = []
     for old, new in zip(before, after, strict=True):
         if new.kind != "tensor" or old.rows[0].identity == new.rows[0].identity:
@@ -114,7 +135,8 @@ def _tensor_sentences(report: MoveReport, before: Sequence[ObjectSnapshot], afte
                 "and call requires_grad_() then."
             )
             continue
-        rest = "it is kept for undo" if report.lossy else "nobody holds the old one any more and its memory is free"
+        rest = "nobody holds the old one any more" + ("" if separated else " and its memory is free")
+        rest = "it is kept for undo" if report.lossy else rest
         sentences.append(
             f"{name}.to({quoted(report.destination)}) made a new tensor and left the old one on {source} as it was; because "
             f"the name {name} now means the new one, {rest}."

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import DevExplorerError, DoesNotFit, MoveFailed
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.errors import DevExplorerError, MoveFailed
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
+from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
-from devexplorer.core.workspace.plan import Aim, Plan, Rule, Was, as_before, uniform
+from devexplorer.core.workspace.plan import Aim, Plan, Was, as_before, uniform
 from devexplorer.core.workspace.walk import device_id
 
 Bind = Callable[[str, Tensor], None]
@@ -71,34 +71,36 @@ class Mover:
         self._place_lazy = place_lazy
         self._meter = Meter(fleet, wall)
 
-    def move(self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = NOBODY) -> Result:
+    def move(
+        self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()
+    ) -> Result:
         """Move the aims to one device: models in place, tensors by binding their names to the results.
 
+        `around` are the whole objects that the aims belong to, and others that share tensors with them: what is tied there follows.
         Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put back.
         """
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
-        return self._carry_out(rule, aims, device, dtype, bind, watch)
+        return self._carry_out(Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, watch)
 
-    def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = NOBODY) -> Result:
+    def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()) -> Result:
         """Move every tensor back to where `was` says that it was; several devices stand in `destination` with commas."""
         entries = tuple(was)
         places = ", ".join(sorted({device_id(entry.device) for entry in entries}))
-        return self._carry_out(as_before(entries), aims, places, None, bind, watch)
+        plan = Plan(as_before(entries), self._place_lazy, aims, around=around, bind=bind)
+        return self._carry_out(plan, aims, places, None, watch)
 
     def duplicate(
         self, aims: Sequence[Aim], device: str, dtype: str | None, watch: Watch = NOBODY
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
         """Make a second object of each aim on the device; the originals are left as they are, gradients are not copied."""
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
-        plan = Plan(rule, self._place_lazy, second=True)
-        for aim in aims:
-            plan.add(aim)
+        plan = Plan(rule, self._place_lazy, aims, second=True)
         self._check_fit(plan)
-        timing = self._meter.start([device], plan.sources)
+        timing = self._start(plan)
         try:
             self._copy_all(plan, watch, _always_new(self._copy))
             made = self._second_objects(plan, aims)
-            self._fleet.backend(device).synchronize(device)
+            self._synchronize(plan.sizes)
         except BaseException as error:
             for part in plan.parts:
                 part.forget()
@@ -108,17 +110,13 @@ class Mover:
         report = self._report(plan, aims, device, dtype, timing)
         return report, made
 
-    def _carry_out(self, rule: Rule, aims: Sequence[Aim], destination: str, dtype: str | None, bind: Bind, watch: Watch) -> Result:
-        plan = Plan(rule, self._place_lazy, bind=bind)
-        for aim in aims:
-            plan.add(aim)
+    def _carry_out(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, watch: Watch) -> Result:
         self._check_fit(plan)
-        timing = self._meter.start(list(plan.sizes), plan.sources)
+        timing = self._start(plan)
         committed: list[Part] = []
         try:
             self._copy_all(plan, watch, self._copy)
-            for device in plan.sizes:
-                self._fleet.backend(device).synchronize(device)
+            self._synchronize(plan.sizes)
             self._forget_weak_references(plan)
             for part in plan.parts:
                 committed.append(part)
@@ -138,15 +136,16 @@ class Mover:
 
     def _check_fit(self, plan: Plan) -> None:
         for device, sizes in plan.sizes.items():
-            backend = self._fleet.backend(device)
-            needed, free = backend.footprint_bytes(device, sizes), backend.free_bytes(device)
-            if free is not None and needed > free:
-                raise DoesNotFit(
-                    f"this does not fit on {device}: it needs {bytes_text(needed)} and {bytes_text(free)} are free",
-                    device=device,
-                    needed_bytes=needed,
-                    free_bytes=free,
-                )
+            check_sizes(sizes, device, self._fleet, "this copy" if plan.second else "this move")
+
+    def _start(self, plan: Plan) -> Timing:
+        """Start the clock when the devices have done what was waiting there: it is no part of the move."""
+        self._synchronize(plan.sources | plan.sizes.keys())
+        return self._meter.start(list(plan.sizes), plan.sources)
+
+    def _synchronize(self, devices: Iterable[str]) -> None:
+        for device in sorted(set(devices).intersection(self._fleet.usable())):  # a source may be gone by now
+            self._fleet.backend(device).synchronize(device)
 
     def _copy_all(self, plan: Plan, watch: Watch, copy: Copy) -> None:
         done = 0
@@ -192,10 +191,10 @@ class Mover:
             buffers=plan.buffers,
             gradients=plan.gradients,
             tensors=plan.tensors,
-            bytes=plan.bytes,
+            bytes=plan.copied_bytes,
             seconds=seconds,
             wall_seconds=wall,
-            gb_per_s=plan.bytes / seconds / 1e9 if plan.bytes and seconds > 0 else None,
+            gb_per_s=plan.copied_bytes / seconds / 1e9 if plan.copied_bytes and seconds > 0 else None,
             simulated=timing.simulated,
             copied=plan.second,
             same_object=not plan.second and not plan.tensors,

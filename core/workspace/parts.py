@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from devexplorer.core.errors import MoveFailed
 from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.workspace.holders import Slot
 
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """Where torch keeps what `register_hook` and `register_post_accumulate_grad_hook` were given; outside `vars()`."""
@@ -48,6 +49,11 @@ class Wanted:
         """Its gradient as it shall be."""
         return self._arrived(gradient, self.kept_gradient, copy)
 
+    def copied_bytes(self, new: Tensor | None, new_gradient: Tensor | None = None) -> int:
+        """Bytes of what was made, kept originals left out."""
+        pairs = ((new, self.kept), (new_gradient, self.kept_gradient))
+        return sum(made.nbytes for made, kept in pairs if made is not None and made is not kept)
+
     def _arrived(self, tensor: Tensor, kept: Tensor | None, copy: Copy) -> Tensor:
         return copy(tensor, self.device, self.dtype) if kept is None else restored(kept, tensor, copy)
 
@@ -58,6 +64,8 @@ def restored(kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
     Changed is what the same cast of the original would not give. Counting changes instead (`_version`) does not work: batch norm writes
     its statistics uncounted, and the count starts anew with every swap and every new buffer.
     """
+    if kept.shape != now.shape:
+        return copy(now, kept.device, kept.dtype)
     here = copy(now, kept.device, now.dtype)
     unchanged = _same_bits(kept.detach().to(now.dtype), here.detach())
     return kept if bool(unchanged.all()) else torch.where(unchanged, kept, here.to(kept.dtype))
@@ -87,6 +95,11 @@ class Part(Protocol):
 
     def commit(self) -> None:
         """Let the new contents take the place of the old ones."""
+        ...
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that `copy` made."""
         ...
 
     def rollback(self) -> None:
@@ -120,6 +133,11 @@ class ParameterPart:
         self.new = self.wanted.contents(self.old, copy)
         if self.old_gradient is not None:
             self.new_gradient = self.wanted.gradient_contents(self.old_gradient, copy)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the new contents and the new gradient."""
+        return self.wanted.copied_bytes(self.new, self.new_gradient)
 
     def commit(self) -> None:
         """Put the new contents into the Parameter object."""
@@ -166,27 +184,30 @@ class BufferPart:
     def __init__(
         self,
         path: str,
-        holders: list[tuple[nn.Module, str]],
+        buffer: Tensor,
+        slots: list[Slot],
         wanted: Wanted,
     ) -> None:
-        module, key = holders[0]
-        original = module._buffers[key]
-        assert original is not None
-        self.path, self.holders, self.tensor, self.wanted = path, holders, original, wanted
+        self.path, self.tensor, self.slots, self.wanted = path, buffer, slots, wanted
         self.new: Tensor | None = None
 
     def copy(self, copy: Copy) -> None:
         """Make the new buffer."""
         self.new = self.wanted.contents(self.tensor.detach(), copy)
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the new buffer."""
+        return self.wanted.copied_bytes(self.new)
+
     def commit(self) -> None:
         """Put it in place of the old one, everywhere at once."""
-        for module, key in self.holders:
+        for module, key in self.slots:
             module._buffers[key] = self.new
 
     def rollback(self) -> None:
         """Put the original object back."""
-        for module, key in self.holders:
+        for module, key in self.slots:
             module._buffers[key] = self.tensor
 
     def forget(self) -> None:
@@ -205,6 +226,11 @@ class LazyPart:
 
     def copy(self, copy: Copy) -> None:
         """Nothing to copy."""
+
+    @property
+    def copied_bytes(self) -> int:
+        """None."""
+        return 0
 
     def commit(self) -> None:
         """Note the new device."""
@@ -231,6 +257,11 @@ class NamePart:
         """Make the result; it stays connected to a tensor that requires grad."""
         with torch.enable_grad():
             self.new = self.wanted.contents(self.tensor, copy)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the result."""
+        return self.wanted.copied_bytes(self.new)
 
     def commit(self) -> None:
         """Bind the name to the result."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
 from devexplorer.core.workspace.casts import cast_of, loses
+from devexplorer.core.workspace.holders import Holders, Key
 from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
+from devexplorer.core.workspace.unmovable import refuse_dispatched, refuse_special
 from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised, registered_ids, unregistered
 
 
@@ -27,8 +28,6 @@ class Aim(NamedTuple):
         return f"{self.name}:{self.path}" if self.path else self.name
 
 
-Key = tuple[str, str]
-"""Name of the object and path of the tensor in it ("" for a tensor of the workspace)."""
 Rule = Callable[[Key, Tensor], Wanted | None]
 """Where a tensor shall be; None: leave it alone."""
 
@@ -36,14 +35,18 @@ Rule = Callable[[Key, Tensor], Wanted | None]
 class Was(NamedTuple):
     """Where a tensor was before a move, so that the move can be undone without holding on to the tensor."""
 
-    key: Key
+    keys: tuple[Key, ...]
+    """Every name of the tensor; the first is the one by which it was moved."""
     device: torch.device
     dtype: torch.dtype
     kept: Tensor | None = None
     """The original itself, where moving back would not restore it."""
     kept_gradient: Tensor | None = None
-    version: int = 0
-    """Version of the tensor after the move: when it has changed since, the kept original is out of date."""
+
+    def without(self, name: str) -> Was | None:
+        """The same, when that object is gone; None when no other holds the tensor."""
+        keys = tuple(key for key in self.keys if key[0] != name)
+        return self._replace(keys=keys) if keys else None
 
     @property
     def kept_bytes(self) -> int:
@@ -64,38 +67,41 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
 
 def as_before(entries: Iterable[Was]) -> Rule:
     """Every tensor back to where it was."""
-    known = {was.key: was for was in entries}
+    known = {key: was for was in entries for key in was.keys}
 
     def rule(key: Key, tensor: Tensor) -> Wanted | None:
         was = known.get(key)
         if was is None:
             return None
-        if is_uninitialised(tensor) or version_of(tensor) != was.version:
-            return Wanted(was.device, was.dtype)
         return Wanted(was.device, was.dtype, was.kept, was.kept_gradient)
 
     return rule
 
 
 class Plan:
-    """The parts of one move and the sums over them. A tensor that several aims reach is moved once."""
+    """The parts of one move and the sums over them. A tensor that several aims reach is moved once.
+
+    `around` are the whole objects that hold the aims, and others that share tensors with them: a tie to a tensor there stays a tie.
+    """
 
     def __init__(
         self,
         rule: Rule,
         place_lazy: PlaceLazy,
+        aims: Sequence[Aim],
         *,
+        around: Sequence[Aim] = (),
         bind: Callable[[str, Tensor], None] = lambda name, tensor: None,
         second: bool = False,
     ) -> None:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
+        self._holders = Holders(around or aims)
         self.second = second
         """True: second objects are made, of everything, also of what is on the device already; gradients are left out."""
         self.parts: list[Part] = []
-        self.keys: list[Key] = []
-        """The key of each part."""
+        self.keys: list[tuple[Key, ...]] = []
+        """The names of each part's tensor."""
         self.parameters = self.buffers = self.gradients = self.tensors = self.uninitialised = 0
-        self.bytes = 0
         self.sizes: dict[str, list[int]] = {}
         """Bytes of each new tensor, per destination."""
         self.sources: set[str] = set()
@@ -106,9 +112,10 @@ class Plan:
         self.recurrent: list[nn.RNNBase] = []
         """LSTM, GRU and the like keep a second list of their parameters, which has to be renewed."""
         self._seen: set[int] = set()
+        for aim in aims:
+            self._add(aim)
 
-    def add(self, aim: Aim) -> None:
-        """Plan an object, or a part of one."""
+    def _add(self, aim: Aim) -> None:
         if isinstance(aim.thing, Tensor):
             self._tensor(aim.name, aim.thing)
         else:
@@ -119,15 +126,12 @@ class Plan:
         wanted = self._wanted(key, tensor)
         if wanted is not None:
             self.tensors += 1
-            self._append(key, NamePart(name, tensor, wanted, self._bind))
+            self.keys.append((key,))
+            self.parts.append(NamePart(name, tensor, wanted, self._bind))
 
     def _module(self, aim: Aim, root: nn.Module) -> None:
         refuse_dispatched(aim.title, root)
         known = registered_ids(root)
-        holders: dict[int, list[tuple[nn.Module, str]]] = {}
-        for module in root.modules():
-            for name, buffer in module._buffers.items():
-                holders.setdefault(id(buffer), []).append((module, name))
         for path, module in root.named_modules(prefix=aim.path):
             prefix = f"{path}." if path else ""
             for name, parameter in module._parameters.items():
@@ -135,7 +139,7 @@ class Plan:
                     self._parameter((aim.name, prefix + name), parameter)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    self._buffer((aim.name, prefix + name), buffer, holders[id(buffer)])
+                    self._buffer((aim.name, prefix + name), buffer)
             if isinstance(module, nn.RNNBase):
                 self.recurrent.append(module)
             for name, thing in unregistered(module, known):
@@ -153,7 +157,7 @@ class Plan:
         self.gradients += parameter.grad is not None and not self.second
         self._append(key, ParameterPart(key[1], parameter, wanted, with_gradient=not self.second))
 
-    def _buffer(self, key: Key, buffer: Tensor, holders: list[tuple[nn.Module, str]]) -> None:
+    def _buffer(self, key: Key, buffer: Tensor) -> None:
         wanted = self._wanted(key, buffer)
         if wanted is None:
             return
@@ -162,7 +166,7 @@ class Plan:
             self._append(key, LazyPart(key[1], buffer, wanted, self._place_lazy))
             return
         self.buffers += 1
-        self._append(key, BufferPart(key[1], holders, wanted))
+        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer), wanted))
 
     def _wanted(self, key: Key, tensor: Tensor) -> Wanted | None:
         """Where the tensor shall go; None when there is nothing to do. Sums up on the way."""
@@ -174,29 +178,28 @@ class Plan:
         device = device_id(tensor.device)
         gradient = None if lazy or not key[1] or self.second else gradient_of(tensor)
         old = [] if lazy else [t for t in (tensor, gradient) if t is not None]
-        _count(self.before, device, sum(t.nbytes for t in old))
+        size = sum(map(_size, old))
+        _count(self.before, device, size)
         there = wanted is None or (tensor.device == wanted.device and tensor.dtype == wanted.dtype)
         if wanted is None or (there and not self.second):
-            _count(self.after, device, sum(t.nbytes for t in old))
+            _count(self.after, device, size)
             return None
-        if tensor.is_complex() and not wanted.dtype.is_complex:
-            raise BadInput(f"'{key[1] or key[0]}' is complex and cannot become real without losing its imaginary part")
+        if not lazy:
+            refuse_special(key[1] or key[0], tensor, gradient, wanted.device, wanted.dtype)
         destination = device_id(wanted.device)
         self.sources.add(device)
         new = [t.numel() * wanted.dtype.itemsize for t in old]
         _count(self.after, destination, sum(new))
         if self.second:
-            _count(self.after, device, sum(t.nbytes for t in old))
-        ready = (wanted.ready, wanted.ready_gradient)
-        copied = [size for size, kept in zip(new, ready, strict=False) if kept is None]
-        self.sizes.setdefault(destination, []).extend(copied)
-        self.bytes += sum(copied)
-        self.lossy = self.lossy or (wanted.ready is None and not lazy and loses(tensor.dtype, wanted.dtype))
+            _count(self.after, device, size)
+        originals = (wanted.kept, wanted.kept_gradient)
+        self.sizes.setdefault(destination, []).extend(size for size, kept in zip(new, originals, strict=False) if kept is None)
+        self.lossy = self.lossy or (wanted.kept is None and not lazy and loses(tensor.dtype, wanted.dtype))
         return wanted
 
     def _append(self, key: Key, part: Part) -> None:
         self.parts.append(part)
-        self.keys.append(key)
+        self.keys.append(tuple(dict.fromkeys((key, *self._holders.keys(part.tensor)))))
 
     def _left_behind(self, key: Key, thing: nn.Module | Tensor) -> None:
         name, path = key
@@ -209,47 +212,32 @@ class Plan:
             if wanted is not None and tensor.device != wanted.device:
                 self.left_behind.append(f"{name}:{path}{suffix}")
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that were copied; call it after the parts were."""
+        return sum(part.copied_bytes for part in self.parts)
+
     def was(self) -> list[Was]:
         """Where everything was; call it after the parts are committed."""
-        return [_was(key, part) for key, part in zip(self.keys, self.parts, strict=True)]
+        return [_was(keys, part) for keys, part in zip(self.keys, self.parts, strict=True)]
 
 
-def _was(key: Key, part: Part) -> Was:
+def _was(keys: tuple[Key, ...], part: Part) -> Was:
     """Originals are kept where moving back would not restore them: after a cast that loses, or when autograd holds them anyway."""
     wanted = part.wanted
     if isinstance(part, LazyPart):
-        return Was(key, *part.origin)
-    if isinstance(part, ParameterPart):
-        version = version_of(part.tensor)
-        if not loses(part.old.dtype, wanted.dtype):
-            return Was(key, part.old.device, part.old.dtype, version=version)
-        return Was(key, part.old.device, part.old.dtype, part.old, part.old_gradient, version)
-    assert isinstance(part, (BufferPart, NamePart))
-    original, new = part.tensor, part.new
-    assert new is not None
-    keep = loses(original.dtype, wanted.dtype) or new.requires_grad
-    return Was(key, original.device, original.dtype, original if keep else None, None, version_of(new))
+        return Was(keys, *part.origin)
+    original, gradient = (part.old, part.old_gradient) if isinstance(part, ParameterPart) else (part.tensor, None)
+    needed = isinstance(part, NamePart) and part.new is not None and part.new.requires_grad
+    if needed or loses(original.dtype, wanted.dtype):
+        return Was(keys, original.device, original.dtype, original, gradient)
+    return Was(keys, original.device, original.dtype)
 
 
-def version_of(tensor: Tensor) -> int:
-    """How often the tensor was changed in place; inference tensors do not count."""
-    return 0 if tensor.is_inference() else tensor._version
+def _size(tensor: Tensor) -> int:
+    """Bytes as a dense tensor; sparse ones have no `nbytes`."""
+    return tensor.numel() * tensor.element_size()
 
 
 def _count(totals: dict[str, int], device: str, size: int) -> None:
     totals[device] = totals.get(device, 0) + size
-
-
-def refuse_dispatched(title: str, root: nn.Module) -> None:
-    """A model that accelerate dispatched has hooks that move its inputs; moving its layers away from under them breaks it."""
-    if hasattr(root, "hf_device_map"):
-        why = "it has an hf_device_map"
-    else:
-        hooked = next((path or "the model itself" for path, m in root.named_modules() if hasattr(m, "_hf_hook")), None)
-        if hooked is None:
-            return
-        why = f"{hooked} has a hook of accelerate"
-    raise BadInput(
-        f"'{title}' was dispatched by accelerate ({why}) and stays where its map says; "
-        "remove the hooks first with accelerate.hooks.remove_hook_from_submodules(model)"
-    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from devexplorer.core.errors import BadInput, DoesNotFit
-from devexplorer.core.formats import bytes_text, shape_text
+from devexplorer.core.formats import bytes_text, sentence, shape_text
 from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Combine, Command, Fact, Forward, Move, NewTensor, Offer
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.reports import CombineFailed
@@ -53,8 +53,9 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     target = command.target if isinstance(command, (Forward, Backward)) else ""
     model = target.partition(":")[0]
     facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
+    title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
     if frame is None:
-        return f"{target} did not run", sentence(str(error)), facts, [], ""
+        return title, sentence(str(error)), facts, [], ""
     layer = f"'{frame.path}'" if frame.path else "the model itself"
     kind = type(frame.module).__name__
     if frame.path:
@@ -70,12 +71,12 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
             f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",
         )
     if error.reason == "memory":
-        return f"{target} ran out of memory", sentence(str(error)), facts, [], ""
+        return title, sentence(str(error)), facts, [], ""
     if error.reason == "devices":
         return _mixed_run(error, command, layer, kind, facts)
     shapes = ", ".join(shape_text(one.shape) for one in frame.operands)
     words = f"It stopped in {layer} ({kind})" + (f", which was given {shapes}" if shapes else "") + f". {sentence(str(error))}"
-    return f"{target} did not run", words, facts, [], ""
+    return title, words, facts, [], ""
 
 
 def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
@@ -155,12 +156,6 @@ def _refused_title(command: Command | None) -> str:
         "Combine": "There is no result",
     }
     return titles.get(type(command).__name__, "That did not work")
-
-
-def sentence(text: str) -> str:
-    """With a capital and a full stop."""
-    text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def operand_text(one: Operand) -> str:

@@ -48,6 +48,10 @@ class Ran(NamedTuple):
     """Backward: parameters that have a gradient now."""
     accumulated: bool = False
     """Backward: some had one before, and the new one was added."""
+    changed_buffers: bool = False
+    """The forward wrote into buffers: running statistics of batch norm in training mode, and whatever else a model keeps there."""
+    initialised: bool = False
+    """The forward gave lazy parameters their shape and first values."""
 
 
 class Edited(NamedTuple):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.workspace.moves import one_line
 from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, unregistered
 
 
@@ -116,18 +117,26 @@ def _explained(error: Exception, stack: list[Frame], module: nn.Module) -> RunFa
 
 
 def _diagnosis(error: Exception, stack: list[Frame]) -> RunFailed:
-    message = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    if not stack:
-        return RunFailed(message, frame=None)
-    frame = stack[-1]
-    met = [*frame.operands, *_own_tensors(frame.module), *frame.produced]
-    if isinstance(error, NotImplementedError) and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict)):
+    message = one_line(error)
+    frame = stack[-1] if stack else None
+    met = () if frame is None else (*frame.operands, *_own_tensors(frame.module), *frame.produced)
+    if _lacks_memory(error):
+        return RunFailed(message, frame=frame, operands=met, reason="memory")
+    if frame is not None and isinstance(error, NotImplementedError) and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict)):
         return RunFailed(message, frame=frame, operands=met, reason="container")
-    if isinstance(error, torch.OutOfMemoryError):
-        return RunFailed(str(error).strip(), frame=frame, operands=met, reason="memory")
     if isinstance(error, RuntimeError) and len({one.device for one in met}) > 1:
         return RunFailed(message, frame=frame, operands=met, reason="devices")
     return RunFailed(message, frame=frame, operands=met)
+
+
+def failed_backward(error: Exception) -> RunFailed:
+    """Why there was no backward; no module is at work then that could be named."""
+    return RunFailed(f"backward: {one_line(error)}", frame=None, reason="memory" if _lacks_memory(error) else "other")
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """On a GPU, virtual or not, or on the CPU, whose allocator has no exception of its own."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def _own_tensors(module: nn.Module) -> list[Operand]:

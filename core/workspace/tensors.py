@@ -14,10 +14,10 @@ from torch import Tensor
 
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.device_id import parse_device
-from devexplorer.core.errors import BadInput, DoesNotFit
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.workspace.casts import dtype_name, torch_dtype
+from devexplorer.core.workspace.fit import check_sizes
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")
 """Fills that take a shape."""
@@ -120,17 +120,6 @@ def _wrong_shape(shape: Sequence[int]) -> list[str]:
 def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: Fleet) -> None:
     """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
     check_sizes([math.prod(shape) * dtype.itemsize], device, fleet, "this tensor")
-
-
-def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> None:
-    """Raise `DoesNotFit`, with the bytes, when new tensors of these sizes would not fit."""
-    backend = fleet.backend(device)
-    free = backend.free_bytes(device)
-    impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
-    needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
-    if impossible or (free is not None and needed > free):
-        room = f"; {bytes_text(free)} are free on {device}" if free is not None else ""
-        raise DoesNotFit(f"{what} needs {bytes_text(needed)}{room}", device=device, needed_bytes=needed, free_bytes=free or 0)
 
 
 def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:

@@ -33,8 +33,8 @@ class Entry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objects that the move touched."""
-        return tuple(dict.fromkeys(was.key[0] for was in self.was))
+        """The objects by which everything that was moved is found."""
+        return tuple(dict.fromkeys(was.keys[0][0] for was in self.was))
 
 
 class UndoStack:
@@ -62,10 +62,10 @@ class UndoStack:
         self._entries.pop()
 
     def forget(self, name: str) -> None:
-        """An object is gone: what was remembered about it goes too."""
+        """An object is gone: what was remembered about it goes too, but for what other objects hold as well."""
         kept: list[Entry] = []
         for entry in self._entries:
-            was = tuple(one for one in entry.was if one.key[0] != name)
+            was = tuple(left for one in entry.was if (left := one.without(name)) is not None)
             created = tuple(one for one in entry.created if one != name)
             if was or created:
                 kept.append(replace(entry, was=was, created=created))

@@ -9,7 +9,6 @@ import gc
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -29,18 +28,19 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.virtual.backend import backward_guard, is_virtual
-from devexplorer.core.workspace import names, run, tensors, zoo
+from devexplorer.core.workspace import names, tensors, zoo
 from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype, refuse_value
+from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import Aim
 from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
 from devexplorer.core.workspace.run import operand
-from devexplorer.core.workspace.storages import bytes_by_device
+from devexplorer.core.workspace.runner import Runner
+from devexplorer.core.workspace.storages import Held
 from devexplorer.core.workspace.undo import BUDGET_BYTES, Entry, UndoStack
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
+from devexplorer.core.workspace.walk import is_uninitialised
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -63,13 +63,13 @@ class Workspace:
     ) -> None:
         self.fleet = fleet
         self._mover = mover or Mover(fleet, wall=wall)
-        self._meter = Meter(fleet, wall)
+        self._runner = Runner(fleet, Meter(fleet, wall))
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
         self._recipes: dict[str, str] = {}
         """Object -> recipe it was built from, for sample inputs."""
         self._undo = UndoStack(undo_budget_bytes)
-        self._held: dict[str, int] = {}
+        self._held = Held()
 
     # names
 
@@ -90,7 +90,7 @@ class Workspace:
         self._objects[name] = thing
         if recipe is not None:
             self._recipes[name] = recipe
-        self._publish()
+        self._publish(name)
         return name
 
     def remove(self, gone: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ class Workspace:
             self._recipes.pop(name, None)
             self._undo.forget(name)
         gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
-        self._publish()
+        self._publish(*gone)
 
     def snapshot(self, name: str) -> ObjectSnapshot:
         """What is where in one object, read without changing anything."""
@@ -110,10 +110,18 @@ class Workspace:
 
     def held_bytes_by_device(self) -> Mapping[str, int]:
         """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
-        return self._held
+        return self._held.totals
 
-    def _publish(self) -> None:
-        self._held = bytes_by_device(self._objects.values())
+    def sharing(self, shared_with: Sequence[str]) -> tuple[str, ...]:
+        """Names of other objects that hold some of the memory of these."""
+        return self._held.sharing(shared_with)
+
+    def _publish(self, *touched: str) -> None:
+        self._held.renew(touched, self._objects)
+
+    def _around(self, named: Sequence[str]) -> list[Aim]:
+        """These objects, and those in which a tensor of theirs is tied."""
+        return [Aim(name, "", self._objects[name]) for name in (*named, *self.sharing(named))]
 
     # making
 
@@ -143,7 +151,7 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         name = name or names.unique(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
-            tensors.check_sizes(_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
+            check_sizes(_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
         watch.progress(0.0, f"building {recipe.name}")
         model = zoo.build(recipe.name, command.seed)
@@ -201,10 +209,11 @@ class Workspace:
         try:
             return self._copy(aims, device, command.dtype, watch) if command.copy else self._move(aims, device, command.dtype, watch)
         finally:
-            self._publish()
+            self._publish(*(aim.name for aim in aims))
 
     def _move(self, aims: list[Aim], device: str, dtype: str | None, watch: Watch) -> MoveReport:
-        result = self._mover.move(aims, device, dtype, self._bind, watch)
+        around = self._around(list(dict.fromkeys(aim.name for aim in aims)))
+        result = self._mover.move(aims, device, dtype, self._bind, watch, around)
         report = result.report
         if report.already_there:
             return report
@@ -231,9 +240,9 @@ class Workspace:
             return None, entry.created
         try:
             aims = [self.aim(name) for name in entry.names]
-            report = self._mover.restore(aims, entry.was, self._bind, watch).report
+            report = self._mover.restore(aims, entry.was, self._bind, watch, self._around(entry.names)).report
         finally:
-            self._publish()
+            self._publish(*entry.names)
         self._undo.drop_top()
         return _with_kept(report, self._undo.kept_bytes), ()
 
@@ -264,53 +273,18 @@ class Workspace:
 
     def _run(self, target: str, given: str | None, *, backward: bool) -> tuple[Ran, Tensor | None]:
         aim = self.aim(target)
-        if isinstance(aim.thing, Tensor):
-            raise BadInput(f"'{target}' is a tensor and cannot be run; choose a model")
-        inputs = self._inputs(aim, given)
-        had_gradients = any(p.grad is not None for p in aim.thing.parameters() if not is_uninitialised(p))
-        devices = sorted({device_id(t.device) for t in (*inputs, *aim.thing.parameters(), *aim.thing.buffers())})
-        timing = self._meter.start(devices)
+        fed = () if given is None else tuple(part.strip() for part in given.split(","))
         try:
-            output = run.run(aim.thing, aim.path, inputs)
-            if backward:
-                self._backward(target, output)
-            for device in devices:
-                self.fleet.backend(device).synchronize(device)
-            seconds, wall = timing.stop()
-        finally:
-            self._publish()  # the first forward of a lazy model makes its parameters
-        first = run.first_tensor(output)
-        ran = Ran(
-            target=target,
-            inputs=tuple(operand(f"input {index}", tensor) for index, tensor in enumerate(inputs)),
-            given=() if given is None else tuple(part.strip() for part in given.split(",")),
-            output=None if first is None else operand("output", first),
-            kept_as=None,
-            grad_fn=None if first is None or first.grad_fn is None else first.grad_fn.name(),
-            seconds=seconds,
-            wall_seconds=wall,
-            simulated=timing.simulated,
-            gradients=sum(p.grad is not None for p in aim.thing.parameters()),
-            accumulated=backward and had_gradients,
-        )
-        return ran, first
+            return self._runner.run(aim, self._inputs(aim, fed), fed, backward=backward)
+        finally:  # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
+            tensors_too = [name for name, thing in self._objects.items() if backward and isinstance(thing, Tensor)]
+            self._publish(aim.name, *tensors_too)
 
-    def _backward(self, target: str, output: Any) -> None:
-        loss = run.total(output)
-        if loss is None:
-            raise BadInput(f"the output of '{target}' does not depend on anything that requires a gradient, so there is no backward")
-        try:
-            with backward_guard() if is_virtual(loss) else nullcontext():
-                loss.backward()
-        except RuntimeError as error:
-            raise run.RunFailed(f"backward: {str(error).strip().splitlines()[0]}", frame=None) from error
-
-    def _inputs(self, aim: Aim, given: str | None) -> list[Tensor]:
+    def _inputs(self, aim: Aim, given: Sequence[str]) -> list[Tensor]:
         """The named tensors, or the recipe's sample input on the model's device and in its dtype."""
-        if given is not None:
-            return [self._tensor(name.strip()) for name in given.split(",")]
+        if given or isinstance(aim.thing, Tensor):
+            return [self._tensor(name) for name in given]
         recipe = self._recipes.get(aim.name)
-        assert isinstance(aim.thing, nn.Module)
         if aim.path or recipe is None:
             raise BadInput(f"'{aim.title}' needs an input; create a tensor and choose it")
         first = next(aim.thing.parameters(), None)

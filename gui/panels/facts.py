@@ -77,10 +77,12 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
     facts = [] if len(present) == 1 else [Fact("selected", count_text(len(present), "object"))]
     parameters = [row for row in rows if row.kind == "parameter"]
     elements = sum(row.elements for row in parameters)
-    if parameters:
+    if parameters and all(row.initialised for row in parameters):
         trainable = sum(row.elements for row in parameters if row.requires_grad)
         facts.append(Fact("parameters", f"{elements:,} in {count_text(len(parameters), 'tensor')}"))
         facts.append(Fact("trainable", "all" if trainable == elements else f"{trainable:,}"))
+    elif parameters:  # a lazy model has no number of parameters before its first forward
+        facts.append(Fact("parameters", f"{count_text(len(parameters), 'tensor')}, {_waiting(parameters)}"))
     for kind, word in (("buffer", "buffers"), ("gradient", "gradients"), ("tensor", "tensors")):
         some = [row for row in rows if row.kind == kind]
         if some:
@@ -99,6 +101,11 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
         if training is not None:
             facts.append(Fact("mode", "training" if training else "evaluation"))
     return tuple(facts)
+
+
+def _waiting(parameters: list[Row]) -> str:
+    count = sum(not row.initialised for row in parameters)
+    return "none with a shape yet" if count == len(parameters) else f"{count:,} without a shape yet"
 
 
 def _per_device(rows: list[Row]) -> list[Fact]:

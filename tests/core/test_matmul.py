@@ -9,9 +9,11 @@ import torch
 
 from devexplorer.core.benchmark.matmul import MatmulRun, agrees, operands, product, tf32_products
 from devexplorer.core.benchmark.timing import Block, CpuTimer, Operation, VirtualTimer
+from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.workspace.meter import Meter
 
 CPU_DTYPES = ("float64", "float32", "float16", "bfloat16", "int8", "int32", "float8_e4m3fn")
 
@@ -153,3 +155,26 @@ def test_a_virtual_block_of_many_iterations_is_booked_whole(virtual: VirtualMach
     block = VirtualTimer("vgpu:0", virtual, threading.Event()).block(operation, 100)
     assert block.iterations == 100
     assert virtual.clock_seconds("vgpu:0") - before == pytest.approx(block.seconds)
+
+
+def test_what_others_do_on_the_device_meanwhile_is_not_the_benchmarks_time(virtual: VirtualMachine) -> None:
+    a, b = operands(64, 64, 64, "float32", "vgpu:0")
+    multiply, _ = product(a, b, "float32")
+
+    def with_company() -> None:
+        other = threading.Thread(target=virtual.advance, args=("vgpu:0", 5.0))
+        other.start()
+        other.join()
+        multiply()
+
+    block = VirtualTimer("vgpu:0", virtual, threading.Event()).block(with_company, 1)
+    assert block.seconds == pytest.approx(virtual.matmul_seconds("vgpu:0", 64, 64, 64, "float32"))
+
+
+def test_nor_is_it_the_time_of_a_move_or_a_run(virtual: VirtualMachine) -> None:
+    timing = Meter(Fleet([virtual]), lambda: 0.0).start(["vgpu:0"])
+    other = threading.Thread(target=virtual.advance, args=("vgpu:0", 5.0))
+    other.start()
+    other.join()
+    virtual.advance("vgpu:0", 0.25)
+    assert timing.stop()[0] == pytest.approx(0.25)

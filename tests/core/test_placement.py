@@ -9,11 +9,12 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.records.messages import Backward, Move
+from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Move, NewTensor
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace import storages, zoo
 from devexplorer.core.workspace.placement import snapshot
-from devexplorer.core.workspace.storages import bytes_by_device
+from devexplorer.core.workspace.storages import Held
+from devexplorer.core.workspace.walk import every_tensor
 
 
 @pytest.fixture
@@ -153,9 +154,33 @@ def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None
     assert all(row.requires_grad for row in first.rows if row.kind == "parameter")
 
 
-def test_bytes_by_device_counts_each_storage_once() -> None:
-    x = torch.zeros(100)
-    assert bytes_by_device([x, x[10:20], x.view(10, 10)]) == {"cpu": 400}
-    model = zoo.build("tied")
-    assert bytes_by_device([model, model]) == {"cpu": sum(p.nbytes for p in model.parameters())}
-    assert bytes_by_device([zoo.build("lazy-mlp")]) == {}
+def test_held_bytes_count_each_storage_once_and_ask_only_objects_that_changed() -> None:
+    x, model = torch.zeros(100), zoo.build("tied")
+    weights = sum(p.nbytes for p in model.parameters())
+    objects = {"x": x, "view": x[10:20], "model": model, "again": model, "lazy": zoo.build("lazy-mlp")}
+    held = Held()
+    held.renew(objects, objects)
+    assert held.totals == {"cpu": 400 + weights}
+    assert held.sharing(["x"]) == ("view",)
+    assert held.sharing(["x", "again"]) == ("model", "view")
+
+    before = held.totals
+    del objects["x"]
+    held.renew(["x"], objects)
+    assert held.totals == {"cpu": 400 + weights}, "the view keeps the whole storage"
+    del objects["view"], objects["again"]
+    held.renew(["view", "again"], objects)
+    assert held.totals == {"cpu": weights}
+    assert before == {"cpu": 400 + weights}, "what was handed out stays as it is"
+
+
+def test_a_command_looks_only_at_the_objects_that_it_touches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.do(BuildModel(recipe="mlp"))
+    place.do(BuildModel(recipe="tied"))
+    looked_at: list[object] = []
+    monkeypatch.setattr(storages, "every_tensor", lambda thing: looked_at.append(thing) or every_tensor(thing))
+    place.do(NewTensor(shape=(3,)))
+    place.do(Move(targets=("tied",), device="vgpu:1"))
+    place.do(EditElement(target="x", index=(0,), value=3))
+    assert set(map(id, looked_at)) == {id(place.workspace.get("x")), id(place.workspace.get("tied"))}
+    assert place.held("vgpu:1") == place.snapshot("tied").bytes_by_device["vgpu:1"]

@@ -1,5 +1,8 @@
 """The roofline, the simulated clock, and the machine that the engine asks."""
 
+import threading
+
+import psutil
 import pytest
 
 from devexplorer.core.errors import BadInput
@@ -59,7 +62,7 @@ class Clock:
 
 @pytest.fixture
 def machine():
-    made = VirtualMachine(Clock())
+    made = VirtualMachine(Clock(), host_free=lambda: 1 << 50)
     made.add(parse_virtual("Tesla T4, A10"))
     return made
 
@@ -94,6 +97,32 @@ def test_the_context_counts_from_the_first_tensor_on(machine):
     assert machine.allocator_sample("vgpu:0", 5.0).context_bytes == CONTEXT_BYTES
     assert machine.free_bytes("vgpu:0") == 15360 * MIB - CONTEXT_BYTES - MIB
     assert machine.device_sample("vgpu:1", 5.0).memory_used_bytes == 0
+
+
+def test_values_are_in_the_hosts_memory_which_can_be_the_shorter_one():
+    machine = VirtualMachine(host_free=lambda: 2 << 30)
+    machine.add([T4])
+    device = 15360 * MIB - CONTEXT_BYTES
+    assert (machine.free_bytes("vgpu:0"), machine.device_free_bytes("vgpu:0")) == (2 << 30, device)
+    assert machine.shortage("vgpu:0", 2 << 30) is None
+    assert machine.shortage("vgpu:0", 3 << 30) == "2.00 GiB are free on this machine, whose memory holds the values of vgpu:0"
+    assert machine.shortage("vgpu:0", device + 1) == "14.61 GiB are free on vgpu:0"
+
+
+def test_the_hosts_memory_is_asked_of_the_system():
+    machine = VirtualMachine()
+    machine.add(parse_virtual("MI300X"))
+    assert 0 < machine.free_bytes("vgpu:0") <= psutil.virtual_memory().total
+
+
+def test_each_thread_has_its_own_time_and_the_device_is_busy_with_all_of_it(machine):
+    machine.advance("vgpu:0", 0.25)
+    other = threading.Thread(target=machine.advance, args=("vgpu:0", 0.5))
+    other.start()
+    other.join()
+    assert machine.clock_seconds("vgpu:0") == 0.25
+    machine._now.now += 1.0
+    assert machine.device_sample("vgpu:0", 1.0).utilization_percent == pytest.approx(75.0)
 
 
 def test_utilization_is_busy_time_over_time_since_the_last_reading(machine):

@@ -66,6 +66,7 @@ def test_names_may_be_shortened_as_long_as_they_mean_one_card(spec, expected):
         ("1.5x T4", "write a whole number from 1 on"),
         ("65x T4", f"more than {MAX_DEVICES}"),
         ("99999999999x T4", f"more than {MAX_DEVICES}"),
+        (f"{'9' * 5000}x T4", f"more than {MAX_DEVICES}"),
         ("40x T4, 40x A10", f"more than {MAX_DEVICES}"),
         ("A100", "could be 'NVIDIA A100-PCIE-40GB'"),
         ("Tesla T5", "did you mean 'Tesla T4'"),

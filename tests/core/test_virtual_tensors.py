@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.virtual import backend
-from devexplorer.core.virtual.backend import VirtualTensor, backward_guard, is_virtual, meta_empty
+from devexplorer.core.virtual.backend import VirtualTensor, is_virtual, meta_empty
 from devexplorer.core.virtual.operations import SHORT_FLOPS
 from devexplorer.core.virtual.profiles import parse_virtual
 
@@ -470,6 +470,29 @@ def test_the_wall_time_of_the_cpu_is_kept_apart(virtual):
     assert virtual.stand_in_seconds("vgpu:1") == 0
 
 
+@pytest.mark.parametrize("kind", ["product", "convolution"])
+def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind):
+    virtual.add(parse_virtual("A100-SXM4-40GB"))
+    a, images = meta_empty((4096, 4096), torch.float32, "vgpu:2"), meta_empty((32, 512, 64, 64), torch.float32, "vgpu:2")
+    kernel = meta_empty((512, 512, 3, 3), torch.float32, "vgpu:2")
+    setting, work = {
+        "product": (torch.backends.cuda.matmul, lambda: a @ a),
+        "convolution": (torch.backends.cudnn.conv, lambda: torch.conv2d(images, kernel)),
+    }[kind]
+
+    def seconds(precision):
+        setting.fp32_precision = precision
+        before = virtual.clock_seconds("vgpu:2")
+        work()
+        return virtual.clock_seconds("vgpu:2") - before
+
+    earlier = setting.fp32_precision
+    try:
+        assert seconds("ieee") > 4 * seconds("tf32")
+    finally:
+        setting.fp32_precision = earlier
+
+
 def test_reading_a_tensors_text_costs_the_device_nothing(virtual):
     x = torch.ones(3, device="vgpu:0")
     before = virtual.clock_seconds("vgpu:0")
@@ -543,18 +566,6 @@ def test_backward_of_a_loss_on_the_cpu_works_on_another_thread():
     assert x.grad.tolist() == [2.0] * 3
 
 
-def test_a_graph_with_its_gradient_from_another_thread_needs_the_guard():
-    x = torch.ones(3, device="vgpu:1", requires_grad=True)
-    y, seed = x * x, torch.ones(3, device="vgpu:1")
-
-    def work():
-        with backward_guard():
-            y.backward(seed)
-
-    run_in_thread(work)
-    assert x.grad.tolist() == [2.0] * 3
-
-
 def test_installing_again_gives_the_same_machine(virtual):
     assert backend.install() is virtual
     assert backend.unavailable() is None
@@ -590,3 +601,5 @@ assert torch.ones(2).sum() == 2
 def test_sparse_tensors_are_refused_with_the_reason():
     with pytest.raises(NotImplementedError, match="dense tensors only"):
         torch.eye(3, device="vgpu:0").to_sparse()
+    with pytest.raises(NotImplementedError, match="dense tensors only"):
+        torch.eye(3).to_sparse().to("vgpu:0")

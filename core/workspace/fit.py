@@ -1,0 +1,30 @@
+"""Whether new tensors fit on a device: asked before anything is allocated. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import DoesNotFit
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.virtual.machine import VirtualMachine
+
+
+def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> None:
+    """Raise `DoesNotFit`, with the bytes, when new tensors of these sizes would not fit; `what` begins the message.
+
+    What a virtual GPU holds is in this machine's memory as well. Where that is what runs short, the error says so, and names `cpu`.
+    """
+    backend = fleet.backend(device)
+    free = backend.free_bytes(device)
+    impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
+    needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
+    if not impossible and (free is None or needed <= free):
+        return
+    room = "" if free is None else f"{bytes_text(free)} are free on {device}"
+    short = device
+    if isinstance(backend, VirtualMachine):
+        room = backend.shortage(device, needed) or room
+        short = "cpu" if needed <= backend.device_free_bytes(device) else device
+    message = f"{what} needs {bytes_text(needed)}{'; ' if room else ''}{room}"
+    raise DoesNotFit(message, device=short, needed_bytes=needed, free_bytes=free or 0)

@@ -1,0 +1,93 @@
+"""Runs a model of the workspace forward and backward, times it, and notes what that left behind in the model. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import BadInput
+from devexplorer.core.virtual.backend import backward_guard
+from devexplorer.core.workspace import run
+from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.reports import Ran
+from devexplorer.core.workspace.run import operand
+from devexplorer.core.workspace.walk import device_id, is_uninitialised
+
+
+class Runner:
+    """Runs models on the devices of a fleet."""
+
+    def __init__(self, fleet: Fleet, meter: Meter) -> None:
+        self._fleet, self._meter = fleet, meter
+
+    def run(self, aim: Aim, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool) -> tuple[Ran, Tensor | None]:
+        """Forward, and with `backward` the backward of the output's sum; returns what happened and the first tensor of the output.
+
+        `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no backward.
+        """
+        model = aim.thing
+        if isinstance(model, Tensor):
+            raise BadInput(f"'{aim.title}' is a tensor and cannot be run; choose a model")
+        had_gradients = any(p.grad is not None for p in model.parameters() if not is_uninitialised(p))
+        waiting, buffers = _waiting(model), _buffers(model)
+        devices = sorted({device_id(t.device) for t in (*inputs, *model.parameters(), *model.buffers())})
+        self._synchronize(devices)  # what was waiting there is no part of this run
+        timing = self._meter.start(devices)
+        output = run.run(model, aim.path, inputs)
+        if backward:
+            self._backward(aim.title, output)
+        self._synchronize(devices)
+        seconds, wall = timing.stop()
+        first = run.first_tensor(output)
+        ran = Ran(
+            target=aim.title,
+            inputs=tuple(operand(f"input {index}", tensor) for index, tensor in enumerate(inputs)),
+            given=tuple(given),
+            output=None if first is None else operand("output", first),
+            kept_as=None,
+            grad_fn=None if first is None or first.grad_fn is None else first.grad_fn.name(),
+            seconds=seconds,
+            wall_seconds=wall,
+            simulated=timing.simulated,
+            gradients=sum(p.grad is not None for p in model.parameters() if not is_uninitialised(p)),
+            accumulated=backward and had_gradients,
+            changed_buffers=_keeps_statistics(model) or _buffers(model) != buffers,
+            initialised=_waiting(model) < waiting,
+        )
+        return ran, first
+
+    def _synchronize(self, devices: Sequence[str]) -> None:
+        for device in devices:
+            self._fleet.backend(device).synchronize(device)
+
+    def _backward(self, title: str, output: Any) -> None:
+        loss = run.total(output)
+        if loss is None:
+            raise BadInput(f"the output of '{title}' does not depend on anything that requires a gradient, so there is no backward")
+        virtual = any(info.simulated for info in self._fleet.infos())  # the loss on the CPU, a layer on a virtual GPU: that happens
+        try:
+            with backward_guard() if virtual else nullcontext():
+                loss.backward()
+        except Exception as error:
+            raise run.failed_backward(error) from error
+
+
+def _waiting(model: nn.Module) -> int:
+    """How many lazy parameters and buffers have no shape yet."""
+    return sum(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _buffers(model: nn.Module) -> list[tuple[int, int]]:
+    """Identity of each buffer, and how often it was changed in place; inference tensors do not count that."""
+    held = [buffer for buffer in model.buffers() if not is_uninitialised(buffer)]
+    return [(id(buffer), 0 if buffer.is_inference() else buffer._version) for buffer in held]
+
+
+def _keeps_statistics(model: nn.Module) -> bool:
+    """Whether a forward of this model updates running statistics: batch norm writes them without counting it."""
+    return any(module.training and module._buffers.get("running_mean") is not None for module in model.modules())
