@@ -6,7 +6,7 @@ import re
 
 from devexplorer.core.errors import BadInput
 
-_PATTERN = re.compile(r"([a-z]+)(?::(\d{1,6}))?", re.ASCII)
+_PATTERN = re.compile(r"([a-z]+)(?::(\d{1,9}))?", re.ASCII)
 _SINGLE = {"cpu", "mps"}
 """Kinds of which there is one; torch accepts `cpu:1` and means `cpu`, which is no second device."""
 

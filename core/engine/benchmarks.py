@@ -79,7 +79,8 @@ class Benchmarks:
         others = {active.spec.dtype for active in list(self._active.values())} & {"float32", "tf32"}
         if spec.dtype in ("float32", "tf32") and others - {spec.dtype}:
             raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {spec.dtype}")
-        check_fits(spec, self._fleet.backend(device).free_bytes(device))
+        backend = self._fleet.backend(device)  # operands on a virtual GPU have no values: the host's memory does not count
+        check_fits(spec, backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device))
         return spec
 
     def start(self, command: StartBenchmark) -> None:

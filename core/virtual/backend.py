@@ -21,7 +21,7 @@ from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.virtual import autocast, copies, loading
-from devexplorer.core.virtual.backward import DeviceGuard, backward_guard
+from devexplorer.core.virtual.backward import backward_guard, device_guard
 from devexplorer.core.virtual.books import KIND, gpu_of, serve
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
@@ -68,7 +68,7 @@ def install() -> VirtualMachine:
         machine = VirtualMachine()
         serve(machine)
         handle(copies.HANDLERS)
-        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine), device_guard=DeviceGuard())
+        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine), device_guard=device_guard())
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")

@@ -61,17 +61,20 @@ def _keep(error: BaseException) -> bool:
     return _thread.kept is not None
 
 
-class DeviceGuard(torch._C._acc.DeviceGuard):
+def device_guard() -> Any:
     """torch's own device guard for Python backends, which is asked for its type all the time, also with an exception on its way."""
 
-    def type_(self) -> Any:
-        """The device type; takes the exception that is on its way, if any."""
-        try:
-            _look()
-        except BaseException as error:
-            if not _keep(error):
-                _log.error("backward on a virtual GPU failed: %s: %s", type(error).__name__, error)
-        return torch._C._autograd.DeviceType.PrivateUse1
+    class DeviceGuard(torch._C._acc.DeviceGuard):  # not there in a torch that is too old
+        def type_(self) -> Any:
+            """The device type; takes the exception that is on its way, if any."""
+            try:
+                _look()
+            except BaseException as error:
+                if not _keep(error):
+                    _log.error("backward on a virtual GPU failed: %s: %s", type(error).__name__, error)
+            return torch._C._autograd.DeviceType.PrivateUse1
+
+    return DeviceGuard()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from devexplorer.core.errors import BadInput, DevExplorerError, DoesNotFit
 from devexplorer.core.records.messages import Backward, BuildModel, Combine, EditElement, Forward, Move, NewTensor, Remove
 from devexplorer.core.virtual.backend import meta_empty
+from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.workspace import names
 from devexplorer.core.workspace.casts import loses
 from devexplorer.core.workspace.run import RunFailed
@@ -187,8 +188,9 @@ def test_too_large_is_refused_with_the_bytes_before_allocating(place: Place, dev
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
     with place_of("vgpu", "Tesla T4") as place:
-        free = place.fleet.backend("vgpu:0").free_bytes("vgpu:0")
-        assert free is not None
+        machine = place.fleet.backend("vgpu:0")
+        assert isinstance(machine, VirtualMachine)
+        free = machine.device_free_bytes("vgpu:0")
         block = meta_empty((free - (100 << 20),), torch.uint8, "vgpu:0")
         with pytest.raises(DoesNotFit, match="this model needs"):
             place.do(BuildModel(recipe="vgg16-bn", device="vgpu:0"))
