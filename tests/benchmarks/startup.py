@@ -43,13 +43,33 @@ import os, sys, time
 """
     + ANSWERED
     + """
+import importlib.util
 from devexplorer.gui import main as entry
-from devexplorer.gui.main_window import MainWindow
-shown = MainWindow.showEvent
-def show_event(window, event):
-    shown(window, event)
-    QTimer.singleShot(0, lambda: QTimer.singleShot(0, answered))
-MainWindow.showEvent = show_event
+
+class Watch:
+    # hooks the window when the application itself imports it
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "devexplorer.gui.main_window":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            shown = module.MainWindow.showEvent
+
+            def show_event(window, event):
+                shown(window, event)
+                QTimer.singleShot(0, lambda: QTimer.singleShot(0, answered))
+
+            module.MainWindow.showEvent = show_event
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Watch())
 entry.main([])
 """
 )
