@@ -87,7 +87,8 @@ class Tour(QObject):
     def _plan(self) -> list[Step]:
         state, window = self._state, self._app.window
         return [
-            Step("the engine is ready", _nothing, lambda: state.engine is not None and bool(state.usable_devices), 60, "1-start"),
+            Step("the engine is ready", _nothing, lambda: state.engine is not None and bool(state.usable_devices), 60),
+            Step("looked around", _nothing, self._looked, 10, "1-start"),
             Step("shows the last 30 s", lambda: self._menu(window.throughput.time_control, "Show"), lambda: window.axis.span_s == 30, 10),
             Step(f"built {MODEL}", lambda: self._menu(window.toolbar.build, MODEL), lambda: MODEL in state.objects, 90),
             Step(f"selected {MODEL}", self._select, lambda: window.controller.selection() == (MODEL,), picture="2-built"),

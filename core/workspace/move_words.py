@@ -184,7 +184,7 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
     return Answer(
         title=title,
         words=words,
-        facts=(Fact("same object", "yes: `is` gives True"), Fact("copied", bytes_text(0))),
+        facts=(Fact("same object", "yes: “is” gives True"), Fact("copied", bytes_text(0))),
         code="\n".join(f"{expression(o)}.to({quoted(where)}) is {expression(o)}  # True" for o in report.objects),
         subject=subject,
     )
@@ -202,7 +202,7 @@ def _move_facts(report: MoveReport, before: Sequence[ObjectSnapshot], after: Seq
     if len(before) == len(after) == 1 and not report.copied:
         old, new = before[0].rows[0], after[0].rows[0]
         same = old.identity == new.identity
-        facts.append(Fact("same object", "yes: `is` gives True" if same else "no: `is` gives False"))
+        facts.append(Fact("same object", "yes: “is” gives True" if same else "no: “is” gives False"))
         if new.kind == "tensor":
             facts.append(Fact("storage", f"{_address(old)} → {_address(new)}"))
         else:
