@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from PySide6.QtCore import QByteArray, QPoint, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
     QFrame,
@@ -339,7 +339,9 @@ class MainWindow(QMainWindow, WindowActions):
         )
 
     def _restore(self, settings: Settings) -> None:
-        self.resize(*DEFAULT_SIZE_PX)
+        self.resize(QSize(*DEFAULT_SIZE_PX))
+        if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 nobody looks at
+            self.resize(self.size().boundedTo(self.screen().availableSize()))
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
         for name, sizes in settings.splitters.items():
