@@ -131,7 +131,7 @@ class DeviceCard(DeviceItem):
 class DeviceRow(DeviceItem):
     """The compact row: id, bar, used and total, utilization in one line."""
 
-    _SIDE, _ID = 11, 50
+    _SIDE = 11
 
     def sizeHint(self) -> QSize:
         return QSize(220, ROW_PX)
@@ -142,6 +142,11 @@ class DeviceRow(DeviceItem):
     def _show_bar(self) -> None:
         self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
 
+    def _id_width(self) -> int:
+        """Room for two digits in every row, so that the bars stand in line; a longer id is never cut off."""
+        metrics = QFontMetrics(font(Role.STRONG))
+        return max(metrics.horizontalAdvance("vgpu:88"), metrics.horizontalAdvance(self.texts.id)) + 2
+
     def _numbers_width(self) -> int:
         return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB") + 3
 
@@ -149,7 +154,7 @@ class DeviceRow(DeviceItem):
         return QFontMetrics(font(Role.LABEL)).horizontalAdvance("100 %") + 8
 
     def _place_bar(self) -> None:
-        left = self._SIDE + self._ID + 6
+        left = self._SIDE + self._id_width() + 6
         sign = SIGN_PX + 6 if self.texts.warning else 0
         width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
@@ -160,7 +165,7 @@ class DeviceRow(DeviceItem):
         theme, texts = self._theme, self.texts
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
-        self._words(painter, QRect(line.left(), 0, self._ID, line.height()), texts.id, Role.STRONG, self._colour())
+        self._words(painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, Role.STRONG, self._colour())
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
             x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)

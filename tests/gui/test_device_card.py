@@ -5,7 +5,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, many, mlp, sample, show, state_with, tensor
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent
+from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -16,7 +16,7 @@ from devexplorer.gui.panels.device_card import DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
 from devexplorer.gui.panels.device_words import card_texts, card_tooltip
 from devexplorer.gui.panels.devices import DevicesPanel
-from devexplorer.gui.theme import DARK, LIGHT
+from devexplorer.gui.theme import DARK, LIGHT, Role, font
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -179,6 +179,15 @@ def test_up_to_four_devices_are_cards_and_from_the_fifth_on_rows(qtbot: QtBot, c
     panel = panel_for(qtbot, many(count))
     kinds = [type(item) for item in panel.items.values()]
     assert kinds == [DeviceCard] * cards + [DeviceRow] * (count - cards)
+
+
+def test_a_row_has_room_for_its_whole_id_and_all_bars_stand_in_line(qtbot: QtBot):
+    panel = panel_for(qtbot, many(17))
+    rows = [item for item in panel.items.values() if isinstance(item, DeviceRow)]
+    widest = max(QFontMetrics(font(Role.STRONG)).horizontalAdvance(row.texts.id) for row in rows)
+    assert any(row.texts.id[-2:].isdigit() for row in rows), "two digits are what this is about"
+    assert len({row.bar.geometry().left() for row in rows}) == 1
+    assert rows[0].bar.geometry().left() >= 11 + widest
 
 
 def test_with_many_devices_cards_give_way_until_all_can_be_seen(qtbot: QtBot):
