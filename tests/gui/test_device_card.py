@@ -187,7 +187,7 @@ def test_a_row_has_room_for_its_whole_id_and_all_bars_stand_in_line(qtbot: QtBot
     widest = max(QFontMetrics(font(Role.STRONG)).horizontalAdvance(row.texts.id) for row in rows)
     assert any(row.texts.id[-2:].isdigit() for row in rows), "two digits are what this is about"
     assert len({row.bar.geometry().left() for row in rows}) == 1
-    assert rows[0].bar.geometry().left() >= 11 + widest
+    assert rows[0].bar.geometry().left() >= 11 + widest + 6, "edge, id, gap"
 
 
 def test_with_many_devices_cards_give_way_until_all_can_be_seen(qtbot: QtBot):
