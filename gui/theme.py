@@ -10,8 +10,7 @@ import enum
 from dataclasses import dataclass
 from functools import cache
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette, QPen
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette, QPen
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.gui.style import stylesheet
@@ -247,8 +246,3 @@ def apply(app: QApplication, theme: Theme) -> None:
 def theme_of(colours: QPalette) -> Theme:
     """The theme that this palette comes from: for windows that live shortly and need no `set_theme`."""
     return DARK if colours.color(QPalette.ColorRole.Window).lightness() < 128 else LIGHT
-
-
-def system_theme() -> Theme:
-    """The theme that the desktop asks for; dark where it does not say."""
-    return LIGHT if QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Light else DARK

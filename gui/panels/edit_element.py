@@ -51,7 +51,6 @@ class EditElementDialog(QDialog):
         form.addRow(label("value", words="dim"), self.value)
         form.addRow(self.message)
         form.addRow(buttons)
-        self.accept_button = accept
 
     def _accept(self) -> None:
         wrong: list[str] = []
