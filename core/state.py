@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
@@ -33,10 +34,12 @@ from devexplorer.core.records.messages import (
     ObjectRemoved,
     Rebuilt,
     SideEffects,
+    SnapshotOpened,
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.telemetry.timeline import Timeline
+from devexplorer.core.telemetry.waterfall import MemoryParts, memory_parts
 from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
@@ -57,22 +60,11 @@ class Change(enum.Flag):
     LOG = enum.auto()
     ENGINE = enum.auto()
     UNDO = enum.auto()
+    DETAILS = enum.auto()
+    """What a device says about itself once, and how devices are joined."""
+    SNAPSHOT = enum.auto()
+    """An allocator snapshot that was asked for."""
     JOBS = enum.auto()
-
-
-class MemoryParts(NamedTuple):
-    """The parts of a device's memory in bytes; None where it cannot be known. They add up to the total where all are known."""
-
-    workspace: int | None
-    """Storages that named objects of the workspace hold."""
-    other_allocated: int | None
-    """Other live tensors of the engine: benchmark operands, activations."""
-    cached: int | None
-    """Reserved by the caching allocator and not allocated: given back by "release cache"."""
-    context: int | None
-    """CUDA context and libraries of the engine process: given back only when it ends."""
-    other_processes: int | None
-    free: int | None
 
 
 @dataclass
@@ -84,6 +76,7 @@ class Device:
     """Index into the palette; the CPU has -1. Stays with the device for the session."""
     sample: DeviceSample | None = None
     allocator: AllocatorSample | None = None
+    details: DeviceDetails | None = None
     engine_bytes: int | None = None
     """What the driver says the engine process uses there, where it says so."""
     memory: Timeline = field(default_factory=Timeline)
@@ -103,19 +96,8 @@ class Device:
 
     @property
     def parts(self) -> MemoryParts:
-        """Where the used memory went, as far as the two readings tell."""
-        used, total, allocator = self.used_bytes, self.total_bytes, self.allocator
-        free = None if used is None or total is None else max(total - used, 0)
-        if allocator is None:
-            return MemoryParts(None, None, None, None, used, free)
-        workspace = allocator.workspace_bytes or 0
-        other = max(allocator.allocated_bytes - workspace, 0)
-        cached = max(allocator.reserved_bytes - allocator.allocated_bytes, 0)
-        context = allocator.context_bytes
-        if context is None and self.engine_bytes is not None:
-            context = max(self.engine_bytes - allocator.reserved_bytes, 0)
-        rest = None if used is None else max(used - allocator.reserved_bytes - (context or 0), 0)
-        return MemoryParts(workspace, other, cached, context, rest, free)
+        """Where the used memory went, as far as the readings tell."""
+        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.engine_bytes)
 
 
 class Marker(NamedTuple):
@@ -172,6 +154,10 @@ class State:
         self.engine_words = "engine: starting"
         self.undo_title: str | None = None
         self.undo_bytes = 0
+        self.topologies: dict[str, Topology] = {}
+        """By source: `nvml`, `virtual`."""
+        self.snapshot: AllocatorSnapshot | None = None
+        """The allocator snapshot that was opened last."""
         self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
@@ -211,6 +197,16 @@ class State:
                 if name in self.devices:
                     self.devices[name].allocator = event
                 return Change.SAMPLES
+            case DeviceDetails(device=name):
+                if name in self.devices:
+                    self.devices[name].details = event
+                return Change.DETAILS
+            case Topology(source=source):
+                self.topologies[source] = event
+                return Change.DETAILS
+            case SnapshotOpened(snapshot=snapshot):
+                self.snapshot = snapshot
+                return Change.SNAPSHOT
             case BenchPoint():
                 return self._point(event)
             case ObjectChanged(snapshot=snapshot):

@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     top.add_argument("--theme", choices=("dark", "light"), help="colours of the window")
+    top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
     tour = commands.add_parser("tour", parents=[common], help="do the main job, unattended, in the real window")
@@ -57,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
     watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
     watch.add_argument("--count", metavar="TICKS", help="stop after so many readings")
+    watch.add_argument("--record", metavar="FILE", help="write every reading to a file that the window can replay")
+    watch.add_argument("--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics")
+    watch.add_argument("--address", metavar="HOST", default="127.0.0.1", help="where --prometheus listens (default 127.0.0.1)")
     _json(watch)
 
     bench = commands.add_parser("bench", parents=[common], help="measure what a device does")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 
 
@@ -124,6 +125,32 @@ class SetThreads(_Command, frozen=True, kw_only=True):
     threads: int
 
 
+class ReleaseCache(_Command, frozen=True, kw_only=True):
+    """Give memory that the allocator keeps for later back to the device; answered with the figures before and after."""
+
+    device: str
+
+
+class RecordAllocator(_Command, frozen=True, kw_only=True):
+    """Let the allocators record where each block is allocated, or stop that."""
+
+    on: bool
+
+
+class SaveSnapshot(_Command, frozen=True, kw_only=True):
+    """Write the snapshot of a device's allocator in PyTorch's own format (a pickle of plain values)."""
+
+    device: str
+    path: str
+
+
+class OpenSnapshot(_Command, frozen=True, kw_only=True):
+    """Read a snapshot: of a device's allocator now, or a file of PyTorch's format. Answered with `SnapshotOpened`."""
+
+    device: str | None = None
+    path: str | None = None
+
+
 class Cancel(_Command, frozen=True, kw_only=True):
     """Cancel a job that waits or runs, at its next step."""
 
@@ -144,6 +171,10 @@ Command = (
     | StopBenchmark
     | AddVirtual
     | SetThreads
+    | ReleaseCache
+    | RecordAllocator
+    | SaveSnapshot
+    | OpenSnapshot
     | Cancel
 )
 
@@ -253,6 +284,12 @@ class BenchEnded(_Event, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class SnapshotOpened(_Event, frozen=True, kw_only=True):
+    """An allocator snapshot that was asked for."""
+
+    snapshot: AllocatorSnapshot
+
+
 class SideEffects(_Event, frozen=True, kw_only=True):
     """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward pass")."""
 
@@ -324,6 +361,7 @@ Event = (
     | BenchStarted
     | BenchPoint
     | BenchEnded
+    | SnapshotOpened
     | SideEffects
     | UndoState
     | JobStarted
@@ -333,5 +371,7 @@ Event = (
     | EngineLost
     | Rebuilt
     | DeviceSample
+    | DeviceDetails
+    | Topology
     | AllocatorSample
 )

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEven
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.state import MemoryParts
+from devexplorer.core.telemetry.waterfall import MemoryParts
 from devexplorer.gui.theme import Theme
 
 HEIGHT_PX = 10

@@ -25,7 +25,8 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.state import Change, MemoryParts, State
+from devexplorer.core.state import Change, State
+from devexplorer.core.telemetry.waterfall import MemoryParts
 
 READY = EngineReady(
     pid=1, python_version="3.11", torch_version="2.13", cuda_version=None, cuda_available=False, cuda_device_count=0,

@@ -4,7 +4,7 @@ from fakes.look_records import CUDA, GIB, allocator, sample, state_with
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.state import MemoryParts
+from devexplorer.core.telemetry.waterfall import MemoryParts
 from devexplorer.gui.panels.memory_bar import MemoryBar, Segment, segments, widths
 from devexplorer.gui.theme import DARK
 

@@ -1,0 +1,55 @@
+"""What an allocator snapshot says, read from PyTorch's own format. Plain frozen records, made in the engine."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BlockRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One block of a segment."""
+
+    address: int
+    bytes: int
+    requested_bytes: int | None
+    """What was asked for, before rounding; None for a free block."""
+    state: str
+    """As PyTorch writes it: `active_allocated`, `active_awaiting_free`, `inactive`."""
+    frame: int = -1
+    """Index into `AllocatorSnapshot.stacks`; -1: no stack was recorded."""
+
+
+class SegmentRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece that the allocator has taken from the device."""
+
+    device: int
+    address: int
+    bytes: int
+    allocated_bytes: int
+    pool: str
+    """`small` or `large`."""
+    stream: int = 0
+    blocks: tuple[BlockRow, ...] = ()
+
+
+class StackRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place in the code where live blocks were allocated."""
+
+    frames: tuple[str, ...]
+    """`file.py:12 forward`, innermost first."""
+    bytes: int
+    blocks: int
+
+
+class AllocatorSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything of one snapshot that can be browsed."""
+
+    source: str
+    """A file, or the device whose allocator was asked."""
+    segments: tuple[SegmentRow, ...] = ()
+    stacks: tuple[StackRow, ...] = ()
+    """Largest first."""
+    trace_entries: int = 0
+    """Recorded allocations and frees, freed ones included."""
+    cut: int = 0
+    """Blocks left out because there were too many to send."""
+    simulated: bool = False
