@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.gui.controller import TWO_T4, Controller
+
+if TYPE_CHECKING:
+    from devexplorer.gui.dialogs import Dialogs
+    from devexplorer.gui.main_window import MainWindow
 
 
 @dataclass(frozen=True)
@@ -24,16 +29,16 @@ class ActionSpec:
     icon: str = ""
 
 
-def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
+def table(controller: Controller, dialogs: Dialogs, window: MainWindow) -> list[ActionSpec]:
     """Every action of the window, in the order of menus and palette."""
-    c = controller
+    c, d = controller, dialogs
     return [
-        ActionSpec("new_tensor", "New tensor…", "Create a tensor on a device", window.new_tensor, c.why_no_engine, "N", "tensor"),
+        ActionSpec("new_tensor", "New tensor…", "Create a tensor on a device", d.new_tensor, c.why_no_engine, "N", "tensor"),
         ActionSpec(
             "add_virtual",
             "Add virtual GPUs…",
             "Choose profiles of simulated cards",
-            window.choose_virtual,
+            d.virtual_gpus,
             c.why_no_engine,
             "",
             "virtual-gpu",
@@ -58,8 +63,8 @@ def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
             "edit",
             "Edit an element…",
             "Set one element of the selected tensor or parameter",
-            window.edit_element,
-            window.why_no_element,
+            d.edit_element,
+            c.why_no_element,
             "E",
             "",
         ),
@@ -94,75 +99,27 @@ def table(controller: Controller, window: WindowActions) -> list[ActionSpec]:
         ),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, lambda: None, "/", "filter"),
         ActionSpec(
-            "tour", "Tour", "Watch the main job being done: build, move, measure, undo", window.take_tour, c.why_no_tour, "", "play"
+            "tour",
+            "Tour",
+            "Watch the main job being done: build, move, measure, undo",
+            window.tour_requested.emit,
+            c.why_no_tour,
+            "",
+            "play",
         ),
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, lambda: None, "Ctrl+T", "theme"),
-        ActionSpec(
-            "threads", "CPU threads…", "How many threads one operation on the CPU uses", window.choose_threads, c.why_no_engine, "", "cpu"
-        ),
+        ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses", d.threads, c.why_no_engine, "", "cpu"),
         ActionSpec(
             "restart",
             "Restart engine",
             "End the engine process, free all its memory, rebuild the workspace",
-            window.restart_engine,
+            window.restart_requested.emit,
             lambda: None,
             "",
             "",
         ),
-        ActionSpec("words", "Words", "What the words in this window mean", window.show_words, lambda: None, "F1", ""),
+        ActionSpec("words", "Words", "What the words in this window mean", d.words, lambda: None, "F1", ""),
     ]
-
-
-class WindowActions:
-    """What only the window can do; `MainWindow` implements it. (A base class, not a protocol, so that a missing method is an error.)"""
-
-    def new_tensor(self) -> None:
-        """Open the dialog for a new tensor."""
-        raise NotImplementedError
-
-    def choose_virtual(self) -> None:
-        """Open the dialog of virtual GPUs."""
-        raise NotImplementedError
-
-    def edit_element(self) -> None:
-        """Ask for an index and a value."""
-        raise NotImplementedError
-
-    def why_no_element(self) -> str | None:
-        """Reason why no element can be edited."""
-        raise NotImplementedError
-
-    def start_benchmark(self) -> None:
-        """Start what the Benchmark tab says."""
-        raise NotImplementedError
-
-    def toggle_pause(self) -> None:
-        """Hold or release the plots."""
-        raise NotImplementedError
-
-    def focus_filter(self) -> None:
-        """Put the cursor into the filter."""
-        raise NotImplementedError
-
-    def toggle_theme(self) -> None:
-        """Change the theme."""
-        raise NotImplementedError
-
-    def choose_threads(self) -> None:
-        """Ask for the number of CPU threads."""
-        raise NotImplementedError
-
-    def restart_engine(self) -> None:
-        """Restart the engine."""
-        raise NotImplementedError
-
-    def take_tour(self) -> None:
-        """Show the tour in this window."""
-        raise NotImplementedError
-
-    def show_words(self) -> None:
-        """Show the vocabulary."""
-        raise NotImplementedError
 
 
 def make_qactions(specs: list[ActionSpec], parent: QWidget) -> dict[str, QAction]:

@@ -18,7 +18,11 @@ from devexplorer.core.records.messages import (
     Move,
     NewTensor,
     Offer,
+    OpenSnapshot,
+    RecordAllocator,
+    ReleaseCache,
     Remove,
+    SaveSnapshot,
     SetThreads,
     StartBenchmark,
     StopBenchmark,
@@ -69,6 +73,24 @@ class Controller:
             return reason
         models = [target for target in self.selection() if self._is_model(target)]
         return None if len(models) == 1 else "Select one model, or one part of a model."
+
+    def why_no_element(self) -> str | None:
+        """Reason when one tensor with values is needed."""
+        if (reason := self.why_no_selection()) is not None:
+            return reason
+        return None if self.element_target() is not None else "Select one tensor, parameter or buffer with values."
+
+    def element_target(self) -> tuple[str, tuple[int, ...]] | None:
+        """The selected tensor, parameter or buffer and its shape, where exactly one with values is selected."""
+        targets = self.selection()
+        if len(targets) != 1:
+            return None
+        name, _, path = targets[0].partition(":")
+        snapshot = self.state.objects.get(name)
+        for row in snapshot.rows if snapshot is not None else ():
+            if row.path == path and row.kind != "module" and row.initialised and row.shape is not None:
+                return targets[0], row.shape
+        return None
 
     def why_no_pair(self) -> str | None:
         """Reason when two tensors are needed."""
@@ -156,6 +178,22 @@ class Controller:
     def set_threads(self, threads: int) -> None:
         """Set the CPU threads of one operation."""
         self._send(SetThreads(threads=threads))
+
+    def release_cache(self, device: str) -> None:
+        """Give the memory that the allocator keeps back to the device."""
+        self._send(ReleaseCache(device=device))
+
+    def record_allocator(self, on: bool) -> None:
+        """Let the allocators record where blocks come from, or stop that."""
+        self._send(RecordAllocator(on=on))
+
+    def save_snapshot(self, device: str, path: str) -> None:
+        """Write the snapshot of a device's allocator to a file."""
+        self._send(SaveSnapshot(device=device, path=path))
+
+    def open_snapshot(self, device: str | None = None, path: str | None = None) -> None:
+        """Read the snapshot of a device's allocator, or of a file."""
+        self._send(OpenSnapshot(device=device, path=path))
 
     def benchmark(self, specs: Sequence[BenchSpec]) -> None:
         """Start one run per specification."""

@@ -11,12 +11,8 @@ from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QFrame,
-    QInputDialog,
     QMainWindow,
-    QSpinBox,
     QSplitter,
-    QTabWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -25,21 +21,22 @@ from devexplorer.core.records.messages import Log
 from devexplorer.core.settings import Settings
 from devexplorer.core.state import Change, State
 from devexplorer.gui import theme as themes
-from devexplorer.gui.actions import ActionSpec, WindowActions, make_qactions, refresh, table
+from devexplorer.gui.actions import ActionSpec, make_qactions, refresh, table
 from devexplorer.gui.banner import Banner
 from devexplorer.gui.controller import TWO_T4, Controller
+from devexplorer.gui.dialogs import Dialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
-from devexplorer.gui.panels.panel import give_room
 from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.plots.memory import MemoryPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.status_bar import StatusBar
+from devexplorer.gui.tabs import BottomTabs
 from devexplorer.gui.theme import Theme
 from devexplorer.gui.toolbar import Toolbar
 
@@ -48,8 +45,8 @@ DEFAULT_SIZE_PX = (1440, 900)
 SPLITS_PX = {"rows": [452, 206, 148], "panels": [276, 784, 328], "plots": [700, 700]}
 
 
-class MainWindow(QMainWindow, WindowActions):
-    """Driven by `Heartbeat` through `refresh` and `refresh_texts`. Dialogs are imported when they are first opened."""
+class MainWindow(QMainWindow):
+    """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
 
     hidden_changed = Signal(bool)
     restart_requested = Signal()
@@ -61,7 +58,8 @@ class MainWindow(QMainWindow, WindowActions):
         self.setWindowTitle("DevExplorer")
         self.setAcceptDrops(False)
         self.state, self.controller, self._theme = state, controller, theme
-        self._specs: list[ActionSpec] = table(controller, self)
+        self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
+        self._specs: list[ActionSpec] = table(controller, self.dialogs, self)
         self.actions_by_id = make_qactions(self._specs, self)
         refresh(self._specs, self.actions_by_id)
         self.axis = TimeAxis(self)
@@ -89,23 +87,16 @@ class MainWindow(QMainWindow, WindowActions):
     # --- composition ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        self.tabs = QTabWidget()
-        self.tabs.setDocumentMode(True)
-        self.tabs.tabBar().setDrawBase(False)
-        self.tabs.setAccessibleName("Benchmark, processes, log")
-        self.tabs.tabBar().setAccessibleName("Benchmark, processes, log")
-        for panel, title in ((self.benchmark, "Benchmark"), (self.processes, "Processes"), (self.log, "Log")):
-            self.tabs.addTab(panel, title)
-        below = QFrame()
-        below.setObjectName("panel")
-        framed = QVBoxLayout(below)
-        framed.setContentsMargins(1, 0, 1, 1)
-        framed.addWidget(self.tabs)
+        self.below = BottomTabs("Benchmark, processes, log", {})
+        self.tabs = self.below.tabs
+        for panel, title, height in ((self.benchmark, "Benchmark", 148), (self.processes, "Processes", 148), (self.log, "Log", 148)):
+            self.below.add(panel, title, height)
         self.splitters = {
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
             "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
         }
-        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], below)
+        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.below)
+        self.below.follow(self.splitters["rows"])
         self.splitters["panels"].setStretchFactor(1, 1)
         self.splitters["rows"].setStretchFactor(0, 1)
         middle = QWidget()
@@ -138,7 +129,7 @@ class MainWindow(QMainWindow, WindowActions):
         self.toolbar.palette_requested.connect(self.show_palette)
         QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
-        self.devices.add_virtual_requested.connect(self.choose_virtual)
+        self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
         self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
@@ -237,49 +228,8 @@ class MainWindow(QMainWindow, WindowActions):
 
     # --- actions of the table that need the window ---------------------------------------------------------------------
 
-    def new_tensor(self) -> None:
-        from devexplorer.gui.panels.new_tensor import NewTensorDialog
-
-        dialog = NewTensorDialog(self.state, self)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.created.connect(self.controller.create)
-        dialog.open()
-
-    def choose_virtual(self) -> None:
-        from devexplorer.gui.panels.virtual_gpus import VirtualGpusDialog
-
-        dialog = VirtualGpusDialog(self)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.requested.connect(self.controller.add_virtual)
-        dialog.open()
-
-    def why_no_element(self) -> str | None:
-        if (reason := self.controller.why_no_selection()) is not None:
-            return reason
-        return None if self._element_target() is not None else "Select one tensor, parameter or buffer with values."
-
-    def _element_target(self) -> tuple[str, tuple[int, ...]] | None:
-        targets = self.controller.selection()
-        if len(targets) != 1:
-            return None
-        name, _, path = targets[0].partition(":")
-        snapshot = self.state.objects.get(name)
-        for row in snapshot.rows if snapshot is not None else ():
-            if row.path == path and row.kind != "module" and row.initialised and row.shape is not None:
-                return targets[0], row.shape
-        return None
-
-    def edit_element(self) -> None:
-        found = self._element_target()
-        if found is not None:
-            from devexplorer.gui.panels.edit_element import EditElementDialog
-
-            dialog = EditElementDialog(*found, self)
-            dialog.chosen.connect(lambda edit: self.controller.edit(edit.target, edit.index, edit.value))
-            dialog.open()
-
     def start_benchmark(self) -> None:
-        self.tabs.setCurrentWidget(self.benchmark)
+        self.below.show_page(self.benchmark)
         self.benchmark.start()
 
     def toggle_pause(self) -> None:
@@ -287,30 +237,6 @@ class MainWindow(QMainWindow, WindowActions):
 
     def focus_filter(self) -> None:
         self.objects.focus_filter()
-
-    def choose_threads(self) -> None:
-        assert self.state.engine is not None
-        dialog = QInputDialog(self)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setWindowTitle("CPU threads")
-        dialog.setLabelText("Threads that torch uses for one operation on the CPU:")
-        dialog.setInputMode(QInputDialog.InputMode.IntInput)
-        dialog.setIntRange(1, 1024)
-        dialog.setIntValue(self.state.devices["cpu"].info.threads or self.state.engine.threads)
-        give_room(dialog.findChild(QSpinBox))
-        dialog.intValueSelected.connect(self.controller.set_threads)
-        dialog.open()
-
-    def restart_engine(self) -> None:
-        self.restart_requested.emit()
-
-    def take_tour(self) -> None:
-        self.tour_requested.emit()
-
-    def show_words(self) -> None:
-        from devexplorer.gui.panels.words import WordsDialog
-
-        WordsDialog(self).open()
 
     def toggle_theme(self) -> None:
         self.set_theme(themes.LIGHT if self._theme.is_dark else themes.DARK)
