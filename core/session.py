@@ -9,6 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -16,14 +17,17 @@ import msgspec
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
+from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.visible import VARIABLE, assignment, checked
+from devexplorer.core.devices.visible_words import explained
 from devexplorer.core.engine.journal import Journal
 from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.engine.rebuild import Rebuild, describe
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.messages import (
     Answer,
-    Combine,
     Command,
     EngineDevices,
     EngineLost,
@@ -33,12 +37,11 @@ from devexplorer.core.records.messages import (
     JobProgress,
     JobStarted,
     Moved,
-    NewTensor,
     ObjectChanged,
     Rebuilt,
     SideEffects,
-    StartBenchmark,
 )
+from devexplorer.core.telemetry.drm_watch import DrmWatch
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 
@@ -76,16 +79,21 @@ class Session:
         virtual_spec: str | None = None,
         interval_s: float = 0.1,
         clock: Callable[[], float] = time.time,
-        make_engine: Callable[[Callable[[Event], None], str | None], EngineLike] | None = None,
+        make_engine: Callable[[Callable[[Event], None], str | None, str | None], EngineLike] | None = None,
         nvml: Nvml | None = None,
+        drm: Drm | None = None,
     ) -> None:
         self._clock = clock
         self._virtual_spec = virtual_spec
-        self._make_engine = make_engine or (lambda put, spec: EngineProcess(put, virtual_spec=spec, clock=clock))
+        self._visible_devices: str | None = None
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
+        self._make_engine = make_engine or partial(_engine_process, clock)
         self._mailbox = Mailbox()
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
         self._sampler = Sampler(self._mailbox.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
+        self._drm = DrmWatch(self._mailbox.put, drm or Drm(), on_cards=self._take_drm_cards)
+        self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = datasheets()
         self._journal = Journal()
         self._pending: dict[int, Command] = {}
@@ -93,11 +101,16 @@ class Session:
         self._effects: dict[int, tuple[str, ...]] = {}
         self._unchanged: set[int] = set()
         """Requests of moves to where things were already."""
-        self._replaying: dict[int, Command] = {}
-        self._replay_failed: list[Command] = []
-        self._culprits: list[str] = []
-        self._restored: list[str] = []
+        self._rebuild = Rebuild(self._journal, self._send_again)
         self._rebuild_due = False
+        self._ended_because: str | None = None
+        """Why the engine was ended on purpose."""
+        self._given_up = False
+        self._running_visible = os.environ.get(VARIABLE)
+        """The variable in the engine that runs, or that is about to."""
+        self._visible_before: str | None = None
+        self._explanation_due = False
+        self._rebuilt = Rebuilt(restored=(), lost=())
         self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
         self._requests = 0
         self._cards: tuple[Card, ...] = ()
@@ -105,12 +118,15 @@ class Session:
         self._cards_changed = True
         self._torch_devices: tuple[DeviceInfo, ...] | None = None
         self._torch_problems: tuple[Problem, ...] = ()
+        self._devices_said = False
+        """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
-        self._engine = self._make_engine(self._mailbox.put, virtual_spec)
+        self._engine = self._make_engine(self._mailbox.put, virtual_spec, None)
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
         self._sampler.start()
+        self._drm.start()
         self._engine.start()
 
     def send(self, command: Command) -> int:
@@ -139,6 +155,27 @@ class Session:
         self._deaths.clear()
         self._engine.kill()
 
+    @property
+    def visible_devices(self) -> str | None:
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: nobody chose, it is as inherited."""
+        return self._visible_devices
+
+    def set_visible_devices(self, value: str | None) -> None:
+        """End the engine and start it with this CUDA_VISIBLE_DEVICES (None: as inherited, empty: no card); the workspace is rebuilt.
+
+        A running process notices no change: CUDA reads the variable once. Virtual GPUs obey a chosen value as if they were cards.
+        Raises `BadInput` for what is no list; an `Answer` says afterwards what is visible under which number, and what did not come back.
+        """
+        value = None if value is None else checked(value)
+        self._visible_before, self._visible_devices = self._running_visible, value
+        self._explanation_due = True
+        if self._given_up:
+            self.start_engine_again()
+            return
+        words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
+        self._ended_because = f"It is started again {words}."
+        self.restart_engine()
+
     def start_engine_again(self) -> None:
         """Start an engine after it was given up."""
         self._deaths.clear()
@@ -151,6 +188,9 @@ class Session:
         for _ in range(min(len(self._arrived), MOST_EVENTS)):
             events.extend(self._take(self._arrived.popleft()))
         catalog = self._join() if self._catalog_due or self._cards_changed else None
+        if self._explanation_due and catalog is not None and self._is_rebuilt():
+            self._explanation_due = False
+            events.append(explained(self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()))
         return Drained(events, catalog)
 
     def close(self, deadline_s: float = 2.5) -> bool:
@@ -158,7 +198,7 @@ class Session:
         end = time.monotonic() + deadline_s
         self._engine.close()
         self._sampler.stop(0.0)
-        ended = self._engine.join(deadline_s)
+        ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
     # --- what the parts say ------------------------------------------------------------------------------------------
@@ -166,6 +206,11 @@ class Session:
     def _take_cards(self, cards: Sequence[Card], problems: Sequence[Problem]) -> None:
         """Called by the sampler thread: keep, and let the next drain join."""
         self._cards, self._card_problems = tuple(cards), tuple(problems)
+        self._cards_changed = True
+
+    def _take_drm_cards(self, cards: tuple[DrmCard, ...]) -> None:
+        """Called by the thread that watches AMD and Intel cards, once."""
+        self._drm_cards = cards
         self._cards_changed = True
 
     def _join(self) -> Catalog:
@@ -176,10 +221,12 @@ class Session:
             self._torch_devices,
             problems=(*self._card_problems, *self._torch_problems),
             datasheets=self._datasheets,
-            cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            cuda_visible_devices=self._running_visible,
             cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+            drm=self._drm_cards,
         )
         self._sampler.set_names(catalog.names)
+        self._drm.set_names(catalog.drm_names)
         return catalog
 
     def _take(self, event: Event) -> list[Event]:
@@ -188,11 +235,16 @@ class Session:
         match event:
             case EngineDevices(devices=devices, problems=problems):
                 self._torch_devices, self._torch_problems = devices, problems
-                self._catalog_due = True
-            case EngineReady():
-                if self._rebuild_due:
+                self._catalog_due = self._devices_said = True
+            case EngineReady(cuda_visible_devices=visible):
+                self._running_visible = visible
+                if self._ended_because is not None:
+                    self._engine.kill()  # asked for while it was starting, when there was no process to end yet
+                elif self._rebuild_due:
                     self._rebuild_due = False
-                    return [event, *self._start_replay()]
+                    return [event] if self._rebuild.begin() else [event, self._end_rebuild()]
+            case DeviceSample():
+                return [self._drm.completed(event)]
             case EngineLost(reason=reason):
                 return [self._after_death(reason)]
             case ObjectChanged(snapshot=snapshot):
@@ -204,7 +256,9 @@ class Session:
                 self._unchanged.add(request)
             case JobEnded(ok=ok):
                 return self._job_ended(event, request, ok)
-        if request in self._replaying and isinstance(event, Answer | Moved | JobStarted | JobProgress):
+        if self._rebuild.owns(request) and isinstance(event, Answer | Moved | JobStarted | JobProgress):
+            if isinstance(event, Answer) and event.failed:
+                self._rebuild.refused(request, event.words)
             return []  # making things again is no news, piece by piece
         return [event]
 
@@ -212,13 +266,11 @@ class Session:
         created, effects = self._created.pop(request, None), self._effects.pop(request, ())
         nothing_happened = request in self._unchanged
         self._unchanged.discard(request)
-        if request in self._replaying:
-            command = self._replaying.pop(request)
-            if ok and created is not None and created not in self._restored:
-                self._restored.append(created)
-            if not ok:
-                self._replay_failed.append(command)
-            return [event] if self._replaying else [event, self._rebuilt()]
+        if self._rebuild.owns(request):
+            if nothing_happened:
+                self._rebuild.had_no_effect(request)
+            self._rebuild.ended(request, ok=ok, created=created)
+            return [event] if self._rebuild.running else [event, self._end_rebuild()]
         command_done = self._pending.pop(request, None)
         if ok and command_done is not None and not nothing_happened:
             self._journal.add(command_done, created, effects)
@@ -228,57 +280,47 @@ class Session:
 
     def _after_death(self, reason: str) -> EngineLost:
         now = self._clock()
-        running = [_describe(command) for command in self._pending.values()]
-        for request, command in list(self._replaying.items())[:1]:  # the one that it was at: a second time would end the same way
-            self._culprits.append(_describe(command))
-            self._journal.forget([command])
-            reason = f"{reason} That happened while {_describe(command)} was repeated; it is left out from now on."
-            del self._replaying[request]
-        for memory in (self._pending, self._created, self._effects, self._replaying, self._unchanged):
+        running = [describe(command) for command in self._pending.values()]
+        if self._ended_because is not None:
+            reason, self._ended_because = self._ended_because, None
+            self._rebuild.interrupted()
+        elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
+            reason = f"{reason} That happened while {culprit} was repeated; it is left out from now on."
+        for memory in (self._pending, self._created, self._effects, self._unchanged):
             memory.clear()
         self._deaths.append(now)
-        self._rebuild_due = True
+        self._rebuild_due, self._devices_said = True, False
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
         if running:
             reason = f"{reason} It was busy with: {', '.join(running)}."
+        self._given_up = often
         if often:
             reason = f"{reason} That is {len(self._deaths)} times within a minute."
         else:
             self._new_engine()
         return EngineLost(reason=reason, will_restart=not often, time_unix_s=now)
 
+    def _end_rebuild(self) -> Rebuilt:
+        self._rebuilt = self._rebuild.result()
+        self._catalog_due = True
+        return self._rebuilt
+
+    def _is_rebuilt(self) -> bool:
+        """Whether the engine stands as it will stay: it has said what devices it has, and everything that comes back is there."""
+        return self._devices_said and not self._rebuild_due and not self._rebuild.running
+
     def _new_engine(self) -> None:
-        self._engine = self._make_engine(self._mailbox.put, self._virtual_spec)
+        self._given_up = False
+        self._engine = self._make_engine(self._mailbox.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 
-    def _start_replay(self) -> list[Event]:
-        commands = self._journal.replay()
-        self._restored, self._replay_failed = [], []
-        for command in commands:
-            self._requests += 1
-            numbered: Command = msgspec.structs.replace(command, request=self._requests)
-            self._replaying[self._requests] = numbered
-            self._engine.send(numbered)
-        return [] if commands else [self._rebuilt()]
-
-    def _rebuilt(self) -> Rebuilt:
-        lost = [
-            *self._journal.lost(),
-            *(f"{_describe(command)}: it failed this time" for command in self._replay_failed),
-            *(f"{words}: it ends the engine" for words in self._culprits),
-        ]
-        self._journal.forget(self._replay_failed)
-        self._journal.rebuilt()
-        self._culprits.clear()
-        return Rebuilt(restored=tuple(self._restored), lost=tuple(lost))
+    def _send_again(self, command: Command) -> int:
+        self._requests += 1
+        self._engine.send(msgspec.structs.replace(command, request=self._requests))
+        return self._requests
 
 
-def _describe(command: Command) -> str:
-    """A command in two or three words."""
-    match command:
-        case StartBenchmark(spec=spec):
-            return f"benchmark on {spec.device}"
-        case NewTensor(name=name) | Combine(name=name):
-            return f"new tensor {name or ''}".rstrip()
-    subject = getattr(command, "target", None) or getattr(command, "recipe", None) or ", ".join(getattr(command, "targets", ()))
-    return f"{type(command).__name__.lower()} {subject}".rstrip()
+def _engine_process(
+    clock: Callable[[], float], put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None
+) -> EngineProcess:
+    return EngineProcess(put, virtual_spec=virtual_spec, visible_devices=visible_devices, clock=clock)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import platformdirs
 
+from devexplorer.core.telemetry.alert_rules import Rule
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; unknown or broken files count as empty."""
+    """All of it; what is broken or unknown counts as never saved, field by field."""
 
     theme: str = "dark"
     geometry: str = ""
     """Of the window, base64 as Qt saves it."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
     """Sizes in pixels, by the splitter's name."""
-    span_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 120.0
+    span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
+    alert_rules: tuple[Rule, ...] = ()
+    """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not know."""
+    notifications: bool = True
+    """Whether an alarm is shown on the desktop as well."""
 
 
 class SettingsFile:
@@ -31,9 +37,17 @@ class SettingsFile:
     def load(self) -> Settings:
         """The saved settings, or the defaults when there are none that can be read."""
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Settings)
+            found = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
         except (OSError, msgspec.DecodeError, RecursionError):
             return Settings()
+        kept: dict[str, Any] = {}
+        for field in msgspec.structs.fields(Settings):
+            if field.encode_name in found:
+                try:
+                    kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
+                except msgspec.ValidationError:
+                    pass  # one that was edited by hand, or by a newer version, costs none of the others
+        return Settings(**kept)
 
     def save(self, settings: Settings) -> str | None:
         """Write all or nothing; returns one sentence when that was not possible."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,8 +39,8 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.telemetry.timeline import Timeline
-from devexplorer.core.telemetry.waterfall import MemoryParts, memory_parts
+from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
+from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memory_parts
 from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
@@ -69,7 +70,7 @@ class Change(enum.Flag):
 
 @dataclass
 class Device:
-    """One device with its latest readings and its histories (unix seconds against bytes and TFLOP/s)."""
+    """One device with its latest readings and its histories."""
 
     info: DeviceInfo
     colour: int
@@ -79,8 +80,12 @@ class Device:
     details: DeviceDetails | None = None
     engine_bytes: int | None = None
     """What the driver says the engine process uses there, where it says so."""
-    memory: Timeline = field(default_factory=Timeline)
-    throughput: Timeline = field(default_factory=Timeline)
+    context: ContextWatch = field(default_factory=ContextWatch)
+    """What of it is CUDA context and libraries, where the allocator does not say."""
+    history: History = field(default_factory=History)
+    """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""
+    throughput: History = field(default_factory=lambda: History((THROUGHPUT,), gap_s=math.inf))
+    """A row per block of a benchmark, a gap after each run."""
 
     @property
     def used_bytes(self) -> int | None:
@@ -97,7 +102,8 @@ class Device:
     @property
     def parts(self) -> MemoryParts:
         """Where the used memory went, as far as the readings tell."""
-        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.engine_bytes)
+        driver = self.sample.memory_reserved_bytes if self.sample is not None else None
+        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
 
 
 class Marker(NamedTuple):
@@ -196,6 +202,7 @@ class State:
             case AllocatorSample(device=name):
                 if name in self.devices:
                     self.devices[name].allocator = event
+                    self.devices[name].context.see_allocator(event)
                 return Change.SAMPLES
             case DeviceDetails(device=name):
                 if name in self.devices:
@@ -275,8 +282,8 @@ class State:
         device.sample = sample
         pid = self.engine.pid if self.engine is not None else None
         device.engine_bytes = next((use.memory_bytes for use in sample.processes or () if use.pid == pid), None)
-        used = sample.memory_used_bytes
-        device.memory.append(sample.time_unix_s, float("nan") if used is None else float(used))
+        device.context.see_sample(sample, pid)
+        device.history.append(sample.time_unix_s, device_row(sample, device.parts, device.allocator))
         return Change.SAMPLES
 
     def _point(self, point: BenchPoint) -> Change:
@@ -286,7 +293,7 @@ class State:
             return Change.NOTHING
         run.latest = point
         run.points += 1
-        device.throughput.append(point.time_unix_s, point.tflops)
+        device.throughput.append(point.time_unix_s, (point.tflops,))
         return Change.SAMPLES | Change.RUNS
 
     def _bench_started(self, number: int, time_unix_s: float) -> Change:
@@ -301,9 +308,13 @@ class State:
         run = self.runs.get(event.run)
         if run is not None:
             run.result, run.reason, run.ended = event.result, event.reason, True
-            if run.spec.device in self.devices:  # a gap, so that the curve does not join this run with the next
-                self.devices[run.spec.device].throughput.append(event.time_unix_s, float("nan"))
+            self._end_curve(run, event.time_unix_s)
         return Change.RUNS
+
+    def _end_curve(self, run: Run, time_unix_s: float) -> None:
+        """A gap, so that the curve does not join this run with the next."""
+        if run.spec.device in self.devices:
+            self.devices[run.spec.device].throughput.append(time_unix_s, (None,))
 
     def _lost(self, event: EngineLost) -> Change:
         self.engine = None
@@ -313,10 +324,10 @@ class State:
         self.undo_title, self.undo_bytes = None, 0
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason
-            if run.spec.device in self.devices:
-                self.devices[run.spec.device].throughput.append(event.time_unix_s, float("nan"))
+            self._end_curve(run, event.time_unix_s)
         for device in self.devices.values():
             device.allocator = None
+            device.context.forget()
         self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
         self.markers.append(Marker(event.time_unix_s, "engine lost", None))
         words = "It is being restarted and the workspace rebuilt." if event.will_restart else "It was not restarted: use “Restart engine”."

@@ -156,7 +156,7 @@ class Tour(QObject):
     def _memory_stepped(self) -> bool:
         device = self._state.devices[self._target()]
         size = sum(self._state.objects[MODEL].bytes_by_device.values())
-        used = [value for value in device.memory.window()[1] if value == value]
+        used = [value for value in device.history.readings("memory_used_bytes")[1] if value == value]
         marked = any(marker.device == device.info.id for marker in self._state.markers)
         return self._looked() and marked and bool(used) and max(used) - used[0] >= 0.9 * size
 

@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
 
 GRACE_SECONDS = 2.0
@@ -52,3 +54,22 @@ def leaves_nothing_behind() -> Iterator[None]:
 def _belongs_to_torch(thread: threading.Thread) -> bool:
     """The autograd engine shows its own threads to Python as dummies."""
     return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def nvml_library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake driver library, built once: its folder is what LD_LIBRARY_PATH takes."""
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def nvml_library(nvml_library_path: Path) -> Iterator[NvmlLibrary]:
+    """The real pynvml on two fake cards (`nvml_library.reset(…)` for others); a test that leaves NVML started fails."""
+    pytest.importorskip("pynvml")
+    library = NvmlLibrary(nvml_library_path)
+    with library.in_pynvml():
+        yield library
+    assert library.initialised == 0, "NVML was started and not shut down"

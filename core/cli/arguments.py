@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     tour.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="colours of the window")
 
     devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
+    devices.add_argument("--details", action="store_true", help="with everything that is known of each, and how they are joined")
     _json(devices)
 
     watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--count", metavar="TICKS", help="stop after so many readings")
     watch.add_argument("--record", metavar="FILE", help="write every reading to a file that the window can replay")
     watch.add_argument("--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics")
-    watch.add_argument("--address", metavar="HOST", default="127.0.0.1", help="where --prometheus listens (default 127.0.0.1)")
+    watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
     _json(watch)
 
     bench = commands.add_parser("bench", parents=[common], help="measure what a device does")

@@ -1,58 +1,148 @@
-"""`devexplorer devices`: every device with both of its numbers, and why one cannot be used. Creates no CUDA context."""
+"""`devexplorer devices`: every device with both of its numbers, and why one cannot be used. Creates no CUDA context.
+
+As JSON, and as text with `--details`, with everything that is known of each device, from one reading, and how the devices are joined.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
+from typing import Any, NamedTuple
 
+from devexplorer.core.cli.device_document import device_document, topology_document
 from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
+from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.visible import VARIABLE
 from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Topology
+from devexplorer.core.records.messages import Event
+from devexplorer.core.telemetry.device_facts import facts, facts_text
+from devexplorer.core.telemetry.sampler import Sampler
+from devexplorer.core.telemetry.topology_text import matrix
 from devexplorer.core.virtual.profiles import parse_virtual
+
+
+class Machine(NamedTuple):
+    """This machine's devices and what answers for them."""
+
+    found: Catalog
+    drm: Drm
+    drm_cards: tuple[DrmCard, ...]
+    torch_side: Any
+    """A `TorchBackend`."""
+    virtual: Any
+    """The `VirtualMachine`; None without `--virtual`."""
+
+
+class Readings(NamedTuple):
+    """One reading of everything, by device id."""
+
+    samples: dict[str, DeviceSample]
+    details: dict[str, DeviceDetails]
+    topologies: tuple[Topology, ...]
 
 
 def catalog(virtual_spec: str | None, nvml: Nvml) -> Catalog:
     """Every device of this machine and the virtual ones asked for."""
+    return machine(virtual_spec, nvml).found
+
+
+def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
+    """Look at everything there is. Starts `nvml`; whoever made it closes it."""
     from devexplorer.core.devices.torch_devices import TorchBackend
     from devexplorer.core.virtual import backend as virtual
 
-    torch_side = TorchBackend()
+    torch_side, simulated = TorchBackend(), None
     infos, problems = list(torch_side.devices()), list(torch_side.problems())
     if virtual_spec is not None:
         profiles = parse_virtual(virtual_spec)
-        machine = virtual.install()
-        machine.add(profiles)
-        infos += machine.devices()
-        problems += machine.problems()
+        simulated = virtual.install()
+        simulated.add(profiles)
+        infos += simulated.devices()
+        problems += simulated.problems()
+    nvml.start()
     cards = nvml.cards()
-    return join(
+    drm = drm or Drm()
+    drm_cards = drm.cards()
+    found = join(
         CpuReader().info(),
         cards,
         infos,
         problems=(*nvml.problems, *problems),
         datasheets=datasheets(),
-        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_visible_devices=os.environ.get(VARIABLE),
         cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+        drm=drm_cards,
     )
+    return Machine(found, drm, drm_cards, torch_side, simulated)
 
 
-def devices(arguments: argparse.Namespace) -> int:
-    """Print the catalog."""
-    nvml = Nvml()
+def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
+    """Read every device once; a card that does not answer for two seconds has a sample without figures. Closes `nvml`."""
+    events: list[Event] = []
+    sampler = Sampler(events.append, nvml, cpu)
+    sampler.set_names(here.found.names)
     try:
-        found = catalog(arguments.virtual, nvml)
+        samples = {sample.device: sample for sample in sampler.read_round()}
+    finally:
+        sampler.stop()
+    details = {event.device: event for event in events if isinstance(event, DeviceDetails)}
+    topologies = [event for event in events if isinstance(event, Topology)]
+    now = time.time()
+    for info in here.found.devices:
+        if not info.usable or info.kind in ("cpu", "virtual"):
+            continue
+        if (sample := here.torch_side.device_sample(info.id, now)) is not None:
+            samples.setdefault(info.id, sample)
+    for card in here.drm_cards:
+        device = here.found.drm_names.get(card.bus_id or "", card.drm_id)
+        samples.setdefault(device, here.drm.read(card, device, now))
+        details.setdefault(device, here.drm.details(card, device, now))
+    if here.virtual is not None:
+        from devexplorer.core.virtual.details import details as virtual_details
+        from devexplorer.core.virtual.topology import topology
+
+        for gpu in here.virtual.gpus:
+            samples[gpu.id] = here.virtual.device_sample(gpu.id, now)
+            details[gpu.id] = virtual_details(gpu.id, gpu.profile, now)
+        topologies.append(topology([(gpu.id, gpu.profile) for gpu in here.virtual.gpus]))
+    return Readings(samples, details, tuple(topologies))
+
+
+def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
+    """Print the catalog; `nvml` and `drm` stand in for the real ones."""
+    nvml, cpu = nvml or Nvml(), CpuReader()
+    cpu.read(time.time())  # utilization is counted between two readings, and looking at everything takes a while
+    try:
+        here = machine(arguments.virtual, nvml, drm)
+        readings = read(here, nvml, cpu) if arguments.json or arguments.details else None
     finally:
         nvml.close()
     if arguments.json:
-        print_document(devices=found.devices, problems=found.problems)
-        return 0
+        assert readings is not None
+        print_document(**_document(here.found, readings))
+    else:
+        _print(here.found, readings)
+    return 0
+
+
+def _document(found: Catalog, readings: Readings) -> dict[str, Any]:
+    described = [
+        device_document(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems) for info in found.devices
+    ]
+    return {"devices": described, "problems": found.problems, "topology": topology_document(readings.topologies)}
+
+
+def _print(found: Catalog, readings: Readings | None) -> None:
     listing = table("device", "name", ">CUDA ordinal", ">nvidia-smi", ">memory", ">used", "cc", "usable", "uuid")
     for info in found.devices:
         listing.add_row(
-            info.id,
+            f"  {info.id}" if info.parent is not None else info.id,
             f"{info.name} (simulated)" if info.simulated else info.name,
             _number(info.cuda_ordinal),
             _number(info.nvml_index),
@@ -64,12 +154,24 @@ def devices(arguments: argparse.Namespace) -> int:
         )
     out = console()
     out.print(listing)
+    if readings is not None:
+        for info in found.devices:
+            out.print(f"\n{_heading(info)}", style="bold", markup=False)
+            groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
+            out.print(facts_text(groups), markup=False)
+        joined = [info.id for info in found.devices if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")]
+        if len(joined) > 1:
+            out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}", markup=False)
+        out.print()
     for problem in found.problems:
         subject = " ".join(part for part in (problem.device, problem.field) if part)
-        out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow")
+        out.print(f"{subject}: {problem.reason}" if subject else problem.reason, style="yellow", markup=False)
     if not any(info.usable and info.kind != "cpu" for info in found.devices):
         out.print('No GPU that can be used. Try it with virtual ones: devexplorer --virtual "2x Tesla T4"', style="dim")
-    return 0
+
+
+def _heading(info: DeviceInfo) -> str:
+    return f"{info.id}: {info.name}" + (" (simulated)" if info.simulated else "")
 
 
 def _number(value: int | None) -> str:

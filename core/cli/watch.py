@@ -1,84 +1,147 @@
-"""`devexplorer watch`: live readings of every device, as a table that renews itself or as one JSON object per device and tick."""
+"""`devexplorer watch`: live readings of every device, as a table or as JSON lines; recorded and served to Prometheus at the same time.
+
+Main thread. Cards are read on threads of the sampler, the recorder and the server have threads of their own; all of them end with it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
+import msgspec
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.cli.devices import catalog
 from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.output import console, print_document, table
+from devexplorer.core.cli.output import console, print_document
+from devexplorer.core.cli.prometheus import LastReadings, PrometheusServer, parse_port
+from devexplorer.core.cli.stopping import Stopping
+from devexplorer.core.cli.watch_table import Reading, WatchTable
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.formats import MISSING, bytes_text, number_text
-from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem, ProcessUse
 from devexplorer.core.records.messages import Event
+from devexplorer.core.telemetry.recorder import Recorder
 from devexplorer.core.telemetry.sampler import Sampler
 
+LOOPBACK = "127.0.0.1"
+CLOSE_S = 2.0
+"""For the disk to take the end of a recording."""
 
-def watch(arguments: argparse.Namespace) -> int:
-    """Read every device again and again."""
+Show = Callable[[Sequence[Reading]], None]
+
+
+def watch(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
+    """Read every device again and again; returns the exit code. `nvml` stands in for the real one."""
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
     count = None if arguments.count is None else findings.checked(partial(parse_count, arguments.count, "--count"), None)
+    port = None if arguments.prometheus is None else findings.checked(partial(parse_port, arguments.prometheus), None)
+    path = None if arguments.record is None else findings.checked(partial(_parse_file, arguments.record), None)
+    if arguments.address is not None and arguments.prometheus is None:
+        findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
     findings.check_virtual(arguments.virtual)
     findings.demand_none()
-    nvml = Nvml()
-    try:
-        found = catalog(arguments.virtual, nvml)
-        ticks = _ticks(found, nvml, interval, count)
-        if arguments.json:
-            for samples in ticks:
-                for sample in samples:
-                    print_document(**_object(sample))
-                sys.stdout.flush()
-        else:
-            _show(ticks, {info.id: info.name for info in found.devices})
-    finally:
-        nvml.close()
-    return 0
+    with ExitStack() as ending:
+        served = LastReadings()
+        if port is not None:
+            server = PrometheusServer(port, arguments.address or LOOPBACK, served)
+            ending.callback(server.close)
+            _say(f"serving {server.url}")
+        devices = ending.enter_context(_Devices(arguments.virtual, interval, nvml or Nvml()))
+        recorder = None
+        if path is not None:
+            recorder = Recorder(path, devices.infos, on_problem=_say, problems=devices.problems)
+            ending.callback(_end_recording, recorder)
+        show = _json if arguments.json else ending.enter_context(_Table(console())).show
+        stopping = ending.enter_context(Stopping())
+        ticks = 0
+        due = time.monotonic() + min(interval, 0.1)  # the first reading only starts what is a difference between two
+        while (count is None or ticks < count) and not stopping.wait(due - time.monotonic()):
+            before = devices.problems
+            readings, events = devices.read()
+            if recorder is not None:
+                for event in events:
+                    recorder.put(event)
+                if devices.problems != before:
+                    recorder.put_devices(devices.infos, devices.problems)
+            served.figures = [(reading.info, reading.sample) for reading in readings]
+            show(readings)
+            ticks += 1
+            due = max(due + interval, time.monotonic())  # without drift: due when the last was due, and the interval
+    if stopping.asked:
+        return stopping.exit_code
+    return int(recorder is not None and recorder.problem is not None)
 
 
-def _show(ticks: Iterator[list[DeviceSample]], names: dict[str, str]) -> None:
-    """A table that renews itself on a terminal; elsewhere one after the other."""
-    out = console()
-    if not out.is_terminal:
-        for samples in ticks:
-            out.print(_table(samples, names))
-            sys.stdout.flush()
-        return
-    with Live(console=out, auto_refresh=False, vertical_overflow="visible") as live:
-        for samples in ticks:
-            live.update(_table(samples, names), refresh=True)
+class _Devices:
+    """Every device with its readers. A context: in the end NVML is given back and no thread is left."""
 
+    def __init__(self, virtual_spec: str | None, interval_s: float, nvml: Nvml) -> None:
+        self._events: list[Event] = []
+        try:
+            nvml.start()
+            self._found = catalog(virtual_spec, nvml)
+        except BaseException:
+            nvml.close()
+            raise
+        self._sampler = Sampler(self._events.append, nvml, CpuReader(), interval_s)
+        self._sampler.set_names(self._found.names)
+        self._read_virtual = _virtual_reader(self._found)
 
-def _ticks(found: Catalog, nvml: Nvml, interval: float, count: int | None) -> Iterator[list[DeviceSample]]:
-    """The readings of each tick, without drift: the next tick is due `interval` after the last was due."""
-    events: list[Event] = []
-    sampler = Sampler(events.append, nvml, CpuReader(), interval)
-    sampler.set_names(found.names)
-    read_virtual = _virtual_reader(found)
-    sampler.tick()  # utilization is a difference: this reading only starts it
-    read_virtual()
-    due = time.monotonic() + min(interval, 0.1)
-    tick = 0
-    while count is None or tick < count:
-        time.sleep(max(due - time.monotonic(), 0))
-        events.clear()
-        sampler.tick()
-        samples = [event for event in events if isinstance(event, DeviceSample)] + read_virtual()
-        order = {info.id: position for position, info in enumerate(found.devices)}
-        yield sorted(samples, key=lambda sample: order.get(sample.device, len(order)))
-        tick += 1
-        due = max(due + interval, time.monotonic())
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """What each device is."""
+        return self._found.devices
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What cannot be found out at present, by device id. The sampler knows cards by NVML's numbers."""
+        names = {f"nvml:{info.nvml_index}": info.id for info in self.infos if info.nvml_index is not None and info.parent is None}
+        return tuple(msgspec.structs.replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems)
+
+    def __enter__(self) -> _Devices:
+        self.read()  # utilization is a difference: this reading only starts it
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sampler.stop(CLOSE_S)
+
+    def read(self) -> tuple[list[Reading], list[Event]]:
+        """A reading of each device in the order of the catalog, then those that came later; and everything that is worth recording."""
+        read = [*self._sampler.read_round(), *self._read_virtual()]
+        events, self._events[:] = [*self._events, *read], ()
+        samples = {sample.device: sample for sample in read}
+        problems = {problem.device: problem.reason for problem in self.problems if problem.field is None}
+        infos = [*self.infos, *self._newcomers(samples)]
+        now = time.time()
+        return [
+            Reading(
+                info,
+                samples.get(info.id) or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated),
+                problems.get(info.id, ""),
+            )
+            for info in infos
+        ], events
+
+    def _newcomers(self, samples: Mapping[str, DeviceSample]) -> list[DeviceInfo]:
+        known = {info.id for info in self.infos}
+        cards = {card.nvml_id: card for card in self._sampler.cards if card.mig_instance is None}
+        return [
+            DeviceInfo(id=name, kind="nvml", name=cards[name].name, uuid=cards[name].uuid, nvml_index=cards[name].index)
+            for name in samples
+            if name not in known and name in cards
+        ]
 
 
 def _virtual_reader(found: Catalog) -> Callable[[], list[DeviceSample]]:
@@ -91,27 +154,96 @@ def _virtual_reader(found: Catalog) -> Callable[[], list[DeviceSample]]:
     return lambda: [sample for name in ids if (sample := machine.device_sample(name, time.time())) is not None]
 
 
-def _object(sample: DeviceSample) -> dict[str, object]:
-    return {
-        "time_unix_s": sample.time_unix_s,
-        "device": sample.device,
-        "memory_used_bytes": sample.memory_used_bytes,
-        "memory_total_bytes": sample.memory_total_bytes,
-        "utilization_percent": sample.utilization_percent,
-        "temperature_c": sample.temperature_c,
-        "power_w": sample.power_w,
-        "sm_clock_mhz": sample.sm_clock_mhz,
-        "processes": sample.processes,
-        "simulated": sample.simulated,
-    }
+# --- what is shown
 
 
-def _table(samples: list[DeviceSample], names: dict[str, str]) -> Table:
-    listing = table("device", "name", ">used", ">of", ">util %", ">°C", ">W", ">MHz", "")
-    for sample in samples:
-        listing.add_row(
-            sample.device, names.get(sample.device, MISSING), bytes_text(sample.memory_used_bytes), bytes_text(sample.memory_total_bytes),
-            number_text(sample.utilization_percent), number_text(sample.temperature_c), number_text(sample.power_w),
-            MISSING if sample.sm_clock_mhz is None else str(sample.sm_clock_mhz), "simulated" if sample.simulated else "",
-        )  # fmt: skip
-    return listing
+class _Table:
+    """A table that renews itself on a terminal; elsewhere one after the other."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._table = WatchTable(ascii_only=not out.encoding.lower().startswith("utf"))
+        self._size = out.size
+        renews = out.is_terminal and not out.is_dumb_terminal
+        self._live = Live(console=out, auto_refresh=False, vertical_overflow="visible") if renews else None
+
+    def __enter__(self) -> _Table:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, readings: Sequence[Reading]) -> None:
+        """Show one tick."""
+        if self._live is None:
+            for line in self._table.lines(readings, self._out.width):
+                self._out.print(line)
+            self._out.file.flush()
+            return
+        if self._out.size != self._size:  # what stood there was folded by the terminal: begin anew at its top
+            self._size = self._out.size
+            self._out.clear()
+        self._live.update(Group(*self._table.lines(readings, self._size.width, self._size.height - 1)), refresh=True)
+
+
+def _json(readings: Sequence[Reading]) -> None:
+    for reading in readings:
+        print_document(**document(reading))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+_CONTRACT = (
+    "time_unix_s",
+    "device",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "utilization_percent",
+    "temperature_c",
+    "power_w",
+    "sm_clock_mhz",
+    "processes",
+)
+_FURTHER = tuple(name for name in DeviceSample.__struct_fields__ if name not in _CONTRACT)
+
+
+def document(reading: Reading) -> dict[str, object]:
+    """One line of `--json` without its schema: every field of the sample by its name, null where it is not known."""
+    sample = reading.sample
+    content: dict[str, object] = {name: getattr(sample, name) for name in _CONTRACT}
+    # Records leave out what is not known when they are encoded; a document keeps it.
+    content["processes"] = None if sample.processes is None else [_plain(use) for use in sample.processes]
+    return content | {name: getattr(sample, name) for name in _FURTHER} | {"problem": reading.problem or None}
+
+
+def _plain(use: ProcessUse) -> dict[str, object]:
+    return msgspec.structs.asdict(use)
+
+
+# --- recording
+
+
+def _parse_file(text: str) -> Path:
+    path = Path(text)
+    if not text.strip() or path.is_dir():
+        raise BadInput(f"--record '{text}' is not a file; name a file that is not there yet")
+    if not path.parent.is_dir():
+        raise BadInput(f"--record '{text}': there is no folder '{path.parent}'; make it first")
+    return path
+
+
+def _end_recording(recorder: Recorder) -> None:
+    complete = recorder.close(CLOSE_S)
+    if complete:
+        _say(f"recorded {bytes_text(recorder.bytes_written)}; show it with: devexplorer --replay {recorder.path}")
+    elif recorder.problem is None:
+        _say(f"the disk did not take the end of {recorder.path} in time; what it has can be replayed")
+
+
+def _say(text: str) -> None:
+    """A line beside the readings, whoever says it."""
+    if sys.stderr is not None:
+        print(f"devexplorer: {' '.join(text.split())}", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ A backend answers for every device of its kinds: `core.devices.torch_devices` fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
@@ -58,6 +58,22 @@ class Backend(Protocol):
         """Give cached memory back to the device."""
         ...
 
+    def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample | None, DeviceSample | None]:
+        """`allocator_sample` and `device_sample`, of one moment where both are there."""
+        ...
+
+    def used_bytes(self, device: str) -> int | None:
+        """What everybody together uses of the device; None where only the driver knows (NVML), or before there is a context."""
+        ...
+
+    def record(self, on: bool) -> tuple[str, ...]:
+        """Let allocators keep where each new block was asked for, or stop that; returns the devices that can."""
+        ...
+
+    def snapshot(self, device: str) -> dict[str, Any]:
+        """The allocator's blocks as `torch.cuda.memory._snapshot()` has them; `Unavailable` where there is nothing to look at."""
+        ...
+
 
 class Fleet:
     """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time: devices may join."""
@@ -84,6 +100,10 @@ class Fleet:
     def info(self, device: str) -> DeviceInfo:
         """The facts about one device."""
         return next(info for info in self.infos() if info.id == device)
+
+    def record(self, on: bool) -> tuple[str, ...]:
+        """Let every allocator record, or stop that; returns the devices that can."""
+        return tuple(device for backend in self._backends for device in backend.record(on))
 
     def choose(self, text: str) -> str:
         """The canonical id for what a person typed; `BadInput` when there is no such usable device."""

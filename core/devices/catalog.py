@@ -1,23 +1,27 @@
-"""Joins what NVML, the engine's torch and the CPU say into one list of devices. Pure functions, any thread; no torch.
+"""Joins what NVML, the Linux kernel, the engine's torch and the CPU say into one list of devices. Pure functions, any thread; no torch.
 
 A card has two numbers: NVML's index and torch's CUDA ordinal. They differ as soon as CUDA_VISIBLE_DEVICES is set or
 models are mixed, so the two sides are joined by UUID, compared as 16 bytes (spellings differ: `GPU-`, `MIG-`, none).
+A MIG instance is a device of its own, below its card: `cuda:N` where torch uses it, else `nvml:N/I`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from devexplorer.core.devices.visible import VARIABLE, hidden_by
 from devexplorer.core.records.devices import DeviceInfo, Problem
 
 if TYPE_CHECKING:
-    from devexplorer.core.devices.nvml import Card
+    from devexplorer.core.devices.drm import DrmCard
+    from devexplorer.core.devices.nvml_card import Card
 
+_NOT_YET = "the engine has not reported yet"
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 
 
@@ -53,8 +57,13 @@ class Catalog:
 
     @property
     def names(self) -> dict[str, str]:
-        """UUID -> device id of everything that NVML can watch: what the sampler calls its cards."""
+        """UUID -> device id of everything that NVML can watch, MIG instances included: what the sampler calls its cards."""
         return {info.uuid: info.id for info in self.devices if info.uuid is not None and info.nvml_index is not None}
+
+    @property
+    def drm_names(self) -> dict[str, str]:
+        """PCI address -> device id of everything that the kernel alone watches."""
+        return {info.bus_id: info.id for info in self.devices if info.bus_id is not None and info.nvml_index is None}
 
 
 def join(
@@ -67,9 +76,11 @@ def join(
     datasheets: Mapping[str, Datasheet] | None = None,
     cuda_visible_devices: str | None = None,
     cuda_device_order: str | None = None,
+    drm: Sequence[DrmCard] = (),
 ) -> Catalog:
-    """One list: the CPU, cuda by ordinal, other torch devices, `nvml:N` for cards that torch cannot use, virtual ones.
+    """One list: the CPU, cuda by ordinal, other torch devices, `nvml:N` and `drm:N` for cards that torch cannot use, virtual ones.
 
+    A card in MIG mode comes where its first usable instance belongs, its instances right behind it with `parent` set.
     `torch_devices` is what the engine lists (its CPU replaces `cpu`, its virtual devices go last); None: it has not
     reported yet. `problems` come from both sides; those about `nvml:N` are renamed to the device that the card became.
     The two variables are those of the engine's environment. `datasheets`: card name -> figures.
@@ -80,39 +91,130 @@ def join(
     others = [info for info in engine if info.kind not in ("cpu", "cuda", "virtual")]
     no_torch = _no_torch_reason(torch_devices, problems, cuda_visible_devices)
 
-    by_uuid = {key: card for card in cards if (key := uuid_bytes(card.uuid)) is not None}
-    by_bus = {_bus_key(card.bus_id): card for card in cards if card.bus_id is not None and card.mig_instance is None}
+    paired = _pairs(sorted((info for info in engine if info.kind == "cuda"), key=_ordinal), cards)
     cuda: list[DeviceInfo] = []
+    cuda_alone: list[DeviceInfo] = []
     unusable: list[DeviceInfo] = []
-    names: dict[str, str] = {}
-    taken: set[str] = set()
-    for info in sorted((info for info in engine if info.kind == "cuda"), key=_ordinal):
-        key = uuid_bytes(info.uuid)
-        card = by_uuid.get(key) if key is not None else None
-        if card is None and (neighbour := by_bus.get(_bus_key(info.bus_id))) is not None:
-            # Only where one side has no UUID: a MIG instance has its card's bus id, too.
-            card = neighbour if key is None or neighbour.uuid is None else None
+    place: dict[tuple[int, int | None], DeviceInfo] = {}
+    for info, card in paired:
         if card is None:
-            cuda.append(info)
+            (cuda if info.uuid or info.bus_id else cuda_alone).append(info)
             continue
-        taken.add(card.key)
         joined = _with_card(info, card)
         if not info.usable:
-            joined = msgspec.structs.replace(joined, id=card.nvml_id, kind="nvml")
-            unusable.append(joined)
-        else:
-            cuda.append(joined)
-        if card.mig_instance is None:
-            names[card.nvml_id] = joined.id
+            joined = msgspec.structs.replace(joined, id=_listed_id(card), kind="nvml")
+        place[_where(card)] = joined
+        (cuda if info.usable else unusable).append(joined)
     for card in cards:
-        if card.mig_instance is None and card.key not in taken:
-            unusable.append(_with_card(_unusable(card, cards, no_torch), card))
-    unusable.sort(key=lambda info: info.nvml_index or 0)
+        if _where(card) not in place:
+            place[_where(card)] = _with_card(_unusable(card, cards, no_torch), card)
+            unusable.append(place[_where(card)])
+    unusable.sort(key=lambda info: (info.nvml_index or 0, info.id))
+    cuda += cuda_alone
 
-    devices = [_with_datasheet(info, datasheets or {}) for info in (cpu, *cuda, *others, *unusable)]
+    top = [*cuda, *others]
+    top, alone = _with_drm(top, drm, torch_devices is not None)
+    listed = _families([cpu, *top, *unusable, *alone], {index: info.id for (index, part), info in place.items() if part is None}, place)
+    devices = [_with_datasheet(info, datasheets or {}) for info in listed]
+    names = {f"nvml:{index}": info.id for (index, part), info in place.items() if part is None}
     renamed = [msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems]
     mixed = _mixed_models(cards, cuda_device_order)
     return Catalog((*devices, *virtual), tuple(dict.fromkeys([*renamed, *mixed])))
+
+
+def _where(card: Card) -> tuple[int, int | None]:
+    return card.index, card.mig_instance
+
+
+def _listed_id(card: Card) -> str:
+    """The id of what torch cannot use: `nvml:N`, and `nvml:N/I` for a MIG instance."""
+    return f"nvml:{card.index}" if card.mig_instance is None else f"nvml:{card.index}/{card.mig_instance}"
+
+
+def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[DeviceInfo, Card | None]]:
+    """Each of torch's devices with NVML's card, where that is known: each card once.
+
+    By UUID; by PCI address where one side has no UUID (a MIG instance has its card's address, too); and the one device that is left
+    is the one card that is too broken to say what it is.
+    """
+    free = {_where(card): card for card in cards}
+
+    def take(wanted: Callable[[Card], bool]) -> Card | None:
+        where = next((where for where, card in free.items() if wanted(card)), None)
+        return None if where is None else free.pop(where)
+
+    found: list[Card | None] = []
+    for info in cuda:
+        key, bus = uuid_bytes(info.uuid), _bus_key(info.bus_id)
+        card = None if key is None else take(lambda card, key=key: uuid_bytes(card.uuid) == key)  # type: ignore[misc]
+        if card is None and bus is not None:
+            card = take(
+                lambda card, key=key, bus=bus: (  # type: ignore[misc]
+                    card.mig_instance is None and _bus_key(card.bus_id) == bus and (key is None or card.uuid is None)
+                )
+            )
+        found.append(card)
+    left = [at for at, card in enumerate(found) if card is None and uuid_bytes(cuda[at].uuid) is not None]
+    unnamed = [card for card in free.values() if card.broken is not None and card.uuid is None]
+    if len(left) == len(unnamed) == 1:
+        found[left[0]] = unnamed[0]
+    return list(zip(cuda, found, strict=True))
+
+
+def _families(
+    devices: Sequence[DeviceInfo], cards: Mapping[int, str], place: Mapping[tuple[int, int | None], DeviceInfo]
+) -> list[DeviceInfo]:
+    """The devices with every MIG instance behind its card. `cards`: NVML index -> id of the card itself."""
+    children: dict[str, list[DeviceInfo]] = {}
+    parents: dict[str, str] = {}
+    for (index, part), info in sorted(place.items(), key=lambda entry: (entry[0][0], entry[0][1] or 0)):
+        if part is not None and index in cards:
+            parents[info.id] = cards[index]
+            children.setdefault(cards[index], []).append(msgspec.structs.replace(info, parent=cards[index]))
+    by_id = {info.id: info for info in devices}
+    listed: dict[str, DeviceInfo] = {}
+    for info in devices:
+        top = by_id[parents.get(info.id, info.id)]
+        for one in (top, *children.get(top.id, ())):
+            listed.setdefault(one.id, one)
+    return list(listed.values())
+
+
+def _with_drm(torch_side: list[DeviceInfo], drm: Sequence[DrmCard], has_reported: bool) -> tuple[list[DeviceInfo], list[DeviceInfo]]:
+    """torch's devices with what the kernel knows of AMD and Intel cards, and the cards that torch does not use.
+
+    Joined by PCI address; where torch tells none, the only device of a kind is the only card of its maker.
+    """
+    devices, alone = list(torch_side), []
+    for card in drm:
+        kind = {"AMD": "cuda", "Intel": "xpu"}.get(card.vendor)
+        at = next((at for at, info in enumerate(devices) if info.bus_id and _bus_key(info.bus_id) == _bus_key(card.bus_id)), None)
+        if at is None and sum(other.vendor == card.vendor for other in drm) == 1:
+            unknown = [at for at, info in enumerate(devices) if info.kind == kind and info.bus_id is None and info.nvml_index is None]
+            at = unknown[0] if len(unknown) == 1 and (kind != "cuda" or devices[unknown[0]].uuid is None) else None
+        if at is None:
+            alone.append(_unused(card, has_reported))
+        else:
+            info = devices[at]
+            total = info.memory_total_bytes if info.memory_total_bytes is not None else card.memory_total_bytes
+            name = card.name if info.name.startswith(("ROCm device", "xpu device")) else info.name
+            devices[at] = msgspec.structs.replace(info, bus_id=card.bus_id, name=name, memory_total_bytes=total)
+    return devices, alone
+
+
+def _unused(card: DrmCard, has_reported: bool) -> DeviceInfo:
+    needs = {"AMD": "a build of torch for ROCm", "Intel": "a build of torch for XPU"}[card.vendor]
+    reason = f"torch does not use it: {card.vendor}'s cards need {needs} and its driver" if has_reported else _NOT_YET
+    return DeviceInfo(
+        id=card.drm_id,
+        kind="drm",
+        name=card.name,
+        bus_id=card.bus_id,
+        usable=False,
+        reason=reason,
+        memory_total_bytes=card.memory_total_bytes,
+        memory_shared=card.shared,
+    )
 
 
 def _ordinal(info: DeviceInfo) -> int:
@@ -130,12 +232,12 @@ def _bus_key(bus_id: str | None) -> str | None:
 def _no_torch_reason(torch_devices: Sequence[DeviceInfo] | None, problems: Sequence[Problem], cuda_visible_devices: str | None) -> str:
     """Why a card that NVML sees is none of torch's devices."""
     if torch_devices is None:
-        return "the engine has not reported yet"
+        return _NOT_YET
     for problem in problems:
         if problem.device is None and problem.field == "cuda":
             return problem.reason
     if cuda_visible_devices is not None:
-        return f"hidden from the engine by CUDA_VISIBLE_DEVICES={cuda_visible_devices}"
+        return hidden_by(cuda_visible_devices)
     return "torch does not list this card"
 
 
@@ -146,16 +248,20 @@ def _unusable(card: Card, cards: Sequence[Card], reason: str) -> DeviceInfo:
         reason = "in MIG mode: torch uses its instances, one for each process"
     elif card.mig:
         reason = "in MIG mode without an instance: create one with nvidia-smi mig, or switch the mode off"
-    return DeviceInfo(id=card.nvml_id, kind="nvml", name=card.name, usable=False, reason=reason)
+    elif card.mig_instance is not None and reason != _NOT_YET:
+        reason = f"a process gets one MIG instance: start the engine with {VARIABLE}={card.uuid} to use this one"
+    return DeviceInfo(id=_listed_id(card), kind="nvml", name=card.name, usable=False, reason=reason)
 
 
 def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
     """What torch or the CUDA driver says, completed and where both know it replaced by NVML's figures.
 
-    NVML's total is what its `used` is part of; CUDA's is a little smaller.
+    NVML's total is what its `used` is part of; CUDA's is a little smaller. A card that is lost is no use to torch either.
     """
     return msgspec.structs.replace(
         info,
+        usable=info.usable and card.broken is None,
+        reason=card.broken if card.broken is not None else info.reason,
         name=card.name if card.mig_instance is None else info.name,
         uuid=card.uuid or info.uuid,
         bus_id=card.bus_id or info.bus_id,

@@ -1,34 +1,99 @@
-"""How each field is asked of NVML, in the units of the records, and what a pid is called. Sampler threads; no torch.
+"""How the quick fields of a card, and those that identify it, are asked of NVML, in the units of the records. Sampler threads.
 
-Nothing is imported from pynvml here: `core.devices.nvml` owns the module and hands it in. A field has one or more ways,
-in order of preference; the next one is tried where this card, driver or pynvml lacks the one before.
+Nothing is imported from pynvml here: `core.devices.nvml` owns the module and hands it in. Each question is named with
+its `nvidia-smi --query-gpu` equivalent, so that a reader can check a figure by hand. An answer that cannot be right (an
+old driver's sentinel, 4294967295 degrees) raises ValueError with the reason.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
-from pathlib import Path
+import re
 from typing import Any, NamedTuple
 
 import psutil
 
-Way = Callable[[Any, Any], Any]
-"""One way to ask for a field: `way(pynvml, handle)`."""
+from devexplorer.core.devices.nvml_asking import Question
 
-_FIRST_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
+COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
 
-_COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
+MOST_BYTES = 1 << 50
+"""No card has a pebibyte."""
+MOST_WATTS = 100_000
+MOST_MHZ = 100_000
 
 
 class Memory(NamedTuple):
-    """Bytes in use and in all; `shared` where they are the system's."""
+    """Bytes; `shared` where they are the system's. A part that cannot be right is None."""
 
-    used_bytes: int
+    used_bytes: int | None
+    free_bytes: int | None
+    reserved_bytes: int | None
     total_bytes: int
     shared: bool = False
+
+
+class Utilization(NamedTuple):
+    """Share of the driver's last sampling period (1/6 to 1 s) in which a kernel ran, memory was read or written."""
+
+    gpu_percent: float | None
+    memory_percent: float | None
+
+
+def right(value: float, least: float, most: float, what: str) -> float:
+    """The value, or ValueError when no card can mean it."""
+    if not least <= value <= most:
+        raise ValueError(f"the driver answers {value:.15g} {what}, which cannot be right")
+    return value
+
+
+def percent(value: float) -> float:
+    """0 to 100."""
+    return float(right(value, 0, 100, "%"))
+
+
+def watts(milliwatts: float) -> float:
+    """From NVML's milliwatts; 4294967295 and the like are none."""
+    return right(milliwatts / 1000, 0, MOST_WATTS, "W")
+
+
+def megahertz(value: int) -> int:
+    """A clock."""
+    return int(right(value, 0, MOST_MHZ, "MHz"))
+
+
+def celsius(value: int) -> float:
+    """From a temperature that older functions give as unsigned: -5 arrives as 4294967291; 4294967295 means not known."""
+    if value == 2**32 - 1:
+        raise ValueError("the driver answers that it does not know")
+    return float(right(value - 2**32 if value >= 2**31 else value, -100, 300, "°C"))
+
+
+def text(value: Any) -> str:
+    """A string of NVML, which is bytes in structures."""
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
+
+
+def told(value: Any) -> str:
+    """A string that is not empty."""
+    found = text(value)
+    if not found or found.upper() in ("N/A", "[N/A]", "UNKNOWN"):
+        raise ValueError("the driver leaves it empty")
+    return found
+
+
+def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
+    right(total, 1, MOST_BYTES, "bytes of memory")
+    return Memory(
+        used if used <= total else None,
+        free if free <= total else None,
+        reserved if reserved is not None and reserved <= total else None,
+        total,
+    )
+
+
+def _memory_v2(nvml: Any, handle: Any) -> Memory:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    return _memory(memory.used, memory.free, memory.reserved, memory.total)
 
 
 def _memory_v1(nvml: Any, handle: Any) -> Memory:
@@ -39,70 +104,67 @@ def _memory_v1(nvml: Any, handle: Any) -> Memory:
         if getattr(error, "value", None) != nvml.NVML_ERROR_NOT_SUPPORTED:
             raise
         system = psutil.virtual_memory()
-        return Memory(int(system.total - system.available), int(system.total), shared=True)
-    return Memory(int(memory.used), int(memory.total))
+        return Memory(int(system.total - system.available), int(system.available), None, int(system.total), shared=True)
+    return _memory(memory.used, memory.free, None, memory.total)
 
 
-def _memory_v2(nvml: Any, handle: Any) -> Memory:
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    return Memory(int(memory.used), int(memory.total))
-
-
-def _temperature_v1(nvml: Any, handle: Any) -> float:
-    degrees = int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-    return float(degrees - 2**32 if degrees >= 2**31 else degrees)  # unsigned there: -5 arrives as 4294967291
+def _utilization(nvml: Any, handle: Any) -> Utilization:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    gpu, memory = rates.gpu, rates.memory
+    if gpu > 100 and memory > 100:
+        percent(gpu)
+    return Utilization(float(gpu) if gpu <= 100 else None, float(memory) if memory <= 100 else None)
 
 
 def _bus_id(nvml: Any, handle: Any) -> str:
-    raw = nvml.nvmlDeviceGetPciInfo(handle).busId
-    return raw.decode("ascii", "replace") if isinstance(raw, bytes) else str(raw)
+    return told(nvml.nvmlDeviceGetPciInfo(handle).busId)
 
 
-def _state(number: int) -> str | None:
-    return f"P{number}" if 0 <= number <= 15 else None  # 32: unknown
-
-
-NAME: tuple[Way, ...] = (lambda n, h: n.nvmlDeviceGetName(h),)
-UUID: tuple[Way, ...] = (lambda n, h: n.nvmlDeviceGetUUID(h),)
-BUS_ID: tuple[Way, ...] = (_bus_id,)
-MEMORY: tuple[Way, ...] = (_memory_v2, _memory_v1)
-CAPABILITY: tuple[Way, ...] = (lambda n, h: "{}.{}".format(*n.nvmlDeviceGetCudaComputeCapability(h)),)
-UTILIZATION: tuple[Way, ...] = (lambda n, h: float(n.nvmlDeviceGetUtilizationRates(h).gpu),)
-TEMPERATURE: tuple[Way, ...] = (
-    lambda n, h: float(n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU)),
-    _temperature_v1,
+# Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
+# one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`.
+MEMORY = Question(
+    "memory_used_bytes",
+    (_memory_v2, _memory_v1),
+    expected=True,
+    also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
 )
-POWER: tuple[Way, ...] = (lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000,)
-POWER_CAP: tuple[Way, ...] = (lambda n, h: n.nvmlDeviceGetEnforcedPowerLimit(h) / 1000,)
-CLOCK: tuple[Way, ...] = (lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),)
-FAN: tuple[Way, ...] = (lambda n, h: float(n.nvmlDeviceGetFanSpeed(h)),)
-STATE: tuple[Way, ...] = (lambda n, h: _state(n.nvmlDeviceGetPerformanceState(h)),)
-ECC: tuple[Way, ...] = (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),)
-MIG: tuple[Way, ...] = (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),)
-COMPUTE_MODE: tuple[Way, ...] = (lambda n, h: _COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),)
-COMPUTE_PROCESSES: tuple[Way, ...] = (
-    lambda n, h: n.nvmlDeviceGetComputeRunningProcesses(h),
-    lambda n, h: n.nvmlDeviceGetComputeRunningProcesses_v2(h),
+UTILIZATION = Question("utilization_percent", (_utilization,), expected=True, also=("memory_utilization_percent",))
+TEMPERATURE = Question(
+    "temperature_c",
+    (
+        lambda n, h: float(right(n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU), -100, 300, "°C")),
+        lambda n, h: celsius(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
+    ),
+    expected=True,
 )
-GRAPHICS_PROCESSES: tuple[Way, ...] = (
-    lambda n, h: n.nvmlDeviceGetGraphicsRunningProcesses(h),
-    lambda n, h: n.nvmlDeviceGetGraphicsRunningProcesses_v2(h),
+POWER = Question("power_w", (lambda n, h: watts(n.nvmlDeviceGetPowerUsage(h)),), expected=True)
+SM_CLOCK = Question("sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),), expected=True)
+MEMORY_CLOCK = Question("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
+
+# What a card is: asked when it is first listed.
+NAME = Question("name", (lambda n, h: told(n.nvmlDeviceGetName(h)),), expected=True)
+UUID = Question("uuid", (lambda n, h: told(n.nvmlDeviceGetUUID(h)),), expected=True)
+BUS_ID = Question("bus_id", (_bus_id,), expected=True)
+CAPABILITY = Question("compute_capability", (lambda n, h: "{}.{}".format(*n.nvmlDeviceGetCudaComputeCapability(h)),), expected=True)
+POWER_CAP = Question("power_cap_w", (lambda n, h: watts(n.nvmlDeviceGetEnforcedPowerLimit(h)),))
+ECC = Question("ecc", (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),))
+MIG = Question("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
+COMPUTE_MODE = Question("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
+
+# Of the machine.
+DRIVER_VERSION = Question("driver_version", (lambda n, _: told(n.nvmlSystemGetDriverVersion()),), expected=True)
+CUDA_VERSION = Question(
+    "cuda_version", (lambda n, _: n.nvmlSystemGetCudaDriverVersion_v2(), lambda n, _: n.nvmlSystemGetCudaDriverVersion()), expected=True
 )
+COUNT = Question("count", (lambda n, _: int(right(n.nvmlDeviceGetCount(), 0, 4096, "cards")),), expected=True)
 
 
-def process_name(pid: int) -> str | None:
-    """The program that a pid runs; None when it is gone or somebody else's."""
-    try:
-        return str(psutil.Process(pid).name())
-    except (psutil.Error, OSError):
-        return None
+def cuda_text(number: int | None) -> str | None:
+    """`12040` -> `12.4`."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
 
-def in_pid_namespace() -> bool:
-    """Whether this process has process numbers of its own (a container), which NVML's are not."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return os.stat(Path("/proc/self/ns/pid")).st_ino != _FIRST_PID_NAMESPACE
-    except OSError:
-        return False
+def mig_profile(name: str) -> str | None:
+    """`NVIDIA A100-SXM4-40GB MIG 1g.5gb` -> `1g.5gb`."""
+    found = re.search(r"\bMIG (\d+\S*)", name)
+    return found[1] if found else None

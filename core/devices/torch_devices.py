@@ -21,8 +21,9 @@ import torch
 
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
+from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
-from devexplorer.core.errors import BadInput
+from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 OURS = frozenset({"vgpu", "privateuseone"})
@@ -44,6 +45,15 @@ class TorchFacts(NamedTuple):
     cuda_visible_devices: str | None
     threads: int
     default_dtype: str
+
+
+class _Counters(NamedTuple):
+    """Bytes in live tensors, bytes taken from the device, the most that was ever allocated, pieces taken from the device."""
+
+    allocated: int
+    reserved: int
+    peak: int | None
+    segments: int | None
 
 
 def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -> TorchFacts:
@@ -106,6 +116,7 @@ class TorchBackend:
         self._driver = driver if driver is not None else CudaDriver(environ=self._environ)
         self._cpu = cpu if cpu is not None else CpuReader()
         self._clock = clock
+        self._cuda_memory = CudaMemory(module, clock)
         self._devices: tuple[DeviceInfo, ...] | None = None
         self._problems: tuple[Problem, ...] = ()
         self._unanswered: set[tuple[str, str]] = set()
@@ -243,8 +254,8 @@ class TorchBackend:
         free_other, _ = self._memory_info(device)
         if free_other is None:
             return None
-        allocated, reserved, _ = self._allocator(device) or (0, 0, None)
-        return free_other + reserved - allocated
+        found = self._allocator(device)
+        return free_other + (found.reserved - found.allocated if found else 0)
 
     def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
         """The sum of the sizes, for CUDA each rounded up to a block of 512 B.
@@ -278,13 +289,17 @@ class TorchBackend:
         found = self._allocator(device)
         if found is None:
             return None
-        allocated, reserved, peak = found
+        reserved = max(found.reserved, found.allocated)
+        kind, index = self._split(device)
+        largest = self._cuda_memory.largest_free_block(index, reserved - found.allocated) if kind == "cuda" else None
         return AllocatorSample(
             device=device,
             time_unix_s=time_unix_s,
-            allocated_bytes=allocated,
-            reserved_bytes=max(reserved, allocated),
-            peak_allocated_bytes=peak,
+            allocated_bytes=found.allocated,
+            reserved_bytes=reserved,
+            peak_allocated_bytes=found.peak,
+            largest_free_block_bytes=largest,
+            segments=found.segments,
         )
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample | None:
@@ -302,6 +317,41 @@ class TorchBackend:
             memory_used_bytes=None if free is None or capacity is None else capacity - free,
             memory_total_bytes=capacity,
         )
+
+    def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample | None, DeviceSample | None]:
+        """One right after the other: a driver and an allocator cannot be asked at once."""
+        return self.allocator_sample(device, time_unix_s), self.device_sample(device, time_unix_s)
+
+    def used_bytes(self, device: str) -> int | None:
+        """What is in use by everybody; for CUDA `cudaMemGetInfo`, asked only where there is a context already."""
+        kind, index = self._split(device)
+        if kind in ("cpu", "mps"):
+            return self._cpu.used_bytes()
+        if kind == "cuda":
+            if not self._has_cuda_context(index):
+                return None
+            free, total = self._torch.cuda.mem_get_info(index)
+            return int(total) - int(free)
+        free_other, capacity = self._memory_info(device)
+        return None if free_other is None or capacity is None else capacity - free_other
+
+    def record(self, on: bool) -> tuple[str, ...]:
+        """torch's CUDA allocator can; it begins with the first context."""
+        able = tuple(info.id for info in self.devices() if info.kind == "cuda" and info.usable)
+        if able:
+            self._cuda_memory.record(on)
+        return able
+
+    def snapshot(self, device: str) -> dict[str, Any]:
+        """`torch.cuda.memory._snapshot()` of one device."""
+        kind, index = self._split(device)
+        if kind == "cpu":
+            raise Unavailable("the CPU has no caching allocator to look at: torch gives memory there back at once")
+        if kind != "cuda":
+            raise Unavailable(f"torch can list the blocks of its allocator for CUDA devices, not for {device}")
+        if not self._has_cuda_context(index):
+            raise Unavailable(f"this engine has nothing on {device} yet; move a tensor there first")
+        return self._cuda_memory.snapshot(index)
 
     def empty_cache(self, device: str) -> None:
         """Give cached memory back (torch can do that only for all devices of a kind at once)."""
@@ -328,25 +378,30 @@ class TorchBackend:
         context = self._driver.has_context(index)
         return True if context is None else context
 
-    def _allocator(self, device: str) -> tuple[int, int, int | None] | None:
-        """Allocated, reserved and peak allocated bytes, where there is an allocator that answers."""
+    def _allocator(self, device: str) -> _Counters | None:
+        """What the allocator has counted, where there is one that answers."""
         kind, index = self._split(device)
         if kind == "cpu":
             return None
         if kind == "mps":
             mps = self._torch.mps
-            return int(mps.current_allocated_memory()), int(mps.driver_allocated_memory()), None
+            return _Counters(int(mps.current_allocated_memory()), int(mps.driver_allocated_memory()), None, None)
         if kind == "cuda":
             if not self._has_cuda_context(index):
                 return None
+            self._cuda_memory.follow()
             stats = self._torch.cuda.memory_stats(index)
         else:
             stats = self._ask(device, "memory_stats", lambda: self._of(kind, "memory_stats", index))
         if not stats or "allocated_bytes.all.current" not in stats:
             return None
-        peak = stats.get("allocated_bytes.all.peak")
-        current, reserved = stats["allocated_bytes.all.current"], stats.get("reserved_bytes.all.current", 0)
-        return int(current), int(reserved), None if peak is None else int(peak)
+        peak, segments = (stats.get(key) for key in ("allocated_bytes.all.peak", "segment.all.current"))
+        return _Counters(
+            allocated=int(stats["allocated_bytes.all.current"]),
+            reserved=int(stats.get("reserved_bytes.all.current", 0)),
+            peak=None if peak is None else int(peak),
+            segments=None if segments is None else int(segments),
+        )
 
     def _memory_info(self, device: str) -> tuple[int | None, int | None]:
         """Free and total bytes of an accelerator that is neither cuda nor mps; None each where it cannot say."""

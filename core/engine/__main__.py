@@ -1,5 +1,6 @@
-"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC]`, commands on standard input, events on
-standard output. The main thread is the link's reader; a writer thread sends. End of input ends the process and its whole group.
+"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC] [--visible LIST]`, commands on standard
+input, events on standard output. The main thread is the link's reader; a writer thread sends. End of input ends the process and its
+whole group.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def main() -> NoReturn:
     commands, events = take_link()
     parser = argparse.ArgumentParser(prog="python -m devexplorer.core.engine")
     parser.add_argument("--virtual")
+    parser.add_argument("--visible", help="CUDA_VISIBLE_DEVICES of this process; without it as inherited")
     arguments = parser.parse_args()
+    if arguments.visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = arguments.visible  # before torch: CUDA reads it once
     writer = _Writer(events)
     capture_output(writer.send)
     if hasattr(os, "nice"):
@@ -80,7 +84,12 @@ def main() -> NoReturn:
     try:
         from devexplorer.core.engine.engine import Engine  # imports torch: about a second, after the link stands
 
-        engine = Engine(writer.send, virtual_spec=arguments.virtual, on_poisoned=partial(_end_poisoned, writer))
+        engine = Engine(
+            writer.send,
+            virtual_spec=arguments.virtual,
+            visible_devices=arguments.visible,
+            on_poisoned=partial(_end_poisoned, writer),
+        )
     except Exception as error:  # no torch, a broken one, a wrong specification: the window shows why
         writer.send(Log(level="error", text=f"the engine cannot start: {error}", time_unix_s=time.time()))
         writer.flush(1.0)

@@ -56,12 +56,15 @@ class Engine:
         send: Callable[[Event], None],
         *,
         virtual_spec: str | None = None,
+        visible_devices: str | None = None,
         gauge_seconds: float | None = GAUGE_SECONDS,
         clock: Callable[[], float] = time.time,
         on_poisoned: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
 
+        `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does when it stood in
+        the environment before torch was imported (`core.engine.__main__` sees to that). None: nobody chose.
         `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
         """
         self.send = send
@@ -71,6 +74,7 @@ class Engine:
         self.torch = TorchBackend()
         self.fleet = Fleet([self.torch])
         self._virtual_unavailable = virtual.unavailable()
+        self._visible_devices = visible_devices
         if virtual_spec is not None:
             self.add_virtual(virtual_spec)
         self.workspace = Workspace(self.fleet)
@@ -86,9 +90,12 @@ class Engine:
 
     def start(self) -> None:
         """Announce what is here and start the threads."""
+        facts = torch_facts()
+        if self._visible_devices is not None:
+            facts = facts._replace(cuda_visible_devices=self._visible_devices)
         self.send(
             EngineReady(
-                **torch_facts()._asdict(),
+                **facts._asdict(),
                 pid=os.getpid(),
                 virtual_unavailable=self._virtual_unavailable,
                 recipes=self._recipes(),
@@ -129,12 +136,13 @@ class Engine:
     # --- what handlers use -------------------------------------------------------------------------------------------
 
     def add_virtual(self, spec: str) -> list[str]:
-        """Add virtual GPUs; returns their ids."""
+        """Add virtual GPUs; returns the ids of those that are visible."""
         profiles = parse_virtual(spec)
         if self._virtual_unavailable is not None:
             raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
         if self.machine is None:  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
             self.machine = virtual.install()
+            self.machine.obey(self._visible_devices)
             self.fleet.add(self.machine)
         return [device.id for device in self.machine.add(profiles)]
 

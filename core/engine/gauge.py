@@ -47,11 +47,10 @@ class Gauge:
 
     def _read(self, device: str) -> None:
         now, backend = self._clock(), self._fleet.backend(device)
-        allocator = backend.allocator_sample(device, now)
+        allocator, reading = backend.readings(device, now)
         if allocator is not None:
-            held = self._workspace.held_bytes_by_device().get(device, 0)
-            self._send(msgspec.structs.replace(allocator, workspace_bytes=held))
-        reading = backend.device_sample(device, now)
+            held = self._workspace.holdings()
+            self._send(msgspec.structs.replace(allocator, workspace_bytes=held.totals.get(device, 0), objects=held.objects.get(device, ())))
         if reading is not None:
             self._send(reading)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from devexplorer.core.engine import allocators
+from devexplorer.core.formats import sentence
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
@@ -25,7 +27,11 @@ from devexplorer.core.records.messages import (
     NewTensor,
     ObjectChanged,
     ObjectRemoved,
+    OpenSnapshot,
+    RecordAllocator,
+    ReleaseCache,
     Remove,
+    SaveSnapshot,
     SetThreads,
     SideEffects,
     StartBenchmark,
@@ -70,6 +76,8 @@ def title(command: Command) -> str:
             return f"setting {threads} threads"
         case StopBenchmark() | Cancel():
             return "stopping"
+        case ReleaseCache() | RecordAllocator() | SaveSnapshot() | OpenSnapshot():
+            return allocators.title(command)
 
 
 def handle(engine: Engine, command: Command) -> None:
@@ -87,6 +95,8 @@ def handle(engine: Engine, command: Command) -> None:
             engine.torch.set_threads(threads)
             engine.send_devices(command.request)
             _say(engine, command, _threads_set(before, threads))
+        case ReleaseCache() | RecordAllocator() | SaveSnapshot() | OpenSnapshot():
+            _say(engine, command, allocators.handle(engine, command))
         case _:
             _on_workspace(engine, command)
 
@@ -111,7 +121,12 @@ def _say(engine: Engine, command: Command, answer: Answer) -> None:
 
 
 def _added(engine: Engine, names: list[str]) -> Answer:
+    hidden = [info for info in engine.fleet.infos() if info.simulated and not info.usable]
     facts = [Fact(name, f"{engine.fleet.info(name).name}, simulated") for name in names]
+    facts += [Fact(info.id, f"{info.name}, simulated, hidden") for info in hidden]
+    if not names:
+        words = f"{sentence(hidden[-1].reason or '')} Choose the visible devices anew to use what was added."
+        return Answer(title="They are there, and the engine does not see them", words=words, facts=tuple(facts))
     words = (
         "Values are real: the CPU computes them. Memory is counted as CUDA's caching allocator would count it. Time is modelled from the "
         "datasheet, on a simulated clock. Everything about these devices is marked simulated."

@@ -73,9 +73,10 @@ class Journal:
         return [f"{name}: {why}" for name, why in self._lost.items()]
 
     def forget(self, failed: Sequence[Command]) -> None:
-        """Drop what could not be made again, so that it is not tried a second time."""
-        gone = [msgspec.structs.replace(command, request=0) for command in failed]
-        self._entries = [entry for entry in self._entries if entry not in gone]
+        """Drop what could not be made again, so that it is not tried a second time; of several Undos the very ones that `replay` gave."""
+        gone = [msgspec.structs.replace(command, request=0) for command in failed if not isinstance(command, Undo)]
+        undos = {id(command) for command in failed if isinstance(command, Undo)}
+        self._entries = [entry for entry in self._entries if entry not in gone and id(entry) not in undos]
 
     def rebuilt(self) -> None:
         """The workspace stands again: what was named as lost has been said."""

@@ -35,14 +35,18 @@ class EngineProcess:
         put: Callable[[Event], None],
         *,
         virtual_spec: str | None = None,
+        visible_devices: str | None = None,
         command: Sequence[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`visible_devices` is the process's CUDA_VISIBLE_DEVICES, the empty one included; None: as inherited."""
         self._put = put
         self._clock = clock
         self._command = list(command or (sys.executable, "-P", "-m", "devexplorer.core.engine"))
         if virtual_spec is not None:
             self._command += ["--virtual", virtual_spec]
+        if visible_devices is not None:
+            self._command.append(f"--visible={visible_devices}")  # in one piece: a list can begin with a minus
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()

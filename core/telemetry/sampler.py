@@ -1,56 +1,63 @@
 """Watches the CPU and every NVIDIA card, ten times a second, from named threads of its own. No torch, no Qt.
 
-    sampler          the CPU; announces cards and problems; notices cards that do not answer
-    sampler-start    starts NVML and lists the cards (can take seconds), starts the threads below, ends
-    sampler-nvml:N   one for each card, so that one that hangs or is lost delays nobody else
+    sampler      keeps the time: reads the CPU, has the cards read, notices who does not answer, tells of changes
+    sampler-N    read the cards, list them anew every 10 s (the first time NVML is started, which can take seconds), and
+                 ask how they are joined: one thread while the driver is quick, one for each card when it is slow, and
+                 always another one when one of them hangs
 
-`tick` does the work of all of them once, on the calling thread (tests, the command line).
+Quick fields are read every tick; then, every 2 s, what costs more (20 ms for PCIe throughput alone); twice a minute what
+seldom changes. A card's curve has a hole only where that takes longer than a tick, and no card waits for another's. The
+cadence is counted in monotonic seconds, so that a clock that is set changes nothing in it.
+
+`read_round` has the same threads read everything once (the command line).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from queue import Empty, SimpleQueue
+
+import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.nvml import Card, Nvml, Slow
-from devexplorer.core.records.devices import DeviceSample, Problem
+from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml_card import Card
+from devexplorer.core.records.devices import DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
+from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Pace, next_due
+from devexplorer.core.telemetry.crew import Crew
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
+_Replies = SimpleQueue[tuple[CardReader, DeviceSample]]
 
 PATIENCE_S = 2.0
 """After so long without an answer a card is said not to answer, and its curve gets a gap."""
+LIST_INTERVAL_S = 10.0
+"""Between two listings of the cards; a card that is plugged in is found after so long at most."""
+NEWS_INTERVAL_S = 0.5
+"""Changed problems are told so often at most."""
+GRACE_S = 0.005
+"""A card that has to wait so long for others is read by a thread of its own."""
+PARALLEL_S = 10.0
+"""After that has happened every card has its own thread for so long; then one thread for all is tried again."""
 
-SLOW_INTERVAL_S = 2.0
-"""Between two looks at processes, fan, power cap and performance state."""
-
-
-def next_due(due: float, now: float, interval_s: float) -> float:
-    """The first tick of the cadence after `now`: missed ticks are skipped, not made up for, and none drifts."""
-    missed = max(int((now - due) // interval_s), 0)
-    return due + (missed + 1) * interval_s
-
-
-class _Watch:
-    """What the sampler remembers of one card. Written by the card's thread; `busy_since` is read by the CPU's."""
-
-    def __init__(self, card: Card) -> None:
-        self.card = card
-        self.slow = Slow()
-        self.slow_due: float | None = None
-        self.busy_since: float | None = None
-        self.stuck = False
+_GONE = "it was there and is not any more"
 
 
 class Sampler:
     """Puts a `DeviceSample` per device and tick: `cpu`, the cards by `set_names`, else as `nvml:N`.
 
+    `DeviceDetails` of a card come when it is found, twice a minute, and again under a new name; one `Topology` of all
+    cards comes whenever the cards or their names changed.
+
     `put` and `on_cards` are called on the sampler's threads and must not wait. `on_cards(cards, problems)` comes once
-    NVML was asked (with no cards where there are none), and again whenever one of the two changed.
+    NVML was asked (with no cards where there are none), and again whenever one of the two changed. A card that is no
+    longer there stays among the cards as a broken one, and as a problem.
     `clock` gives the cadence (seconds, monotonic), `unix_clock` stamps the samples.
     """
 
@@ -65,55 +72,85 @@ class Sampler:
         on_cards: OnCards | None = None,
         patience_s: float = PATIENCE_S,
         slow_interval_s: float = SLOW_INTERVAL_S,
+        details_interval_s: float = DETAILS_INTERVAL_S,
+        list_interval_s: float = LIST_INTERVAL_S,
     ) -> None:
-        if not interval_s > 0:
-            raise ValueError(f"the interval between two samples is a positive number of seconds, not {interval_s}")
-        self._put = put
+        self._interval_s = _positive(interval_s)
+        self._put_event = put
         self._nvml = nvml
         self._cpu = cpu
-        self._interval_s = interval_s
         self._clock = clock
         self._unix_clock = unix_clock
         self._on_cards = on_cards
         self._patience_s = patience_s
-        self._slow_interval_s = slow_interval_s
+        self._list_interval_s = list_interval_s
+        self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s)
         self._names: dict[bytes, str] = {}
-        self._watches: tuple[_Watch, ...] | None = None
+        self._readers: tuple[CardReader, ...] | None = None
+        self._gone: dict[str, Card] = {}
+        """Cards that were there, by key."""
+        self._joined: tuple[tuple[Card, str], ...] = ()
+        """The cards and names that the last topology was about."""
+        self._list_due: float | None = None
+        self._listing_since: float | None = None
+        """When the listing that has not ended was ordered."""
+        self._parallel_until = -math.inf
+        self._news_due = 0.0
         self._announced: tuple[tuple[Card, ...], tuple[Problem, ...]] | None = None
+        self._crew = Crew("sampler")
+        self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        self._bell = threading.Event()
+        """Rings for the sampler thread, which otherwise waits for its next tick."""
 
     @property
     def opened(self) -> bool:
         """Whether NVML was asked for its cards, successfully or not."""
-        return self._watches is not None
+        return self._readers is not None
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """The cards found; none before NVML was asked."""
-        return tuple(watch.card for watch in self._watches or ())
+        """The cards found, then those that were there and are not any more; none before NVML was asked."""
+        found = [reader.card for reader in self._readers or ()]
+        taken = {card.index for card in found}
+        return (*found, *(card for card in list(self._gone.values()) if card.index not in taken))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What cannot be watched at present, and why."""
-        stuck = [
-            Problem("the driver does not answer for this card at present", device=watch.card.nvml_id)
-            for watch in self._watches or ()
-            if watch.stuck
-        ]
-        return (*self._cpu.facts.problems, *self._nvml.problems, *stuck)
+        found = [*self._cpu.facts.problems, *self._nvml.problems]
+        taken = set()
+        for reader in self._readers or ():
+            taken.add(reader.card.index)
+            if reader.stuck:
+                found.append(Problem("the driver does not answer for this card at present", device=reader.card.nvml_id))
+        for card in list(self._gone.values()):
+            found.append(Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id))
+        if self._listing_is_late():
+            found.append(Problem("the NVIDIA driver was asked for its cards and has not answered yet", field="nvml"))
+        return tuple(found)
 
     def set_names(self, names: Mapping[str, str]) -> None:
-        """UUID -> device id, as torch numbers them (`Catalog.names`); cards left out stay `nvml:N`. Any thread."""
-        self._names = {key: device for text, device in names.items() if (key := uuid_bytes(text)) is not None}
+        """UUID -> device id, as torch numbers them (`Catalog.names`); cards left out stay `nvml:N`. Any thread.
+
+        Details and topology come again under the new names.
+        """
+        known = {key: device for text, device in names.items() if (key := uuid_bytes(text)) is not None}
+        if known != self._names:
+            self._names = known
+            self._list_due = None
+
+    def set_interval(self, interval_s: float) -> None:
+        """Tick so often from now on (less often while nobody looks, say). Any thread."""
+        self._interval_s = _positive(interval_s)
+        self._bell.set()
 
     def start(self) -> None:
         """Start the threads; returns at once."""
-        if self._threads:
+        if self._thread is not None:
             raise RuntimeError("the sampler is already running")
-        self._spawn("sampler", partial(self._loop, self._tick_cpu))
-        self._spawn("sampler-start", self._open_and_watch)
+        self._thread = threading.Thread(target=self._loop, name="sampler", daemon=True)
+        self._thread.start()
 
     def stop(self, deadline_s: float = 1.0) -> bool:
         """Stop within the deadline and close NVML; False when a thread is stuck in the driver and was left behind.
@@ -121,89 +158,184 @@ class Sampler:
         A thread that is left behind is a daemon: it keeps nothing alive and does nothing more when its call returns.
         """
         self._stop.set()
+        self._bell.set()
         until = time.monotonic() + deadline_s
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join(max(until - time.monotonic(), 0))
-        if any(thread.is_alive() for thread in threads):
+        if self._thread is not None:
+            self._thread.join(deadline_s)
+        ended = self._crew.end(until - time.monotonic())
+        if not ended or (self._thread is not None and self._thread.is_alive()):
             return False  # shutting NVML down while a call is in it would block as well, or crash
         self._nvml.close()
         return True
 
+    def read_round(self, patience_s: float = PATIENCE_S) -> list[DeviceSample]:
+        """Read everything once, all cards in parallel: the CPU's sample, then each card's in NVML's order.
+
+        A card that does not answer within `patience_s` has a sample with device and time only. Lists the cards first
+        when nobody did, and again when it is time. Details and topology go to `put`. Raises RuntimeError when the
+        sampler runs by itself.
+        """
+        if self._thread is not None:
+            raise RuntimeError("the sampler runs by itself: its samples come by `put`")
+        until = time.monotonic() + patience_s
+        listed = threading.Event()
+        if self._list_if_due(listed):
+            listed.wait(patience_s)
+        read: _Replies = SimpleQueue()
+        readers = [reader for reader in self._readers or () if self._name(reader) is not None]
+        claimed = [reader for reader in readers if reader.claim()]
+        self._crew.add(partial(reader.answer, lambda *answer: read.put(answer)) for reader in claimed)
+        self._crew.call(len(claimed))
+        samples = [self._cpu.read(self._unix_clock())]
+        answers = _collect(read, len(claimed), until)
+        for reader in readers:
+            sample = answers.get(reader)
+            if sample is None:
+                reader.lose_patience()
+                sample = DeviceSample(device=self._name(reader) or reader.card.nvml_id, time_unix_s=self._unix_clock())
+            samples.append(sample)
+        self._tell_news()
+        return samples
+
     def tick(self) -> None:
-        """Sample everything once on this thread; lists the cards first when nobody did."""
-        if not self.opened:
-            self._open()
-        for watch in self._watches or ():
-            self._tick_card(watch)
-        self._tick_cpu()
-
-    def _spawn(self, name: str, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        with self._lock:
-            if self._stop.is_set():
-                return
-            self._threads.append(thread)
-            thread.start()
-
-    def _loop(self, work: Callable[[], None]) -> None:
-        due = self._clock()
-        while not self._stop.is_set():
-            work()
-            due = next_due(due, self._clock(), self._interval_s)
-            self._stop.wait(due - self._clock())
-
-    def _open(self) -> None:
-        self._nvml.start()
-        self._watches = tuple(_Watch(card) for card in self._nvml.cards())
-
-    def _open_and_watch(self) -> None:
-        self._open()
-        for watch in self._watches or ():
-            suffix = "" if watch.card.mig_instance is None else f"-mig{watch.card.mig_instance}"
-            self._spawn(f"sampler-{watch.card.nvml_id}{suffix}", partial(self._loop, partial(self._tick_card, watch)))
-
-    def _tick_cpu(self) -> None:
-        self._put(self._cpu.read(self._unix_clock()))
-        for watch in self._watches or ():
-            self._look_after(watch)
-        if self._watches is not None:
-            found = (self.cards, self.problems)
-            if found != self._announced:
-                self._announced = found
-                if self._on_cards is not None:
-                    self._on_cards(*found)
-
-    def _tick_card(self, watch: _Watch) -> None:
-        device = self._name(watch.card)
-        if device is None:
-            return
-        stamp = self._unix_clock()
-        watch.busy_since = now = self._clock()
-        if watch.slow_due is None or now >= watch.slow_due:
-            watch.slow = self._nvml.read_slow(watch.card)
-            watch.slow_due = next_due(now if watch.slow_due is None else watch.slow_due, now, self._slow_interval_s)
-        sample = self._nvml.read(watch.card, device=device, time_unix_s=stamp, slow=watch.slow)
-        watch.busy_since = None
-        late, watch.stuck = watch.stuck, False
-        if not late and not self._stop.is_set():  # a late one would stand before the gap that was put in its place
+        """`read_round`, and put what it read."""
+        for sample in self.read_round(self._patience_s):
             self._put(sample)
 
-    def _look_after(self, watch: _Watch) -> None:
-        """A gap in the curve of a card that does not answer, once; its own thread goes on when the call returns."""
-        since = watch.busy_since
-        if since is None or watch.stuck or self._clock() - since < self._patience_s:
-            return
-        watch.stuck = True
-        device = self._name(watch.card)
+    # --- the sampler thread ------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        due = self._clock()
+        while not self._stop.is_set():
+            self._have_cards_read()
+            self._put(self._cpu.read(self._unix_clock()))
+            self._list_if_due()
+            now = self._clock()
+            for reader in self._readers or ():
+                since = reader.busy_since
+                if since is not None and now - since >= self._patience_s and reader.lose_patience():
+                    self._put_gap(reader)
+            if now >= self._news_due and (self.opened or self._listing_is_late()):
+                self._news_due = now + NEWS_INTERVAL_S
+                self._tell_news()
+            due = next_due(due, now, self._interval_s)
+            if not self._bell.wait(min(due - now, GRACE_S)):
+                self._help_out()
+            if self._bell.wait(max(due - self._clock(), 0)):
+                self._bell.clear()
+                due = self._clock()  # the interval changed: the cadence begins here
+
+    def _have_cards_read(self) -> None:
+        claimed = [reader for reader in self._readers or () if reader.claim()]
+        if claimed:
+            self._crew.add(partial(reader.tick, self._crew.add) for reader in claimed)
+            self._crew.call(len(claimed) if self._clock() < self._parallel_until else 1)
+
+    def _help_out(self) -> None:
+        """Another thread for each job that still waits for one to begin it."""
+        waiting = self._crew.waiting
+        if waiting:
+            if any(reader.unread for reader in self._readers or ()):
+                self._parallel_until = self._clock() + PARALLEL_S
+            self._crew.call(waiting)
+
+    def _list_if_due(self, done: threading.Event | None = None) -> bool:
+        """Have the cards listed when it is time and the last listing has ended; whether that was ordered."""
+        now = self._clock()
+        if self._listing_since is not None or (self._list_due is not None and now < self._list_due):
+            return False
+        self._list_due = now + self._list_interval_s
+        self._listing_since = now
+        self._crew.add([partial(self._list, done)])
+        self._crew.call(1)
+        return True
+
+    def _listing_is_late(self) -> bool:
+        since = self._listing_since
+        return since is not None and self._clock() - since >= self._patience_s
+
+    def _tell_news(self) -> None:
+        found = (self.cards, self.problems)
+        if found != self._announced:
+            self._announced = found
+            if self._on_cards is not None:
+                self._on_cards(*found)
+
+    def _put(self, event: Event) -> None:
+        """Nothing comes after the stop, from whatever thread."""
+        if not self._stop.is_set():
+            self._put_event(event)
+
+    def _put_gap(self, reader: CardReader) -> None:
+        device = self._name(reader)
         if device is not None:
             self._put(DeviceSample(device=device, time_unix_s=self._unix_clock()))
 
-    def _name(self, card: Card) -> str | None:
+    def _name(self, reader: CardReader) -> str | None:
         """The id under which a card is sampled; None for a MIG instance that torch does not use."""
-        key = uuid_bytes(card.uuid)
-        name = self._names.get(key) if key is not None else None
-        if name is None and card.mig_instance is None:
-            return card.nvml_id
+        name = self._names.get(reader.uuid) if reader.uuid is not None else None
+        if name is None and reader.card.mig_instance is None:
+            return reader.card.nvml_id
         return name
+
+    # --- the listing ------------------------------------------------------------------------------------------
+
+    def _list(self, done: threading.Event | None) -> None:
+        """Compare what NVML lists with what is known, and ask how the cards are joined."""
+        if not self._readers:
+            self._nvml.start()  # tried again with every listing: drivers are installed and loaded while the window is open
+        cards = self._nvml.cards()
+        if not self._stop.is_set():
+            self._take(cards)
+            self._join()
+        self._listing_since = None
+        if done is not None:
+            done.set()
+
+    def _take(self, cards: Sequence[Card]) -> None:
+        """Keep the readers of cards that are still there, begin those of new ones, end those of the others."""
+        before = {reader.card.key: reader for reader in self._readers or ()}
+        readers: list[CardReader] = []
+        for card in cards:
+            reader = before.pop(card.key, None)
+            if reader is None:
+                reader = CardReader(card, self._nvml, self._put, self._name, self._pace)
+            elif reader.card != card:
+                reader.card = card
+            self._gone.pop(card.key, None)
+            readers.append(reader)
+        for reader in before.values():
+            reader.ended = True
+            self._put_gap(reader)
+            card = reader.card
+            if card.mig_instance is None and card.uuid is not None:  # instances come and go; without a UUID it may be one of the others
+                self._gone[card.key] = msgspec.structs.replace(card, broken=_GONE)
+        self._readers = tuple(readers)
+
+    def _join(self) -> None:
+        """A topology when the cards or their names are others than last time."""
+        whole = [reader for reader in self._readers or () if reader.card.mig_instance is None and reader.card.broken is None]
+        joined = tuple((reader.card, self._name(reader) or reader.card.nvml_id) for reader in whole)
+        if joined != self._joined:
+            cards = tuple(card for card, _ in joined)
+            topology = self._nvml.topology(cards, {card.key: name for card, name in joined}) if cards else Topology(source="nvml")
+            self._joined = joined
+            self._put(topology)
+
+
+def _collect(replies: _Replies, count: int, until: float) -> dict[CardReader, DeviceSample]:
+    """So many replies, or those that came until then (monotonic seconds)."""
+    found: dict[CardReader, DeviceSample] = {}
+    while len(found) < count:
+        try:
+            reader, sample = replies.get(timeout=max(until - time.monotonic(), 0))
+        except Empty:
+            break
+        found[reader] = sample
+    return found
+
+
+def _positive(interval_s: float) -> float:
+    if not interval_s > 0:
+        raise ValueError(f"the interval between two samples is a positive number of seconds, not {interval_s}")
+    return interval_s

@@ -5,30 +5,49 @@ Computing threads change a `VirtualGpu`, the gauge thread reads it: what they sh
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.visible import hidden_by, seen, virtual_uuid
 from devexplorer.core.dtypes import item_bytes
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.cost import Roofline, SimulatedClock
-from devexplorer.core.virtual.memory import Block, CachingAllocator
+from devexplorer.core.virtual.memory import Block, CachingAllocator, Figures
 from devexplorer.core.virtual.profiles import MAX_DEVICES, Profile
+from devexplorer.core.virtual.snapshot import snapshot
 
 CONTEXT_BYTES = 400 << 20
 """What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7 and newer
 (pytorch/pytorch issue 109888; issue 107667 says 300 MB). A real one differs by card and grows with the kernels that are used."""
 
 
+class Look(NamedTuple):
+    """The memory of a virtual GPU at one moment: everything that is shown of that moment comes from one of these."""
+
+    figures: Figures
+    context: int
+    total: int
+
+    @property
+    def used(self) -> int:
+        """What nvidia-smi would show: reserved, and the context."""
+        return self.figures.reserved + self.context
+
+
 class VirtualGpu:
     """One virtual GPU. `id` is what torch and the interface call it."""
 
-    def __init__(self, index: int, profile: Profile, context_bytes: int = CONTEXT_BYTES) -> None:
+    def __init__(self, index: int, profile: Profile, context_bytes: int = CONTEXT_BYTES, *, card: int | None = None) -> None:
+        """`card` is its own number, which stays when CUDA_VISIBLE_DEVICES changes what is counted; None: the same as `index`."""
         self.index = index
+        self.card = index if card is None else card
         self.id = f"vgpu:{index}"
         self.profile = profile
         self.memory = CachingAllocator(profile.memory_bytes, context_bytes, index)
@@ -47,27 +66,50 @@ class VirtualGpu:
         """What the context takes: nothing before the first tensor."""
         return self.memory.context_bytes if self.used else 0
 
+    def look(self) -> Look:
+        """The figures of one moment, also while other threads allocate."""
+        # The context last: it is there before the first block, so that nothing is reserved in a look without it.
+        return Look(self.memory.figures(), self.context_bytes, self.profile.memory_bytes)
+
     @property
     def used_bytes(self) -> int:
         """What nvidia-smi would show: reserved, and the context."""
-        return self.memory.reserved_bytes + self.context_bytes
+        return self.look().used
 
     def info(self) -> DeviceInfo:
         """What this device is."""
-        profile = self.profile
-        return DeviceInfo(
-            id=self.id,
-            kind="virtual",
-            name=profile.name,
-            uuid=f"VGPU-{self.index}-{re.sub(r'[^a-z0-9]+', '-', profile.name.lower()).strip('-')}",
-            memory_total_bytes=profile.memory_bytes,
-            memory_used_bytes=self.used_bytes,
-            compute_capability=profile.compute_capability,
-            sm_count=profile.sm_count,
-            datasheet_tflops=dict(profile.tflops),
-            memory_gb_s=profile.memory_gb_s,
-            simulated=True,
-        )
+        return replace(_described(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
+
+
+def _described(device: str, card: int, profile: Profile) -> DeviceInfo:
+    """A card of this profile under that id."""
+    return DeviceInfo(
+        id=device,
+        kind="virtual",
+        name=profile.name,
+        uuid=virtual_uuid(card, profile.name),
+        memory_total_bytes=profile.memory_bytes,
+        compute_capability=profile.compute_capability,
+        sm_count=profile.sm_count,
+        datasheet_tflops=dict(profile.tflops),
+        memory_gb_s=profile.memory_gb_s,
+        simulated=True,
+    )
+
+
+def _inside(device: str, time_unix_s: float, look: Look) -> AllocatorSample:
+    figures = look.figures
+    return AllocatorSample(
+        device=device,
+        time_unix_s=time_unix_s,
+        allocated_bytes=figures.allocated,
+        reserved_bytes=figures.reserved,
+        peak_allocated_bytes=figures.peak,
+        largest_free_block_bytes=figures.largest_free,
+        segments=figures.segments,
+        context_bytes=look.context,
+        simulated=True,
+    )
 
 
 class VirtualMachine:
@@ -77,25 +119,46 @@ class VirtualMachine:
         self._now = clock
         self._host_free = host_free or CpuReader().free_bytes
         self._lock = threading.Lock()
+        self._cards: tuple[Profile, ...] = ()
+        """All there are, by their own numbers; the visible ones among them are `_gpus`."""
+        self._visible: str | None = None
         self._gpus: tuple[VirtualGpu, ...] = ()
+        self._recording = False
         self._read: dict[str, tuple[float, float]] = {}
         """Device -> (time, busy seconds) of its last reading."""
 
-    def add(self, profiles: Sequence[Profile]) -> tuple[VirtualGpu, ...]:
-        """Add a device per profile, numbered on from those that are there."""
+    def obey(self, visible: str | None) -> None:
+        """Let this CUDA_VISIBLE_DEVICES choose among the cards that are added from now on; None: all of them are visible.
+
+        For an engine that was started with a list of its own: the variable that a user's shell has set never hides a virtual GPU.
+        """
         with self._lock:
-            if len(self._gpus) + len(profiles) > MAX_DEVICES:
-                raise BadInput(f"there are {len(self._gpus)} virtual GPUs already, and {MAX_DEVICES} is the most there can be")
-            added = tuple(VirtualGpu(len(self._gpus) + offset, profile) for offset, profile in enumerate(profiles))
+            self._visible = visible
+
+    def add(self, profiles: Sequence[Profile]) -> tuple[VirtualGpu, ...]:
+        """Add a card per profile; returns the devices that became visible, numbered on from those that are there."""
+        with self._lock:
+            if len(self._cards) + len(profiles) > MAX_DEVICES:
+                raise BadInput(f"there are {len(self._cards)} virtual GPUs already, and {MAX_DEVICES} is the most there can be")
+            self._cards += tuple(profiles)
+            order = seen(self._visible, self._uuids()).order
+            # What is there stays where it is: a card more can only make the list longer.
+            numbered = list(enumerate(order))[len(self._gpus) :]
+            added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)
             now = self._now()
             self._read.update({gpu.id: (now, 0.0) for gpu in added})
             self._gpus += added
+            for gpu in added:
+                gpu.memory.record(self._recording)
         return added
+
+    def _uuids(self) -> list[str]:
+        return [virtual_uuid(card, profile.name) for card, profile in enumerate(self._cards)]
 
     def reset(self) -> None:
         """Drop every device and its counters. Tensors that still live keep their old device's books to themselves."""
         with self._lock:
-            self._gpus = ()
+            self._gpus, self._cards, self._visible, self._recording = (), (), None, False
             self._read.clear()
 
     @property
@@ -112,8 +175,14 @@ class VirtualMachine:
         return gpus[index]
 
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """What each virtual GPU is."""
-        return tuple(gpu.info() for gpu in self._gpus)
+        """What each virtual GPU is; those that CUDA_VISIBLE_DEVICES hides come last, as `virtual:N` with the number of the card."""
+        with self._lock:
+            gpus, cards, visible = self._gpus, self._cards, self._visible
+        if len(gpus) == len(cards):
+            return tuple(gpu.info() for gpu in gpus)
+        shown, reason = {gpu.card for gpu in gpus}, hidden_by(visible or "")
+        hidden = [_described(f"virtual:{card}", card, profile) for card, profile in enumerate(cards) if card not in shown]
+        return (*(gpu.info() for gpu in gpus), *(replace(info, usable=False, reason=reason) for info in hidden))
 
     def problems(self) -> tuple[Problem, ...]:
         """Nothing about a virtual GPU is unknown."""
@@ -154,25 +223,22 @@ class VirtualMachine:
 
     def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample:
         """The allocator's numbers of this moment."""
-        gpu = self.gpu(device)
-        allocated, reserved, peak = gpu.memory.figures()
-        return AllocatorSample(
-            device=device,
-            time_unix_s=time_unix_s,
-            allocated_bytes=allocated,
-            reserved_bytes=reserved,
-            peak_allocated_bytes=peak,
-            context_bytes=gpu.context_bytes,
-            simulated=True,
-        )
+        return _inside(device, time_unix_s, self.gpu(device).look())
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
         """Memory in use, and how busy the card would have been since the last reading (100 % at most).
 
         A virtual GPU has no temperature, power or clock rate: those stay None.
         """
-        gpu = self.gpu(device)
-        busy, now = gpu.clock.busy_seconds, self._now()
+        return self._outside(device, time_unix_s, self.gpu(device).look())
+
+    def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample, DeviceSample]:
+        """Both of one moment: reserved and context add up to what is used, to the byte."""
+        look = self.gpu(device).look()
+        return _inside(device, time_unix_s, look), self._outside(device, time_unix_s, look)
+
+    def _outside(self, device: str, time_unix_s: float, look: Look) -> DeviceSample:
+        busy, now = self.gpu(device).clock.busy_seconds, self._now()
         with self._lock:
             then, busy_then = self._read.get(device, (now, busy))
             self._read[device] = (now, busy)
@@ -180,11 +246,29 @@ class VirtualMachine:
         return DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
-            memory_used_bytes=gpu.used_bytes,
-            memory_total_bytes=gpu.profile.memory_bytes,
+            memory_used_bytes=look.used,
+            memory_free_bytes=look.total - look.used,
+            memory_total_bytes=look.total,
             utilization_percent=None if share is None else min(100.0, 100 * share),
             simulated=True,
         )
+
+    def used_bytes(self, device: str) -> int:
+        """What nvidia-smi would show."""
+        return self.gpu(device).used_bytes
+
+    def record(self, on: bool) -> tuple[str, ...]:
+        """Let the allocators keep the stack of each new block; devices that are added later do so too."""
+        with self._lock:
+            self._recording = on
+            gpus = self._gpus
+        for gpu in gpus:
+            gpu.memory.record(on)
+        return tuple(gpu.id for gpu in gpus)
+
+    def snapshot(self, device: str) -> dict[str, Any]:
+        """The allocator's blocks as torch's snapshots have them."""
+        return snapshot(self.gpu(device))
 
     def empty_cache(self, device: str) -> None:
         """Give cached segments back."""

@@ -17,12 +17,15 @@ the lock; it leaves the block on a list that the next holder of the lock works t
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.virtual.stacks import Stack, current_stack
 
 MIN_BLOCK = 512
 """kMinBlockSize: every block is a multiple of it."""
@@ -38,6 +41,10 @@ ROUND_LARGE = 2 << 20
 """kRoundLarge: what such a segment is rounded up to."""
 
 
+TRACE_ENTRIES = 20_000
+"""Recorded allocations and frees that are kept, the newest; torch would keep all of them unless told otherwise."""
+
+
 class OutOfDeviceMemoryError(MemoryError):
     """The device is full. `str(error)` is the message in CUDA's wording."""
 
@@ -45,7 +52,7 @@ class OutOfDeviceMemoryError(MemoryError):
 class Block:
     """A piece of a segment. `address` is unique on its device, and 512-byte aligned."""
 
-    __slots__ = ("address", "cached", "free", "next", "previous", "size", "small")
+    __slots__ = ("address", "cached", "free", "next", "previous", "requested", "size", "small", "stack")
 
     def __init__(self, address: int, size: int, small: bool) -> None:
         self.address = address
@@ -56,6 +63,10 @@ class Block:
         """Used by `would_take` only: a copy of a block that is free now."""
         self.previous: Block | None = None
         self.next: Block | None = None
+        self.requested = 0
+        """What was asked for, before rounding; 0 while the block is free."""
+        self.stack: Stack | None = None
+        """Where it was asked for; None: nobody recorded that."""
 
     @property
     def whole_segment(self) -> bool:
@@ -77,10 +88,48 @@ def segment_size(size: int) -> int:
     return -(-size // ROUND_LARGE) * ROUND_LARGE
 
 
+class Figures(NamedTuple):
+    """Bytes of one moment."""
+
+    allocated: int
+    reserved: int
+    peak: int
+    """The most that was allocated at one time."""
+    largest_free: int
+    """The largest cached block."""
+    segments: int
+    """How many pieces were taken from the device."""
+
+
+class BlockCopy(NamedTuple):
+    """A block as it was at one moment."""
+
+    address: int
+    size: int
+    requested: int
+    is_free: bool
+    in_small_pool: bool
+    stack: Stack | None
+
+
+class Event(NamedTuple):
+    """Something that the allocator did while it recorded; `action` in torch's words."""
+
+    action: str
+    """`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `oom`."""
+    address: int
+    """For `oom` the bytes that the device had free."""
+    size: int
+    time_us: int
+    """Unix time. Of a free: when the allocator heard of it."""
+    stack: Stack | None = None
+    """Only of allocations: storages die in finalizers, wherever those happen to run."""
+
+
 class CachingAllocator:
     """The allocator of one device with `capacity_bytes`, of which the context takes `context_bytes` for itself."""
 
-    def __init__(self, capacity_bytes: int, context_bytes: int = 0, index: int = 0) -> None:
+    def __init__(self, capacity_bytes: int, context_bytes: int = 0, index: int = 0, *, clock: Callable[[], float] = time.time) -> None:
         self.capacity_bytes = capacity_bytes
         self.context_bytes = context_bytes
         self.index = index
@@ -88,6 +137,11 @@ class CachingAllocator:
         self._dropped: deque[Block] = deque()
         self._pools: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         """small? -> free blocks by (size, address)."""
+        self._segments: dict[int, Block] = {}
+        """Address -> first block of a segment. Splitting and merging keep the block with the lower address, so that it stays the first."""
+        self._clock = clock
+        self._recording = False
+        self._trace: deque[Event] = deque(maxlen=TRACE_ENTRIES)
         self._next_address = (index + 1) << 44  # apart from the other devices' addresses
         self._allocated = self._reserved = self._peak = 0
 
@@ -96,10 +150,12 @@ class CachingAllocator:
         if nbytes <= 0:
             return Block(0, 0, small=True)
         size = rounded(nbytes)
+        stack = current_stack() if self._recording else None
         with self._held():
-            block = self._take_cached(size) or self._reserve(size)
+            block = self._take_cached(size) or self._reserve(size, stack)
             self._split(block, size)
-            block.free = False
+            block.free, block.requested, block.stack = False, nbytes, stack
+            self._note("alloc", block.address, nbytes, stack)
             self._allocated += block.size
             self._peak = max(self._peak, self._allocated)
         return block
@@ -153,12 +209,24 @@ class CachingAllocator:
     def largest_free_block_bytes(self) -> int:
         """The largest cached block: beside `reserved - allocated` it shows how fragmented the cache is."""
         with self._held():
-            return max((pool[-1][0] for pool in self._pools.values() if pool), default=0)
+            return self._largest_free()
 
-    def figures(self) -> tuple[int, int, int]:
-        """Allocated, reserved and peak bytes of one moment."""
+    def figures(self) -> Figures:
+        """Everything that is counted, of one moment."""
         with self._held():
-            return self._allocated, self._reserved, self._peak
+            return Figures(self._allocated, self._reserved, self._peak, self._largest_free(), len(self._segments))
+
+    def record(self, on: bool) -> None:
+        """Keep the stack of each new block and what the allocator does, or keep no more of it. Starting again starts afresh."""
+        with self._held():
+            if on and not self._recording:
+                self._trace.clear()
+            self._recording = on
+
+    def look(self) -> tuple[list[list[BlockCopy]], list[Event]]:
+        """The blocks of every segment by address, and what was recorded, of one moment."""
+        with self._held():
+            return [self._blocks_of(first) for _, first in sorted(self._segments.items())], list(self._trace)
 
     def would_take(self, sizes: Iterable[int]) -> int:
         """Bytes of `free_bytes` that requests of these sizes would use up now: cached blocks taken, plus new segments."""
@@ -177,6 +245,22 @@ class CachingAllocator:
     def _cached_bytes(self) -> int:
         return sum(size for pool in self._pools.values() for size, _, block in pool if block.cached)
 
+    def _largest_free(self) -> int:
+        return max((pool[-1][0] for pool in self._pools.values() if pool), default=0)
+
+    @staticmethod
+    def _blocks_of(first: Block) -> list[BlockCopy]:
+        blocks: list[BlockCopy] = []
+        block: Block | None = first
+        while block is not None:
+            blocks.append(BlockCopy(block.address, block.size, block.requested, block.free, block.small, block.stack))
+            block = block.next
+        return blocks
+
+    def _note(self, action: str, address: int, size: int, stack: Stack | None = None) -> None:
+        if self._recording:
+            self._trace.append(Event(action, address, size, int(self._clock() * 1e6), stack))
+
     @contextmanager
     def _held(self) -> Iterator[None]:
         with self._lock:
@@ -187,7 +271,9 @@ class CachingAllocator:
         while self._dropped:
             block = self._dropped.popleft()
             self._allocated -= block.size
-            block.free = True
+            self._note("free_requested", block.address, block.requested)
+            self._note("free_completed", block.address, block.requested)
+            block.free, block.requested, block.stack = True, 0, None
             for neighbour in (block.previous, block.next):
                 if neighbour is not None and neighbour.free:
                     self._forget(neighbour)
@@ -199,16 +285,18 @@ class CachingAllocator:
         place = bisect_left(pool, (size, 0))
         return pool.pop(place)[2] if place < len(pool) else None
 
-    def _reserve(self, size: int) -> Block:
+    def _reserve(self, size: int, stack: Stack | None) -> Block:
         wanted = segment_size(size)
         limit = self.capacity_bytes - self.context_bytes
         if self._reserved + wanted > limit:
             self._release_segments()
         if self._reserved + wanted > limit:
+            self._note("oom", limit - self._reserved, size, stack)
             raise OutOfDeviceMemoryError(self._full(wanted))
         self._reserved += wanted
-        block = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
+        block = self._segments[self._next_address] = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
         self._next_address += wanted
+        self._note("segment_alloc", block.address, wanted, stack)
         return block
 
     def _split(self, block: Block, size: int) -> None:
@@ -239,7 +327,11 @@ class CachingAllocator:
 
     def _release_segments(self) -> None:
         for small, pool in self._pools.items():
-            self._reserved -= sum(size for size, _, block in pool if block.whole_segment)
+            for size, address, block in pool:
+                if block.whole_segment:
+                    self._reserved -= size
+                    self._segments.pop(address, None)  # a trial of `would_take` knows only free blocks
+                    self._note("segment_free", address, size)
             self._pools[small] = [entry for entry in pool if not entry[2].whole_segment]
 
     def _full(self, wanted: int) -> str:

@@ -1,6 +1,6 @@
 """The named live tensors and models, and everything that can be done with them. Runs on the jobs thread.
 
-Only `held_bytes_by_device` may be called from other threads: it returns figures that are published after each change.
+Only `held_bytes_by_device` and `holdings` may be called from other threads: they return figures that are published after each change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from devexplorer.core.workspace.plan import Aim
 from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
 from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.runner import Runner
-from devexplorer.core.workspace.storages import Held
+from devexplorer.core.workspace.storages import Held, Holdings
 from devexplorer.core.workspace.undo import BUDGET_BYTES, Entry, UndoStack
 from devexplorer.core.workspace.walk import is_uninitialised
 
@@ -110,7 +110,11 @@ class Workspace:
 
     def held_bytes_by_device(self) -> Mapping[str, int]:
         """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
-        return self._held.totals
+        return self._held.now.totals
+
+    def holdings(self) -> Holdings:
+        """The same, and what each object holds of it. Any thread."""
+        return self._held.now
 
     def sharing(self, shared_with: Sequence[str]) -> tuple[str, ...]:
         """Names of other objects that hold some of the memory of these."""

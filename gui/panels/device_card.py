@@ -40,7 +40,8 @@ class DeviceCard(DeviceItem):
             return
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
         taken = self._words(painter, line, texts.used, Role.NUMBER, theme.text)
-        self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
+        taken += 6 + self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
+        self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
         bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
         if self._verdict is not None:
             self._paint_verdict(painter, bottom)
@@ -63,6 +64,16 @@ class DeviceCard(DeviceItem):
         if note:
             x += taken + 8
             self._words(painter, QRect(x, line.top(), right - x, line.height()), texts.note, Role.LABEL, theme.dim)
+
+    def _paint_held(self, painter: QPainter, where: QRect) -> None:
+        """What holds the clocks down, at the right end of the line of the big number, where there is always room for the sign."""
+        held = self.texts.held
+        if not held:
+            return
+        words = QFontMetrics(font(Role.LABEL)).horizontalAdvance(held)
+        x = max(where.right() - words - SIGN_PX - 6, where.left())
+        x = self._sign(painter, x, where.center().y(), "warning", self._theme.warning)
+        self._words(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, Role.LABEL, self._theme.warning)
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
@@ -155,7 +166,7 @@ class DeviceRow(DeviceItem):
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._id_width() + 6
-        sign = SIGN_PX + 6 if self.texts.warning else 0
+        sign = SIGN_PX + 6 if self.texts.warning or self.texts.held else 0
         width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
@@ -175,7 +186,7 @@ class DeviceRow(DeviceItem):
             self._paint_verdict(painter, rest)
             return
         numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)
-        if texts.warning:
+        if texts.warning or texts.held:
             self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
         util = texts.readings[0]
         self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)

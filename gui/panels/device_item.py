@@ -103,16 +103,19 @@ class DeviceItem(QWidget):
         self.bar.set_reading(device.parts, device.total_bytes)
         if texts == self._texts:
             return
-        taller = self._texts is None or (bool(texts.warning), bool(texts.reason)) != (
-            bool(self._texts.warning), bool(self._texts.reason))  # fmt: skip
+        old = self._texts
+        taller = old is None or (bool(texts.warning), bool(texts.reason)) != (bool(old.warning), bool(old.reason))
+        moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
         self._show_bar()
         self.setToolTip(tip(card_tooltip(device, problems)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
-        self.setAccessibleDescription(texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip())
+        held = f" Clocks are held down by: {texts.held}." if texts.held else ""
+        self.setAccessibleDescription(texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)
         if taller:
             self.updateGeometry()
+        if moved:
             self._place_bar()
         self.update()
 

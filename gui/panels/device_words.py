@@ -7,6 +7,7 @@ from typing import NamedTuple
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import Device
+from devexplorer.core.telemetry.device_facts import held_down
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -37,6 +38,8 @@ class CardTexts(NamedTuple):
     """Why the device cannot be used; empty when it can."""
     warning: str
     """Something about a usable device that the user should know; empty when there is nothing."""
+    held: str = ""
+    """What holds its clocks down against one's wish (`power cap`); empty when nothing does, or it is not known."""
 
 
 def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
@@ -70,6 +73,9 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         readings=tuple(readings),
         reason="" if info.usable else info.reason or "This torch cannot use it.",
         warning=" ".join(whole) if info.usable else "",
+        held=", ".join(reason.partition(" (")[0] for reason in held_down(sample.throttle_reasons))
+        if sample is not None and info.usable
+        else "",
     )
 
 
@@ -93,10 +99,22 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = ()) -> str:
     if device.total_bytes is not None:
         shared = " (the system's: this device has no memory of its own)" if info.memory_shared else ""
         lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
+    held = held_down(device.sample.throttle_reasons) if device.sample is not None else ()
+    if held:
+        lines.append(f"clocks are held down by: {', '.join(held)}")
+    if info.parent is not None:
+        lines.append(f"MIG instance of {info.parent}")
     for problem in problems:
         if problem.device == info.id:
             lines.append(problem.reason if problem.field is None else f"{problem.field}: {problem.reason}")
     return "\n".join(lines)
+
+
+def _held(device: Device) -> str:
+    """Short enough for a card: what stands in brackets is left to the tooltip."""
+    if device.sample is None or not device.info.usable:
+        return ""
+    return ", ".join(reason.partition(" (")[0] for reason in held_down(device.sample.throttle_reasons))
 
 
 def _three(value: float) -> str:

@@ -20,6 +20,8 @@ FULL_CARDS = 4
 """At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
 
 ROW_GAP_PX = 4
+INDENT_PX = 14
+"""How far the MIG instances of a card stand to the right of it."""
 
 
 class DevicesPanel(Panel):
@@ -123,7 +125,10 @@ class DevicesPanel(Panel):
         """Devices came, went or changed: cards that stay keep their widget."""
         state = self._state
         self._full = self._room_for_cards()
-        wanted = {name: DeviceCard if at < self._full else DeviceRow for at, name in enumerate(state.devices)}
+        wanted: dict[str, type[DeviceItem]] = {}
+        for at, (name, instances) in enumerate(families(state).items()):
+            wanted[name] = DeviceCard if at < self._full else DeviceRow
+            wanted |= dict.fromkeys(instances, DeviceRow)
         for name in [name for name, item in self._items.items() if wanted.get(name) is not type(item)]:
             item = self._items.pop(name)
             item.hide()
@@ -138,12 +143,13 @@ class DevicesPanel(Panel):
 
     def _room_for_cards(self) -> int:
         """How many devices get a full card: four at most, and so many that all devices can be seen at once; two in any case."""
-        number = len(self._state.devices)
+        cards = families(self._state)
+        number, instances = len(cards), sum(map(len, cards.values()))
         if number <= ALWAYS_FULL:
             return number
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
-        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer
+        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         for full in range(min(FULL_CARDS, number), 0, -1):
             rows = number - full
             if full * (CARD_PX + 8) - 8 + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
@@ -165,17 +171,25 @@ class DevicesPanel(Panel):
     def _fill(self) -> None:
         """Put everything into reading order; compact rows of simulated devices stand below that word."""
         for part in (self._cards, self._rows):
-            while part.count():
-                part.takeAt(0)
+            while (taken := part.takeAt(0)) is not None:
+                inner = taken.layout()
+                while inner is not None and inner.count():
+                    inner.takeAt(0)
         headed = False
-        for name, item in self._items.items():
-            if isinstance(item, DeviceCard):
-                self._cards.addWidget(item)
-                continue
-            if self._state.devices[name].info.simulated and not headed:
+        for name, instances in families(self._state).items():
+            item = self._items[name]
+            part = self._cards if isinstance(item, DeviceCard) else self._rows
+            if part is self._rows and self._state.devices[name].info.simulated and not headed:
                 headed = True
                 self._rows.addWidget(self._simulated)
-            self._rows.addWidget(item)
+            part.addWidget(item)
+            if instances:
+                inside = QVBoxLayout()
+                inside.setContentsMargins(INDENT_PX, 0, 0, 0)
+                inside.setSpacing(ROW_GAP_PX)
+                for instance in instances:
+                    inside.addWidget(self._items[instance])
+                part.addLayout(inside)
         self._simulated.setVisible(headed)
         previous: QWidget = self.add_button
         for following in (*self._items.values(), self.offer_button):
@@ -213,6 +227,17 @@ class DevicesPanel(Panel):
 
     def sizeHint(self) -> QSize:
         return QSize(276, 520)
+
+
+def families(state: State) -> dict[str, list[str]]:
+    """Every device with its MIG instances, in the order on screen; an instance whose card is not listed stands for itself."""
+    found: dict[str, list[str]] = {
+        name: [] for name, device in state.devices.items() if device.info.parent is None or device.info.parent not in state.devices
+    }
+    for name, device in state.devices.items():
+        if name not in found and device.info.parent is not None:
+            found.setdefault(device.info.parent, []).append(name)
+    return found
 
 
 def _set_text(target: QLabel, text: str) -> None:

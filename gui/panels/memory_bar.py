@@ -1,4 +1,4 @@
-"""The memory bar of a device: where its used memory went, ten pixels high. Main thread."""
+"""The memory bar of a device: where its used memory went, ten pixels high on a card. Main thread."""
 
 from __future__ import annotations
 
@@ -9,44 +9,34 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEven
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.telemetry.waterfall import MemoryParts
+from devexplorer.core.telemetry.waterfall import PARTS, MemoryParts
 from devexplorer.gui.theme import Theme
 
 HEIGHT_PX = 10
 
-DEFINITIONS = {
-    "workspace": "tensors of the objects in the tree, each storage counted once",
-    "other allocations": "other live tensors of the engine: benchmark operands, activations, results",
-    "cached": "kept by the caching allocator for the next tensor; no tensor uses it now",
-    "context": "CUDA context and libraries of the engine; given back only when the engine ends",
-    "other processes": "everybody else on this device",
-    "used": "in use by all processes together; nothing finer is known here",
-    "free": "in use by nobody",
-}
-"""What each part is, in the order of the bar."""
-
 
 class Segment(NamedTuple):
-    """One part of the bar: a key of `DEFINITIONS` and its bytes."""
+    """One part of the bar."""
 
-    part: str
+    key: str
+    """Of `core.telemetry.waterfall.PARTS`."""
     bytes: int
+
+    @property
+    def part(self) -> str:
+        """What it is called."""
+        return PARTS[self.key].short
 
 
 def segments(parts: MemoryParts) -> tuple[Segment, ...]:
     """The known, non-empty parts from left to right. Where only the sum is known it is one segment, `used`."""
     if parts.workspace is None:
-        found = [("used", parts.other_processes), ("free", parts.free)]
+        named = {"used": parts.other_processes, "driver": parts.driver, "free": parts.free}
     else:
-        found = [
-            ("workspace", parts.workspace),
-            ("other allocations", parts.other_allocated),
-            ("cached", parts.cached),
-            ("context", parts.context),
-            ("other processes", parts.other_processes),
-            ("free", parts.free),
-        ]
-    return tuple(Segment(name, count) for name, count in found if count)
+        named = parts._asdict()
+        if parts.context is None:
+            named["unsplit"] = named.pop("other_processes")
+    return tuple(Segment(key, named[key]) for key in PARTS if named.get(key))
 
 
 def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -> list[float]:
@@ -58,7 +48,7 @@ def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -
     left, result = pixels, []
     for segment in found:
         share = pixels * segment.bytes / whole
-        width = min(share if segment.part == "free" else max(share, 1.0), left)
+        width = min(share if segment.key == "free" else max(share, 1.0), left)
         result.append(width)
         left -= width
     return result
@@ -90,7 +80,7 @@ class MemoryBar(QWidget):
         found = segments(parts)
         if (found, total_bytes) != (self._segments, self._total):
             self._segments, self._total = found, total_bytes
-            self.setAccessibleDescription(", ".join(f"{part} {bytes_text(count)}" for part, count in found) or "unknown")
+            self.setAccessibleDescription(", ".join(f"{part} {bytes_text(count)}" for part, count in ((one.part, one.bytes) for one in found)) or "unknown")
             self.update()
 
     def part_at(self, x: float) -> Segment | None:
@@ -107,7 +97,7 @@ class MemoryBar(QWidget):
         if not self._segments:
             return "How much memory is in use is not known here."
         here = self.part_at(x)
-        lines = [f"{here.part}: {bytes_text(here.bytes)}", DEFINITIONS[here.part], ""] if here else []
+        lines = [f"{here.part}: {bytes_text(here.bytes)}", PARTS[here.key].definition, ""] if here else []
         lines += [f"{part}: {bytes_text(count)}" for part, count in self._segments if here is None or part != here.part]
         if self._total is not None:
             lines.append(f"total: {bytes_text(self._total)}")
@@ -135,33 +125,40 @@ class MemoryBar(QWidget):
         painter.fillRect(whole, QColor(self._theme.bar_free))
         x = 0.0
         for segment, width in zip(self._segments, widths(self._segments, self._total, whole.width()), strict=True):
-            self._paint(painter, segment.part, QRectF(x, 0, width, whole.height()))
+            paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._theme, self._colour)
             x += width
         painter.end()
 
-    def _paint(self, painter: QPainter, part: str, where: QRectF) -> None:
-        match part:
-            case "workspace" | "used":
-                painter.fillRect(where, self._colour)
-            case "other allocations":
-                painter.fillRect(where, self._shade(0.7))
-            case "cached":
-                painter.fillRect(where, self._shade(0.14))
-                painter.save()
-                painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
-                painter.setPen(QPen(self._shade(0.6), 1.5))
-                x = where.left() - where.height() - where.left() % 5.0  # the hatch stands still when the part grows
-                while x < where.right():
-                    painter.drawLine(QRectF(x, where.top(), where.height(), where.height()).bottomLeft(),
-                                     QRectF(x, where.top(), where.height(), where.height()).topRight())  # fmt: skip
-                    x += 5.0
-                painter.restore()
-            case "context":
-                painter.fillRect(where, QColor(self._theme.bar_context))
-            case "other processes":
-                painter.fillRect(where, QColor(self._theme.bar_other))
 
-    def _shade(self, opacity: float) -> QColor:
-        shade = QColor(self._colour)
-        shade.setAlphaF(opacity)
-        return shade
+def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour: QColor) -> None:
+    """Fill `where` with the look of a part: the device's colour for its tensors, hatched for cached, greys for what is not torch's."""
+    match key:
+        case "workspace" | "used":
+            painter.fillRect(where, colour)
+        case "other_allocated":
+            painter.fillRect(where, _shade(colour, 0.7))
+        case "cached":
+            painter.fillRect(where, _shade(colour, 0.14))
+            painter.save()
+            painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
+            painter.setPen(QPen(_shade(colour, 0.6), 1.5))
+            x = where.left() - where.height() - where.left() % 5.0  # the hatch stands still when the part grows
+            while x < where.right():
+                slant = QRectF(x, where.top(), where.height(), where.height())
+                painter.drawLine(slant.bottomLeft(), slant.topRight())
+                x += 5.0
+            painter.restore()
+        case "context":
+            painter.fillRect(where, QColor(theme.bar_context))
+        case "other_processes" | "unsplit":
+            painter.fillRect(where, QColor(theme.bar_other))
+        case "driver":
+            painter.fillRect(where, QColor(theme.border_strong))
+        case _:
+            painter.fillRect(where, QColor(theme.bar_free))
+
+
+def _shade(colour: QColor, opacity: float) -> QColor:
+    shade = QColor(colour)
+    shade.setAlphaF(opacity)
+    return shade

@@ -17,11 +17,15 @@ TOP_PX, RIGHT_PX, BOTTOM_PX = 10, 26, 4
 
 
 class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
-    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone."""
+    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone; a drag with Shift selects."""
 
     def __init__(self, axis: TimeAxis) -> None:
         super().__init__(enableMenu=False, enableMouse=False, defaultPadding=0)
         self._axis = axis
+        self._selected_from: float | None = None
+
+    def _time_at(self, x_px: float) -> float:
+        return self._axis.now_unix_s + self.seconds_at(min(max(x_px, 0.0), float(self.width())))
 
     def seconds_at(self, x_px: float) -> float:
         """x in seconds from now of a position in this box's pixels."""
@@ -37,6 +41,12 @@ class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no t
 
     def mouseDragEvent(self, ev: Any, axis: int | None = None) -> None:
         ev.accept()
+        if ev.isStart():  # as a time: while live, what was below the mouse moves on
+            shift = ev.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            self._selected_from = self._time_at(ev.buttonDownPos().x()) if shift else None
+        if self._selected_from is not None:
+            self._axis.select(self._selected_from, self._time_at(ev.pos().x()))
+            return
         moved = ev.pos().x() - ev.lastPos().x()
         self._axis.pan(-moved / max(self.width(), 1) * self._axis.width_s)
 
@@ -54,6 +64,10 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.setMinimumSize(120, 90)
         self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_PX)
 
+    def mousePressEvent(self, ev: QMouseEvent) -> None:
+        self.setFocus(Qt.FocusReason.MouseFocusReason)  # so that Escape and the arrows are this plot's after a drag
+        super().mousePressEvent(ev)
+
     def mouseMoveEvent(self, ev: QMouseEvent) -> None:
         super().mouseMoveEvent(ev)
         at = self._view.mapFromScene(self.mapToScene(ev.position().toPoint()))
@@ -64,13 +78,21 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self._axis.set_cursor(None)
 
     def keyPressEvent(self, ev: QKeyEvent) -> None:
-        """The cursor without a mouse: left and right move it, with Shift they pan the paused plots, Escape hides it."""
+        """The plot without a mouse.
+
+        Left and right move the cursor, with Shift they pan the paused plots; Return begins a selection at the cursor and, pressed again,
+        ends it; Escape takes away the selection, then the cursor.
+        """
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(ev.key()))
         if steps is not None and ev.modifiers() & Qt.KeyboardModifier.ShiftModifier:
             self._axis.pan(steps * self._axis.width_s / 10)
         elif steps is not None:
             start = self._axis.right_s if self._axis.cursor_s is None else self._axis.cursor_s
             self._axis.set_cursor(start + steps * self._axis.width_s / 100)
+        elif ev.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._axis.cursor_s is not None:
+            self._axis.mark()
+        elif ev.key() == Qt.Key.Key_Escape and self._axis.selection is not None:
+            self._axis.select(None)
         elif ev.key() == Qt.Key.Key_Escape and self._axis.cursor_s is not None:
             self._axis.set_cursor(None)
         else:

@@ -1,4 +1,5 @@
-"""The cursor of a plot: a vertical line and a small box with the time and each curve's value there. Main thread."""
+"""The readout of a plot: a vertical line at the cursor, and a small box with each curve's value there and what it did in the selected
+span. Main thread."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 from devexplorer.gui.theme import DARK, Role, Theme, font
 
 COLUMN_ROWS = 6
-"""More devices than this stand in two columns."""
+"""More curves than this stand in two columns."""
 DISTANCE_PX = 12
 """Between the line and the box."""
 
@@ -22,10 +23,10 @@ DISTANCE_PX = 12
 class Reading(NamedTuple):
     """One line of the box."""
 
-    device: str
+    name: str
     colour: str
     """`#RRGGBB`"""
-    value: str
+    values: tuple[str, ...]
     simulated: bool
 
 
@@ -34,8 +35,7 @@ class Cursor:
 
     def __init__(self, canvas: QWidget, view: pg.ViewBox) -> None:
         self._theme = DARK
-        self._title = ""
-        self._readings: tuple[Reading, ...] = ()
+        self._shown: tuple[object, ...] = ()
         self.line = pg.InfiniteLine(angle=90, movable=False)
         self.line.setZValue(60)
         self.line.hide()
@@ -44,7 +44,7 @@ class Cursor:
         self.box.setTextFormat(Qt.TextFormat.RichText)
         self.box.setFont(font(Role.LABEL))
         self.box.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.box.setAccessibleName("Values at the cursor")
+        self.box.setAccessibleName("Values at the cursor and in the selection")
         self.box.hide()
 
     def set_theme(self, theme: Theme) -> None:
@@ -54,21 +54,30 @@ class Cursor:
         self.box.setStyleSheet(
             f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};border-radius: 4px; padding: 4px 7px;"
         )
-        self._readings = ()
+        self._shown = ()
 
-    def show_at(self, x_s: float, x_px: float, plot: QRect, title: str, readings: Sequence[Reading]) -> None:
-        """Show line and box at x = `x_s`, which is `x_px` on the canvas; the box stays inside `plot` (pixels)."""
-        self.line.setPos(x_s)
-        self.line.show()
-        if (title, tuple(readings)) != (self._title, self._readings):
-            self._title, self._readings = title, tuple(readings)
-            self.box.setText(self._html())
+    def show_line(self, x_s: float | None) -> None:
+        """Put the line at x = `x_s`, or take it away."""
+        self.line.setVisible(x_s is not None)
+        if x_s is not None:
+            self.line.setPos(x_s)
+
+    def show_box(self, x_px: float, plot: QRect, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> None:
+        """Show the box beside `x_px` on the canvas, inside `plot` (pixels).
+
+        `heads` stand over the values of each reading; where there is one value they are left out.
+        """
+        shown = (tuple(titles), tuple(heads), tuple(readings))
+        if shown != self._shown:
+            self._shown = shown
+            self.box.setText(self._html(titles, heads, readings))
             self.box.adjustSize()
         left = x_px + DISTANCE_PX
         if left + self.box.width() > plot.right():
             left = x_px - DISTANCE_PX - self.box.width()
         left = min(max(left, plot.left()), max(plot.right() - self.box.width(), plot.left()))
-        self.box.move(round(left), plot.top() + 4)
+        top = max(min(plot.top() + 4, plot.bottom() - self.box.height()), 0)
+        self.box.move(round(left), top)
         self.box.show()
 
     def hide(self) -> None:
@@ -76,16 +85,26 @@ class Cursor:
         self.line.hide()
         self.box.hide()
 
-    def _html(self) -> str:
+    def _html(self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> str:
         # Names come from the engine, which is not trusted: escaped.
-        cells = [
-            f'<td style="color:{colour}">{escape(device)}{" simulated" if simulated else ""}&nbsp;&nbsp;</td>'
-            f'<td align="right" style="white-space:nowrap">{escape(value)}</td>'
-            for device, colour, value, simulated in self._readings
+        dim = f'style="color:{self._theme.dim}"'
+        with_word = len(heads) == 1 or len(readings) <= COLUMN_ROWS
+        if not with_word and any(reading.simulated for reading in readings):
+            names = [reading.name for reading in readings if reading.simulated]
+            titles = [*titles, "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}"]
+        rows = [
+            f'<td style="color:{reading.colour}; white-space:nowrap">'
+            f"{escape(reading.name)}{' simulated' if reading.simulated and with_word else ''}</td>"
+            + "".join(f'<td align="right" style="white-space:nowrap">&nbsp;&nbsp;{escape(value)}</td>' for value in reading.values)
+            for reading in readings
         ]
-        if len(cells) > COLUMN_ROWS:
-            half = (len(cells) + 1) // 2
-            second = [f"<td>&nbsp;&nbsp;&nbsp;</td>{cell}" for cell in cells[half:]] + [""] * (2 * half - len(cells))
-            cells = [left + right for left, right in zip(cells[:half], second, strict=True)]
-        rows = "".join(f"<tr>{cell}</tr>" for cell in cells)
-        return f'<span style="color:{self._theme.dim}">{escape(self._title)}</span><table cellspacing="0">{rows}</table>'
+        head = "<td></td>" + "".join(f'<td align="right" {dim}>&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
+        heads_row = [head] if len(heads) > 1 else []
+        if len(rows) > COLUMN_ROWS:
+            half = (len(rows) + 1) // 2
+            right = [*heads_row, *rows[half:], *[""] * (2 * half - len(rows))]
+            rows = [f"{left}<td>&nbsp;&nbsp;&nbsp;</td>{other}" for left, other in zip([*heads_row, *rows[:half]], right, strict=True)]
+        else:
+            rows = [*heads_row, *rows]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return "".join(f"<div {dim}>{escape(title)}</div>" for title in titles) + f'<table cellspacing="0">{body}</table>'

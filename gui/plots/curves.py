@@ -1,4 +1,4 @@
-"""Arithmetic of the plots: which part of a history a curve takes, how it is thinned, how the y axis is scaled.
+"""Arithmetic of the plots: how a curve is thinned, where its bins end, how the y axis is scaled.
 
 No widget, any thread. Arrays are `float64` of shape `(n,)`; times are unix seconds; NaN values are gaps.
 """
@@ -12,17 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from devexplorer.core.telemetry.metrics import UNITS
+
 Floats = npt.NDArray[np.float64]
 
 HEADROOM = 1.12
 """How much higher than the highest value the y axis reaches: the first row of marker labels stands there."""
-
-
-def part(times: Floats, left_s: float, right_s: float) -> slice:
-    """The readings between both times and one more on each side, so that the line reaches the edges."""
-    first = int(np.searchsorted(times, left_s, side="left")) - 1
-    last = int(np.searchsorted(times, right_s, side="right")) + 1
-    return slice(max(first, 0), min(last, len(times)))
 
 
 def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
@@ -44,6 +39,37 @@ def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
     return out_times, np.column_stack((np.where(rising, low, high), np.where(rising, high, low))).ravel()
 
 
+def pooled(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
+    """Mean of each bin of `bin_s` seconds, for curves that are stacked and have to stay in step: `values` has shape `(curves, n)`.
+
+    Moments at which no curve is known are never joined with others; in the rest what is not known counts as 0.
+    """
+    if len(times) == 0:
+        return times, values
+    missing: npt.NDArray[np.bool_] = np.isnan(values).all(axis=0)
+    bins = np.floor(times / bin_s)
+    new = np.concatenate(([True], (bins[1:] != bins[:-1]) | (missing[1:] != missing[:-1])))
+    starts = np.flatnonzero(new)
+    counts = np.diff(np.concatenate((starts, [len(times)])))
+    means = np.add.reduceat(np.where(missing, np.nan, np.nan_to_num(values)), starts, axis=1) / counts
+    return np.add.reduceat(times, starts) / counts, means
+
+
+def to_edges(times: Floats, rows: Floats, half_s: float, last_s: float) -> tuple[Floats, Floats]:
+    """Let curves of bins (`rows` of shape `(curves, n)`) reach the outer edges of the first and last bin before and after each gap.
+
+    So a gap is as wide as it was and a lone bin is seen. No curve goes beyond `last_s`, the newest reading.
+    """
+    known = ~np.isnan(rows[0])
+    before = np.concatenate(([False], known[:-1]))
+    after = np.concatenate((known[1:], [False]))
+    begins, ends = np.flatnonzero(known & ~before), np.flatnonzero(known & ~after)
+    where = np.concatenate((begins, ends + 1))
+    new_times = np.concatenate((times[begins] - half_s, np.maximum(np.minimum(times[ends] + half_s, last_s), times[ends])))
+    new_rows = rows[:, np.concatenate((begins, ends))]
+    return np.insert(times, where, new_times), np.insert(rows, where, new_rows, axis=1)
+
+
 def highest(values: Floats) -> float:
     """The largest value, gaps left out; 0 where there is none."""
     return float(np.fmax.reduce(values, initial=0.0))
@@ -60,6 +86,19 @@ MEMORY_UNITS = (Unit("GiB", 1024.0**3), Unit("MiB", 1024.0**2), Unit("KiB", 1024
 """Of bytes, largest first."""
 THROUGHPUT_UNITS = (Unit("TFLOP/s", 1.0), Unit("GFLOP/s", 1e-3), Unit("MFLOP/s", 1e-6))
 """Of TFLOP/s, largest first."""
+AXIS_UNITS = {
+    "bytes": MEMORY_UNITS,
+    "bytes_s": tuple(Unit(f"{unit.name}/s", unit.factor) for unit in MEMORY_UNITS),
+    "joule": (Unit("MJ", 1e6), Unit("kJ", 1e3), Unit("J", 1.0)),
+    "megahertz": (Unit("GHz", 1e3), Unit("MHz", 1.0)),
+    "tflops": THROUGHPUT_UNITS,
+}
+"""By the unit of a metric; the others have one unit, `core.telemetry.metrics.UNITS`."""
+
+
+def axis_units(unit: str) -> tuple[Unit, ...]:
+    """The units that an axis of a metric's unit chooses from, largest first."""
+    return AXIS_UNITS.get(unit) or (Unit(UNITS[unit], 1.0),)
 
 
 @dataclass
@@ -76,7 +115,11 @@ class YScale:
     """Set to have the next `fit` choose anew, however well the present top fits."""
 
     def __post_init__(self) -> None:
-        self.unit = self.units[0]
+        self.set_units(self.units)
+
+    def set_units(self, units: tuple[Unit, ...]) -> None:
+        """Scale something else from now on."""
+        self.units, self.unit, self.stale = units, units[0], True
         self.top, self.step = self.unit.factor, self.unit.factor / 4
 
     def fit(self, needed: float) -> bool:

@@ -1,4 +1,4 @@
-"""The legend in a plot's header: one entry per device in its colour; a click hides and shows the curve. Main thread.
+"""The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows it. Main thread.
 
 What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
 where there is room, else once in front of all of them.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QAction, QBrush, QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
 from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
@@ -20,14 +20,19 @@ LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
 
 
 class Entry(NamedTuple):
-    """A device as the legend shows it."""
+    """A device, or a part of a stack, as the legend shows it."""
 
     device: str
+    """Its id, or the part's name."""
     colour: int
     """Palette index."""
     simulated: bool
     value: str = ""
     """The number that stands behind the name."""
+    brushes: tuple[QBrush, ...] = ()
+    """Of an area, painted one over the other: then a small square stands in place of the line."""
+    text_colour: str = ""
+    """`#RRGGBB`; empty: the colour of the device."""
 
 
 class LegendEntry(QAbstractButton):
@@ -51,7 +56,7 @@ class LegendEntry(QAbstractButton):
         self._entry, self._theme = entry, theme
         word = " (simulated)" if entry.simulated else ""
         self.setAccessibleName(f"{entry.device}{word} {entry.value}".strip())
-        self.setToolTip(f"{entry.device}{word}: click to hide or show its curve")
+        self.setToolTip(f"{entry.device}{word}: click to hide or show it")
         self.update()
 
     @property
@@ -75,20 +80,33 @@ class LegendEntry(QAbstractButton):
         painter = QPainter(self)
         shown, middle = self.isChecked(), self.height() // 2 + 0.5
         if shown:
-            painter.setPen(device_pen(self._entry.colour, self._theme, simulated=self._entry.simulated))
-            painter.drawLine(QPointF(2, middle), QPointF(2 + LINE_PX - 2, middle))
+            draw_key(painter, self._entry, self._theme, QPointF(2, middle))
         else:
             painter.setPen(QColor(self._theme.dim))
             painter.drawEllipse(QPointF(LINE_PX / 2, middle), 2.5, 2.5)
         chosen = self.font()
         chosen.setStrikeOut(not shown)
         painter.setFont(chosen)
-        painter.setPen(QColor(device_colour(self._entry.colour, self._theme) if shown else self._theme.dim))
+        painter.setPen(QColor(entry_colour(self._entry, self._theme) if shown else self._theme.dim))
         room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
         painter.drawText(room, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self.text_shown)
         if self.hasFocus():
             painter.setPen(QPen(QColor(self._theme.accent), 1))
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
+
+
+def draw_key(painter: QPainter, entry: Entry, theme: Theme, left: QPointF) -> None:
+    """The line or the square that stands before the name, from `left` on, `LINE_PX` - 2 wide at most."""
+    if not entry.brushes:
+        painter.setPen(device_pen(entry.colour, theme, simulated=entry.simulated))
+        painter.drawLine(left, left + QPointF(LINE_PX - 2, 0))
+    for brush in entry.brushes:
+        painter.fillRect(QRectF(left.x() + 2, left.y() - 4.5, 9, 9), brush)
+
+
+def entry_colour(entry: Entry, theme: Theme) -> str:
+    """`#RRGGBB` of the entry's name."""
+    return entry.text_colour or device_colour(entry.colour, theme)
 
 
 class Legend(QWidget):

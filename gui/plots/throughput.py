@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
-
-from devexplorer.core.formats import MISSING, number_text, shape_text
+from devexplorer.core.formats import number_text, shape_text
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.state import Device, Run, State
-from devexplorer.core.telemetry.timeline import Timeline
+from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.panels.panel import EmptyState
-from devexplorer.gui.plots.curves import THROUGHPUT_UNITS
+from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
-from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
-from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.theme import Role, font
+from devexplorer.gui.plots.time_axis import TimeAxis
 
 DATASHEET_REACH = 4.0
 """A datasheet figure up to so many times the measured one is in range; a farther one would press the curve flat."""
@@ -24,7 +20,7 @@ FIRST_SIZE = 1024
 """Size of the benchmark that the empty plot offers."""
 
 
-class ThroughputPlot(TimelinePlot):
+class ThroughputPlot(DevicePlot):
     """One line per device that was measured, its datasheet figure dotted; shape and current values in the header.
 
     `start_requested` carries a `tuple[BenchSpec, ...]`, as the benchmark panel's signal of that name does.
@@ -33,14 +29,12 @@ class ThroughputPlot(TimelinePlot):
     start_requested = Signal(object)
 
     def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__("Throughput", THROUGHPUT_UNITS, state, time_axis, parent)
+        super().__init__(THROUGHPUT, state, time_axis, parent)
         self._runs: dict[str, Run] = {}
         self.empty = EmptyState("No benchmark has run yet.", "Benchmark")
         self.empty.chosen.connect(self._offer_taken)
         self.set_empty_state(self.empty)
         self.show_empty(True)
-        self.time_control = TimeControl(time_axis)
-        self.add_to_header(self.time_control)
 
     def refresh(self, now_unix_s: float) -> None:
         # The last run of each device that measured something; runs that still warm up have the device's name already.
@@ -51,7 +45,7 @@ class ThroughputPlot(TimelinePlot):
             self.empty.set_ready(self._state.engine is not None)
         super().refresh(now_unix_s)
 
-    def _timeline(self, device: Device) -> Timeline:
+    def _history(self, device: Device) -> History:
         return device.throughput
 
     def _listed(self, device: Device) -> bool:
@@ -100,9 +94,6 @@ class ThroughputPlot(TimelinePlot):
         cube = [f"{unit}  {dtype} {m}³"] if m == n == k else []
         return [f"{unit}  {dtype} {shape_text((m, n, k))}", *cube, unit]
 
-    def _value_text(self, value: float) -> str:
-        return MISSING if math.isnan(value) else number_text(value / self._scale.unit.factor)
-
     def _first_device(self) -> str:
         usable = self._state.usable_devices
         return next((name for name in usable if name != "cpu"), usable[0] if usable else "cpu")
@@ -110,37 +101,3 @@ class ThroughputPlot(TimelinePlot):
     def _offer_taken(self) -> None:
         spec = BenchSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
         self.start_requested.emit((spec,))
-
-
-class TimeControl(QToolButton):
-    """Span and pause of the shared time axis in one small button with a menu. One is enough: all plots follow."""
-
-    def __init__(self, axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._axis = axis
-        self.setProperty("look", "quiet")
-        self.setFont(font(Role.LABEL))
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        menu = QMenu(self)
-        self.spans = {}
-        for span in SPANS_S:
-            self.spans[span] = menu.addAction(f"Show {span_text(span)}")
-            self.spans[span].setCheckable(True)
-            self.spans[span].triggered.connect(lambda _checked=False, seconds=span: axis.set_span(seconds))
-        menu.addSeparator()
-        self.pause = menu.addAction("Pause the plots\tSpace")
-        self.pause.setCheckable(True)
-        self.pause.triggered.connect(axis.set_paused)
-        self.setMenu(menu)
-        self.setToolTip("How much time the plots show. Wheel: more or less. While paused: wheel zooms, drag pans.")
-        axis.changed.connect(self._show)
-        self._show()
-
-    def _show(self) -> None:
-        axis = self._axis
-        self.setText("paused ▾" if axis.paused else f"{span_text(axis.span_s)} ▾")
-        self.setAccessibleName("Time shown: paused" if axis.paused else f"Time shown: {span_text(axis.span_s)}")
-        self.pause.setChecked(axis.paused)
-        for span, action in self.spans.items():
-            action.setChecked(span == axis.span_s)

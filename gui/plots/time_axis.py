@@ -14,13 +14,16 @@ from typing import Any
 import pyqtgraph as pg
 from PySide6.QtCore import QObject, Signal
 
-SPANS_S = (30.0, 120.0, 600.0)
-"""Seconds that the live plots can show."""
+SPANS_S = (30.0, 120.0, 600.0, 3600.0, 21_600.0, 86_400.0)
+"""Seconds that the live plots can show: readings up to ten minutes, bins of `core.telemetry.history` beyond."""
 
-SHORTEST_S, LONGEST_S = 0.5, 3600.0
+SHORTEST_S, LONGEST_S = 0.5, 86_400.0
 """Limits of the paused zoom."""
 
-CLOCK_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)
+CLOCK_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600)
+LIVE_STEPS_S = {30.0: 10.0, 120.0: 30.0, 600.0: 120.0, 3600.0: 600.0, 21_600.0: 3600.0, 86_400.0: 14_400.0}
+MINUTE_TICKS_FROM_S = 1800.0
+"""Clock times of steps this long and longer are written without seconds."""
 
 
 class TimeAxis(QObject):
@@ -29,6 +32,7 @@ class TimeAxis(QObject):
     changed = Signal()
     """Span, pause, pan or zoom: everything but time passing."""
     cursor_moved = Signal()
+    selection_changed = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -41,6 +45,9 @@ class TimeAxis(QObject):
         """What is shown, in seconds from `now_unix_s`."""
         self.cursor_s: float | None = None
         """Where the cursor stands, in seconds from `now_unix_s`; None: nowhere."""
+        self.selection: tuple[float, float] | None = None
+        """A span chosen by hand, in unix seconds, the earlier first: it goes with the curves."""
+        self._anchor_unix_s: float | None = None
         self.clock_unix_s = 0.0
         """The time of the last `advance`, paused or not."""
 
@@ -110,22 +117,58 @@ class TimeAxis(QObject):
             self.cursor_s = seconds
             self.cursor_moved.emit()
 
+    def select(self, one_unix_s: float | None, other_unix_s: float | None = None) -> None:
+        """Select what lies between two times (never the future), or nothing."""
+        chosen = None
+        if one_unix_s is not None and other_unix_s is not None:
+            early, late = sorted(min(time, self.clock_unix_s) for time in (one_unix_s, other_unix_s))
+            chosen = (early, late) if late > early else None
+        self._anchor_unix_s = None
+        if chosen != self.selection:
+            self.selection = chosen
+            self.selection_changed.emit()
+
+    def mark(self) -> None:
+        """Select with the cursor alone: the first call says where the selection begins, the second where it ends."""
+        if self.cursor_s is None:
+            return
+        here = self.now_unix_s + self.cursor_s
+        if self._anchor_unix_s is None:
+            self._anchor_unix_s = here
+        else:
+            self.select(self._anchor_unix_s, here)
+
+    def show_selection(self) -> None:
+        """Pause, and show the selection and a little on both sides."""
+        if self.selection is None:
+            return
+        early, late = self.selection
+        width = min(max(1.1 * (late - early), SHORTEST_S), LONGEST_S)
+        self.set_paused(True)
+        self.left_s = (early + late - width) / 2 - self.now_unix_s
+        self.right_s = self.left_s + width
+        self.pan(0.0)
+
 
 def span_text(seconds: float) -> str:
-    """`120` -> `2 min`."""
+    """`120` -> `2 min`, `21600` -> `6 h`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.0f} h"
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def clock_text(time_unix_s: float, step_s: float = 1.0) -> str:
-    """Local wall-clock time, with tenths where steps are shorter than a second."""
+    """Local wall-clock time: with tenths where steps are shorter than a second, without seconds where they are half hours."""
     moment = datetime.fromtimestamp(round(time_unix_s, 1))
+    if step_s >= MINUTE_TICKS_FROM_S:
+        return moment.strftime("%H:%M")
     return moment.strftime("%H:%M:%S") + (f".{moment.microsecond // 100_000}" if step_s < 1 else "")
 
 
 def live_ticks(span_s: float) -> list[tuple[float, str]]:
-    """Ticks of the live axis: `-120 s`, `-90`, … `now`; minutes from ten minutes on."""
-    step = {30.0: 10.0, 120.0: 30.0, 600.0: 120.0}.get(span_s, span_s / 4)
-    per_unit, unit = (60.0, "min") if span_s >= 600 else (1.0, "s")
+    """Ticks of the live axis: `-120 s`, `-90`, … `now`; minutes from ten minutes on, hours from six hours on."""
+    step = LIVE_STEPS_S.get(span_s, span_s / 4)
+    per_unit, unit = (3600.0, "h") if span_s >= 21_600 else (60.0, "min") if span_s >= 600 else (1.0, "s")
     ticks = [(-index * step, f"−{index * step / per_unit:g}") for index in range(round(span_s / step), 0, -1)]
     if ticks:
         ticks[0] = (ticks[0][0], f"{ticks[0][1]} {unit}")

@@ -1,4 +1,5 @@
-"""A panel with one curve per device over the time that all plots share. Main thread; the heartbeat calls `refresh`.
+"""A panel with curves over the time that all plots share: axes, markers, cursor, selection, legend. Main thread; the heartbeat calls
+`refresh`.
 
 What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group
 and the axes stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide:
@@ -8,71 +9,73 @@ antialiased they cost what plain ones do (tests/benchmarks/plot_cost.py), wide a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, QSize, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QPen
-from PySide6.QtWidgets import QWidget
+from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
-from devexplorer.core.state import Device, State
-from devexplorer.core.telemetry.timeline import Timeline
+from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.state import State
+from devexplorer.core.telemetry.history import History, Span
+from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.panels.panel import EDGE_PX, Panel
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox, ValueTicks
 from devexplorer.gui.plots.cursor import Cursor, Reading
-from devexplorer.gui.plots.curves import Floats, Unit, YScale, highest, part, thin
+from devexplorer.gui.plots.curves import YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.markers import GridItem, Line, LinesItem
+from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
-from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.theme import DARK, Role, Theme, device_colour, font
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
-PIXELS_PER_POINT = 0.5
-"""More than two readings a pixel are thinned to the lowest and highest of each pixel."""
-LAG_S = 2.5
-"""The cursor shows nothing where the newest reading before it is older than this."""
+LEAST_MOVE_PX = 0.25
+"""Curves are not moved by less: a plot of a day would be painted thirty times a second for nothing."""
+LONGEST_WAIT_S = 1.0
+"""New readings are drawn when they are half a pixel's time old, and never later than this."""
+
+BUTTON_EDGE_PX = 5
+"""Border and padding of the title's button."""
 
 
-@dataclass
-class _Curve:
-    """What is drawn of one device."""
+class Series(NamedTuple):
+    """A curve or an area as readout and selection see it."""
 
-    item: Any
-    left_s: float = math.nan
-    """Unix time from which on it is complete."""
-    right_s: float = math.nan
-    """Unix time until which it is complete; inf when it has the newest reading."""
-    key: tuple[int, float, float] = (0, 0.0, 0.0)
-    """Length, first and last time of the history when it was taken."""
-    bin_s: float = 0.0
-    times: Floats = field(default_factory=lambda: np.empty(0))
-    values: Floats = field(default_factory=lambda: np.empty(0))
+    key: str
+    """What it is called."""
+    colour: str
+    """`#RRGGBB`"""
+    simulated: bool
+    history: History
+    metric: str
 
 
 class TimelinePlot(Panel):
-    """Base of the memory and the throughput plot. Subclasses say which history, scale, guides and texts."""
+    """Base of all plots. Subclasses draw, and say which series, scale, guides and texts."""
 
-    def __init__(self, title: str, units: tuple[Unit, ...], state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
-        super().__init__(title, units[0].name, parent)
-        self._state, self._axis = state, axis
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__(metric.label, "", parent)
+        self._state, self._axis, self._metric = state, axis, metric
         self._theme = DARK
-        self._scale = YScale(units)
-        self._curves: dict[str, _Curve] = {}
+        self._scale = YScale(axis_units(metric.unit))
         self._epoch_s: float | None = None
+        self._moved_to_s = math.inf
         self._texts_at_s = -math.inf
         self._axis_is_stale = True
         self._in_header: list[QWidget] = []
+        self._spans: dict[str, Span] = {}
+        self._title_button: QToolButton | None = None
 
         self._view = TimeViewBox(axis)
         self._value_ticks = ValueTicks(self._scale)
         self.canvas = Canvas(axis, self._view, self._value_ticks)
-        self.canvas.setAccessibleName(f"{title} over time")
         self.canvas.setToolTip("")
         self._group = pg.ItemGroup()  # all curves; scrolling moves this one item
         self._view.addItem(self._group, ignoreBounds=True)
+        self._selected = SelectionItem(self._view)
         self._grid = GridItem(self._view)
         self._lines = LinesItem(self._view)
         self._cursor = Cursor(self.canvas, self._view)
@@ -80,41 +83,90 @@ class TimelinePlot(Panel):
         self.legend.toggled.connect(self._legend_toggled)
         self.add_to_header(self.legend)
         self.set_content(self.canvas)
+        self.set_title(metric.label)
         self._view.sigResized.connect(self._axis_changed)
         axis.changed.connect(self._axis_changed)
-        axis.cursor_moved.connect(self._show_cursor)
-        self.set_theme(DARK)
+        axis.cursor_moved.connect(self._show_readout)
+        axis.selection_changed.connect(self._selection_changed)
 
     def add_to_header(self, widget: QWidget) -> None:
         super().add_to_header(widget)
         self._in_header.append(widget)
 
+    def set_menu(self, menu: QMenu) -> None:
+        """Make the title a quiet button with this menu, which the caller owns."""
+        self._title_button = QToolButton()
+        self._title_button.setMenu(menu)
+        self._title_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._title_button.setFont(font(Role.STRONG))
+        self._title_button.setToolTip("Choose what this plot shows")
+        self._header.insertWidget(0, self._title_button)
+        margins = self._header.contentsMargins()  # the words stand where the label's stood
+        self._header.setContentsMargins(margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom())
+        self._title.hide()
+        self.set_title(self.title)
+
+    @property
+    def title(self) -> str:
+        """What is shown, in words."""
+        return self._title.text()
+
+    def set_title(self, text: str) -> None:
+        """Change the title."""
+        self._title.setText(text)
+        self.setAccessibleName(text)
+        self.canvas.setAccessibleName(f"{text} over time")
+        if self._title_button is not None:
+            self._title_button.setText(f"{text} ▾")
+            self._title_button.setAccessibleName(f"Shown: {text}")
+
     # What subclasses say
 
-    def _timeline(self, device: Device) -> Timeline:
+    def _draw(self) -> bool:
+        """Bring the curves up to date; returns whether one of them changed."""
         raise NotImplementedError
 
-    def _listed(self, device: Device) -> bool:
-        """Whether the device has a curve here."""
-        return True
+    def _series(self) -> list[Series]:
+        """What is shown, in the order of the legend."""
+        raise NotImplementedError
+
+    def _entries(self) -> list[Entry]:
+        """What the legend has."""
+        raise NotImplementedError
+
+    def _highest_shown(self) -> float:
+        """The largest value between the plot's edges."""
+        raise NotImplementedError
 
     def _rescale(self, highest_shown: float) -> bool:
         """Fit the scale to what is shown; returns whether it changed."""
+        if self._metric.top is not None:
+            return self._scale.set_top(max(self._metric.top, highest_shown))
         return self._scale.fit(highest_shown)
 
     def _guides(self) -> list[tuple[float, str, str]]:
         """Horizontal lines: value in the stored unit, label, colour."""
         return []
 
-    def _entry(self, device: Device) -> Entry:
-        return Entry(device.info.id, device.colour, device.info.simulated)
+    def _readout_titles(self) -> list[str]:
+        """Lines over the readout's own."""
+        return []
 
     def _subtitles(self) -> list[str]:
         """Wordings of the dimmed part of the header, longest first; the first that fits beside the legend is taken."""
         return [self._scale.unit.name]
 
     def _value_text(self, value: float) -> str:
-        raise NotImplementedError
+        """With its unit."""
+        if math.isnan(value):
+            return MISSING
+        if self._metric.unit == "bytes":
+            return bytes_text(value)
+        return f"{self._number_text(value)} {self._scale.unit.name}".rstrip()
+
+    def _number_text(self, value: float) -> str:
+        """In the axis' unit."""
+        return number_text(value / self._scale.unit.factor)
 
     # What the window calls
 
@@ -126,18 +178,22 @@ class TimelinePlot(Panel):
         if not self.isVisible():
             return
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
-        self._group.setPos(self._epoch_s - self._axis.now_unix_s, 0.0)
-        changed = self._draw_curves()
+        moved_to_s = self._epoch_s - self._axis.now_unix_s
+        if self._axis_is_stale or abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * self._pixel_s:
+            self._moved_to_s = moved_to_s
+            self._group.setPos(moved_to_s, 0.0)
+        changed = self._draw()
         if (changed or texts_are_due) and self._rescale(self._highest_shown()):
             self._axis_is_stale = texts_are_due = True
         if self._axis_is_stale:
             self._apply_axis()
         if texts_are_due:
             self._texts_at_s = now_unix_s
+            self._measure_selection()
             self._refresh_texts()
         self._draw_lines()
-        if self._axis.cursor_s is not None:
-            self._show_cursor()
+        if self._axis.cursor_s is not None or self._axis.selection is not None:
+            self._show_readout()
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
@@ -148,21 +204,15 @@ class TimelinePlot(Panel):
             ticks.setTextPen(QColor(theme.dim))
             ticks.setPen(pg.mkPen(None))
             ticks.setTickPen(pg.mkPen(None))
-        for name, curve in self._curves.items():
-            if name in self._state.devices:
-                curve.item.setPen(self._pen(self._state.devices[name]))
-        self.legend.set_theme(theme)
-        self._grid.set_theme(theme)
-        self._lines.set_theme(theme)
-        self._cursor.set_theme(theme)
+        if self._title_button is not None:  # in line with the labels of other panels, and as dark
+            self._title_button.setStyleSheet(
+                f"QToolButton {{ color: {theme.text}; background: transparent; border: 1px solid transparent;"
+                f" padding: 1px {BUTTON_EDGE_PX - 1}px; }} QToolButton:hover {{ background: {theme.button_hover}; }}"
+                f" QToolButton:focus {{ border-color: {theme.accent}; }}"
+            )
+        for item in (self.legend, self._grid, self._lines, self._selected, self._cursor):
+            item.set_theme(theme)
         self._axis_is_stale = True
-
-    def curve_data(self, device: str) -> tuple[Floats, Floats]:
-        """Times (unix seconds) and values of what is drawn of `device`; empty when it has no curve or a hidden one."""
-        curve = self._curves.get(device)
-        if curve is None or not curve.item.isVisible():
-            return np.empty(0), np.empty(0)
-        return curve.times, curve.values
 
     @property
     def marker_labels(self) -> list[str]:
@@ -189,8 +239,13 @@ class TimelinePlot(Panel):
 
     @property
     def cursor_text(self) -> str:
-        """What the cursor's box says, as HTML; empty while there is no cursor."""
+        """What the readout's box says, as HTML; empty while there is neither cursor nor selection."""
         return "" if self._cursor.box.isHidden() else self._cursor.box.text()
+
+    @property
+    def legend_entries(self) -> list[Entry]:
+        """What is shown, for a picture of the plot: all of it, also what has no room in the header."""
+        return [entry for entry in self._entries() if self.legend.shows(entry.device)]
 
     def sizeHint(self) -> QSize:
         return QSize(640, 232)
@@ -200,71 +255,10 @@ class TimelinePlot(Panel):
 
     # Drawing
 
-    def _shown_devices(self) -> list[Device]:
-        return [d for d in self._state.devices.values() if self._listed(d) and self.legend.shows(d.info.id)]
-
-    def _pen(self, device: Device) -> QPen:
-        pen = device_pen(device.colour, self._theme, simulated=device.info.simulated)
-        pen.setCosmetic(True)
-        return pen
-
-    def _draw_curves(self) -> bool:
-        shown = {device.info.id: device for device in self._shown_devices()}
-        changed = False
-        for name in self._curves.keys() - shown.keys():
-            changed |= self._curves[name].item.isVisible()
-            if name in self._state.devices:
-                self._curves[name].item.hide()
-            else:
-                self._view.removeItem(self._curves.pop(name).item)
-        for name, device in shown.items():
-            if name not in self._curves:
-                item = pg.PlotCurveItem(pen=self._pen(device), antialias=True, connect="finite")
-                item.setParentItem(self._group)
-                self._curves[name] = _Curve(item)
-            curve = self._curves[name]
-            if not curve.item.isVisible():
-                curve.item.show()
-                changed = True
-            changed |= self._draw_curve(curve, self._timeline(device))
-        return changed
-
-    def _draw_curve(self, curve: _Curve, timeline: Timeline) -> bool:
-        """Hand the visible part of `timeline` to its curve if that part changed; returns whether it did."""
-        axis = self._axis
-        times, values = timeline.window()
-        key = (len(times), float(times[0]), float(times[-1])) if len(times) else (0, 0.0, 0.0)
-        bin_s = axis.width_s / max(self._view.width(), 1.0)
-        uncovered = not curve.left_s <= axis.left_unix_s or axis.right_unix_s > curve.right_s
-        grew = key != curve.key and curve.right_s == math.inf
-        started_anew = key[2] < curve.key[2]  # the clock was set back
-        if not (uncovered or grew or started_anew or bin_s != curve.bin_s):
-            return False
-        # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
-        # curve's first point, and one that starts elsewhere on every tick would crawl.
-        left_s = curve.left_s
-        may_stay = axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
-        if not may_stay or started_anew or bin_s != curve.bin_s:
-            left_s = axis.left_unix_s
-        taken = part(times, left_s, axis.right_unix_s if axis.paused else math.inf)
-        shown_times, shown_values = times[taken], values[taken]
-        if len(shown_times) * PIXELS_PER_POINT > axis.width_s / bin_s:
-            shown_times, shown_values = thin(shown_times, shown_values, bin_s)
-        curve.times, curve.values = shown_times.copy(), shown_values.copy()
-        curve.left_s, curve.key, curve.bin_s = left_s, key, bin_s
-        curve.right_s = axis.right_unix_s if taken.stop < len(times) else math.inf
-        curve.item.setData(curve.times - (self._epoch_s or 0.0), curve.values)
-        return True
-
-    def _highest_shown(self) -> float:
-        """The largest value between the plot's edges."""
-        tops = []
-        for curve in self._curves.values():
-            if curve.item.isVisible():
-                first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
-                last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
-                tops.append(highest(curve.values[first:last]))
-        return max(tops, default=0.0)
+    @property
+    def _pixel_s(self) -> float:
+        """What one pixel spans."""
+        return self._axis.width_s / max(float(self._view.width()), 1.0)
 
     def _draw_lines(self) -> None:
         axis = self._axis
@@ -279,21 +273,26 @@ class TimelinePlot(Panel):
         grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
         self._grid.show_lines(QRectF(0, 0, width, height), grid)
         self._lines.show_lines(QRectF(0, 0, width, height), sorted(markers), guides)
+        chosen = axis.selection
+        edges = None if chosen is None else ((chosen[0] - axis.left_unix_s) * per_s, (chosen[1] - axis.left_unix_s) * per_s)
+        self._selected.show_band(QRectF(0, 0, width, height), edges)
 
     def _marker_colour(self, device: str | None) -> str:
         known = self._state.devices.get(device or "")
         return self._theme.dim if known is None else device_colour(known.colour, self._theme)
 
     def _refresh_texts(self) -> None:
-        self.legend.set_entries([self._entry(d) for d in self._state.devices.values() if self._listed(d)])
+        self.legend.set_entries(self._entries())
         metrics = QFontMetrics(self._subtitle.font())
-        taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in (self._title, *self._in_header))
+        title: QWidget = self._title_button or self._title
+        in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]
+        taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in in_header)
         wordings = self._subtitles()
         words = next((w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1])
         self.set_subtitle(words)
         self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
 
-    # Time axis and cursor
+    # Time axis, cursor, selection
 
     def _axis_changed(self) -> None:
         self._axis_is_stale = True
@@ -315,35 +314,61 @@ class TimelinePlot(Panel):
             ticks.picture = None
             ticks.update()
 
-    def _legend_toggled(self, device: str, shown: bool) -> None:
+    def _legend_toggled(self, key: str, shown: bool) -> None:
         self._texts_at_s = -math.inf
         self._refresh_now()
 
-    def _show_cursor(self) -> None:
+    def _selection_changed(self) -> None:
+        if not self.isVisible() or self._epoch_s is None:
+            return
+        self._measure_selection()
+        self._draw_lines()
+        self._show_readout()
+
+    def _measure_selection(self) -> None:
+        chosen = self._axis.selection
+        self._spans = {} if chosen is None else {line.key: line.history.span(line.metric, *chosen) for line in self._series()}
+
+    def _show_readout(self) -> None:
         axis = self._axis
-        if axis.cursor_s is None or not self.isVisible() or self.is_empty:
+        if (axis.cursor_s is None and axis.selection is None) or not self.isVisible() or self.is_empty:
             self._cursor.hide()
             return
-        time_s = axis.now_unix_s + axis.cursor_s
-        readings = [
-            Reading(
-                device.info.id,
-                device_colour(device.colour, self._theme),
-                self._value_text(self._value_at(self._timeline(device), time_s)),
-                device.info.simulated,
-            )
-            for device in self._shown_devices()
-        ]
-        x_px = (axis.cursor_s - axis.left_s) / axis.width_s * self._view.width()
+        self._cursor.show_line(axis.cursor_s)
+        titles, heads = self._readout_titles(), []
+        at_s, time_s = axis.right_s, math.nan
+        series = self._series()
+        if axis.cursor_s is not None:
+            at_s, time_s = axis.cursor_s, axis.now_unix_s + axis.cursor_s
+            bin_s = max((line.history.seconds_at(time_s) for line in series), default=0.0)
+            ago = "" if axis.paused else f"−{duration_text(-axis.cursor_s)} · "
+            titles.append(f"{ago}{clock_text(time_s)}{f' · mean of {bin_s:g} s' if bin_s else ''}")
+            heads.append("here")
+        if axis.selection is not None:
+            early, late = axis.selection
+            unit = self._scale.unit.name
+            titles.append(f"{clock_text(early)} to {clock_text(late)} · {duration_text(late - early)}{f' · {unit}' if unit else ''}")
+            heads += ["min", "mean", "max"]
+            if axis.cursor_s is None:
+                at_s = late - axis.now_unix_s
+        readings = [Reading(line.key, line.colour, self._values(line, time_s), line.simulated) for line in series]
+        x_px = (min(max(at_s, axis.left_s), axis.right_s) - axis.left_s) / axis.width_s * self._view.width()
         corner = self.canvas.mapFromScene(self._view.mapToScene(QPointF(0, 0)))
         plot = self.canvas.mapFromScene(self._view.mapRectToScene(self._view.rect())).boundingRect()
-        words = clock_text(time_s) if axis.paused else f"−{-axis.cursor_s:.1f} s · {clock_text(time_s)}"
-        self._cursor.show_at(axis.cursor_s, x_px + corner.x(), plot, words, readings)
+        self._cursor.show_box(x_px + corner.x(), plot, titles, heads, readings)
 
-    @staticmethod
-    def _value_at(timeline: Timeline, time_s: float) -> float:
-        times, _ = timeline.window()
-        index = int(np.searchsorted(times, time_s, side="right")) - 1
-        if index < 0 or time_s - times[index] > LAG_S:
-            return math.nan
-        return timeline.value_at(time_s)
+    def _values(self, line: Series, time_s: float) -> tuple[str, ...]:
+        """One value with its unit at the cursor, or with a selection four numbers whose unit stands in the title."""
+        here = () if self._axis.cursor_s is None else (line.history.value_at(line.metric, time_s),)
+        if self._axis.selection is None:
+            return tuple(self._value_text(value) for value in here)
+        span = self._spans.get(line.key) or line.history.span(line.metric, *self._axis.selection)
+        return tuple(self._number_text(value) for value in (*here, span.low, span.mean, span.high))
+
+
+def duration_text(seconds: float) -> str:
+    """`12.34` -> `12.3 s`, `1000` -> `16 min 40 s`, `4000` -> `1 h 06 min`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -98,7 +98,7 @@ def main() -> dict[str, float]:
     p50, p99, p999 = np.percentile(late, (50, 99, 99.9))
     assert points > 0, "no benchmark ran"
     assert load.moves > arguments.seconds / 10, "the model hardly moved"
-    assert len(app.state.devices["vgpu:7"].memory) > 5 * arguments.seconds, "the virtual GPUs were not sampled at 10 Hz"
+    assert len(app.state.devices["vgpu:7"].history) > 5 * arguments.seconds, "the virtual GPUs were not sampled at 10 Hz"
     print(
         f"{len(late)} beats in {arguments.seconds:.0f} s, {points} benchmark blocks, {load.moves} moves: "
         f"late by {p50:.1f} ms (median), {p99:.1f} ms (p99), {p999:.1f} ms (p99.9), {late.max():.1f} ms at worst; "

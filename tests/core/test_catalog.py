@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.devices.catalog import Catalog, Datasheet, join, uuid_bytes
+from devexplorer.core.devices.drm import DrmCard
 from devexplorer.core.devices.nvml import Card
 from devexplorer.core.records.devices import DeviceInfo, Problem
 
@@ -137,14 +138,125 @@ def test_a_mig_instance_is_joined_with_itself_not_with_its_card() -> None:
     )  # fmt: skip
     sheet = {whole.name: Datasheet({"float32": 19.5}, 1555)}
     catalog = join(CPU, [whole, part], [cuda(0, f"GPU-{B}", bus_id=bus)], datasheets=sheet)
-    assert [(d.id, d.memory_total_bytes, d.usable) for d in catalog.devices[1:]] == [
-        ("cuda:0", 10, True),
-        ("nvml:0", 40, False),
+    assert [(d.id, d.memory_total_bytes, d.usable, d.parent) for d in catalog.devices[1:]] == [
+        ("nvml:0", 40, False, None),
+        ("cuda:0", 10, True, "nvml:0"),
     ]
-    assert "MIG mode" in (catalog.devices[2].reason or "")
-    assert catalog.devices[1].datasheet_tflops == {}, "the card's datasheet is not its instance's"
+    assert "MIG mode" in (catalog.devices[1].reason or "")
+    assert catalog.devices[2].datasheet_tflops == {}, "the card's datasheet is not its instance's"
     unlisted = join(CPU, [whole], [cuda(0, f"GPU-{B}", bus_id=bus)])
     assert unlisted.devices[1].nvml_index is None, "an instance that NVML does not list is not taken for its card"
+
+
+def mig_card(index: int, key: str, *parts: str) -> list[Card]:
+    """A card in MIG mode and its instances; empty places between them are left out, as NVML does."""
+    whole = card(index, key, "NVIDIA A100", mig=True)
+    name = f"{whole.name} MIG 1g.5gb"
+    return [whole, *(Card(index=index, uuid=f"MIG-{part}", name=name, mig_instance=2 * at) for at, part in enumerate(parts))]
+
+
+def test_every_mig_instance_stands_below_its_card_and_says_how_it_can_be_used() -> None:
+    cards = [card(0, A), *mig_card(1, B, C, C.replace("c", "d")), *mig_card(2, A.replace("a", "e"))]
+    catalog = join(CPU, cards, [cuda(0, A), cuda(1, f"MIG-{C}")])
+    assert [(d.id, d.parent, d.usable) for d in catalog.devices[1:]] == [
+        ("cuda:0", None, True),
+        ("nvml:1", None, False),
+        ("cuda:1", "nvml:1", True),
+        ("nvml:1/2", "nvml:1", False),
+        ("nvml:2", None, False),
+    ]
+    other = catalog.devices[4]
+    assert (other.nvml_index, other.uuid) == (1, f"MIG-{C.replace('c', 'd')}")
+    assert f"CUDA_VISIBLE_DEVICES={other.uuid}" in (other.reason or "")
+    assert "without an instance" in (catalog.devices[5].reason or "")
+    assert catalog.names == {d.uuid: d.id for d in catalog.devices[1:]}, "each is sampled under its id"
+
+
+def test_before_the_engine_has_reported_instances_are_listed_too() -> None:
+    catalog = join(CPU, mig_card(0, B, C))
+    assert ids(catalog) == ["cpu", "nvml:0", "nvml:0/0"]
+    assert "has not reported yet" in (catalog.devices[2].reason or "")
+
+
+def test_an_instance_that_torch_cannot_use_is_no_second_card_with_its_number() -> None:
+    catalog = join(CPU, mig_card(0, B, C), [cuda(0, f"MIG-{C}", usable=False, reason="needs sm_120")])
+    assert [(d.id, d.reason) for d in catalog.devices[2:]] == [("nvml:0/0", "needs sm_120")]
+
+
+def test_a_card_that_is_lost_stays_where_it_was_with_its_reason() -> None:
+    whole = card(0, A, broken="the card is lost")
+    catalog = join(CPU, [whole, card(1, B)], [cuda(0, A), cuda(1, B)])
+    assert [(d.id, d.usable, d.reason) for d in catalog.devices[1:]] == [
+        ("cuda:0", False, "the card is lost"),
+        ("cuda:1", True, None),
+    ]
+    assert catalog.names[f"GPU-{A}"] == "cuda:0"
+
+
+def test_the_one_card_too_broken_to_say_its_name_is_the_one_that_torch_has_left() -> None:
+    broken = Card(index=0, uuid=None, name="NVIDIA card 0", broken="the card is lost")
+    catalog = join(CPU, [broken, card(1, B)], [cuda(0, A), cuda(1, B)])
+    assert [(d.id, d.nvml_index, d.usable) for d in catalog.devices[1:]] == [("cuda:0", 0, False), ("cuda:1", 1, True)]
+    two = join(CPU, [broken, Card(index=1, uuid=None, name="NVIDIA card 1", broken="x")], [cuda(0, A), cuda(1, B)])
+    assert ids(two) == ["cpu", "cuda:0", "cuda:1", "nvml:0", "nvml:1"], "which is which cannot be known"
+
+
+KEYS = st.sampled_from([A, B, C, None])
+
+
+@given(
+    st.lists(st.tuples(KEYS, st.booleans(), st.sampled_from([None, 0, 1])), max_size=6),
+    st.lists(st.tuples(KEYS, st.booleans()), max_size=4),
+)
+def test_whatever_is_said_no_two_devices_share_an_id_and_none_is_left_out(
+    nvml: list[tuple[str | None, bool, int | None]], engine: list[tuple[str | None, bool]]
+) -> None:
+    cards = [
+        Card(index=at // 2, mig_instance=part if at % 2 else None, uuid=key and f"GPU-{key}", name="T4", broken="lost" if broken else None)
+        for at, (key, broken, part) in enumerate(nvml)
+        if not at % 2 or part is not None
+    ]
+    listed = [cuda(at, key, usable=usable, reason=None if usable else "too new") for at, (key, usable) in enumerate(engine)]
+    catalog = join(CPU, cards, listed)
+    assert len(set(ids(catalog))) == len(ids(catalog))
+    matched = sum(d.nvml_index is not None and d.cuda_ordinal is not None for d in catalog.devices)
+    assert len(catalog.devices) == 1 + len(cards) + len(listed) - matched
+    assert all(d.usable or d.reason for d in catalog.devices)
+    assert all(d.parent is None or d.parent in ids(catalog) for d in catalog.devices)
+
+
+def drm_card(number: int, vendor: str, bus: str) -> DrmCard:
+    total = 16 << 30 if vendor == "AMD" else None
+    return DrmCard(number, vendor, f"{vendor} card {number}", bus, "amdgpu" if vendor == "AMD" else "xe", total, shared=False)
+
+
+def test_amd_and_intel_cards_join_torchs_devices_or_are_listed_with_their_reason() -> None:
+    rocm = DeviceInfo(id="cuda:0", kind="cuda", name="ROCm device 0", cuda_ordinal=0)
+    xpu = DeviceInfo(id="xpu:0", kind="xpu", name="Intel Arc B580", bus_id="0000:05:00.0")
+    found = [drm_card(0, "AMD", "0000:03:00.0"), drm_card(1, "Intel", "0000:00:02.0"), drm_card(2, "Intel", "0000:05:00.0")]
+    catalog = join(CPU, [], [rocm, xpu], drm=found)
+    assert [(d.id, d.kind, d.name, d.bus_id, d.usable) for d in catalog.devices[1:]] == [
+        ("cuda:0", "cuda", "AMD card 0", "0000:03:00.0", True),
+        ("xpu:0", "xpu", "Intel Arc B580", "0000:05:00.0", True),
+        ("drm:1", "drm", "Intel card 1", "0000:00:02.0", False),
+    ]
+    assert "XPU" in (catalog.devices[3].reason or "")
+    assert catalog.devices[1].memory_total_bytes == 16 << 30
+    assert catalog.drm_names == {"0000:03:00.0": "cuda:0", "0000:05:00.0": "xpu:0", "0000:00:02.0": "drm:1"}
+    assert catalog.names == {}
+
+
+def test_two_amd_cards_without_an_address_on_torchs_side_are_not_guessed() -> None:
+    rocm = [DeviceInfo(id=f"cuda:{at}", kind="cuda", name=f"ROCm device {at}", cuda_ordinal=at) for at in (0, 1)]
+    catalog = join(CPU, [], rocm, drm=[drm_card(0, "AMD", "0000:03:00.0"), drm_card(1, "AMD", "0000:04:00.0")])
+    assert ids(catalog) == ["cpu", "cuda:0", "cuda:1", "drm:0", "drm:1"]
+
+
+def test_an_nvidia_card_is_not_taken_for_the_only_amd_card() -> None:
+    catalog = join(CPU, [card(0, A)], [cuda(0, A)], drm=[drm_card(1, "AMD", "0000:03:00.0")])
+    assert ids(catalog) == ["cpu", "cuda:0", "drm:1"]
+    without_nvml = join(CPU, [], [cuda(0, A)], drm=[drm_card(1, "AMD", "0000:03:00.0")])
+    assert ids(without_nvml) == ["cpu", "cuda:0", "drm:1"]
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA Tesla T4", "tesla  t4"])

@@ -138,6 +138,17 @@ def test_one_that_reads_nothing_does_not_hold_up_the_sender(start: Start) -> Non
     until(events, is_lost)
 
 
+@pytest.mark.parametrize(("value", "arguments"), [(None, []), ("", ["--visible="]), ("-1", ["--visible=-1"])])
+def test_a_list_of_visible_devices_is_passed_on_as_it_is(value: str | None, arguments: list[str]) -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    script = START + "say(repr(sys.argv[1:]))\nsys.stdin.read()"
+    engine = EngineProcess(events.put, command=[sys.executable, "-c", script], visible_devices=value)
+    engine.start()
+    assert texts([events.get(timeout=20)]) == [repr(arguments)]
+    engine.close()
+    assert engine.join(3.0)
+
+
 def test_a_program_that_is_not_there_is_a_loss_with_a_reason() -> None:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     engine = EngineProcess(events.put, command=["/nonexistent/engine"])

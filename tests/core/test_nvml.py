@@ -10,6 +10,7 @@ import pytest
 from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError
 
 from devexplorer.core.devices.nvml import Card, Nvml, Slow
+from devexplorer.core.devices.nvml_card import ProcessFacts
 from devexplorer.core.records.devices import DeviceSample, ProcessUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -17,7 +18,12 @@ B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"
 
 
 def opened(fake: FakeNvml, *, container: bool = False) -> tuple[Nvml, tuple[Card, ...]]:
-    nvml = Nvml(fake, process_name=lambda pid: f"program-{pid}", hidden_processes=lambda: container)
+    nvml = Nvml(
+        fake,
+        process_facts=lambda pid: ProcessFacts(f"program-{pid}", "ada", f"program-{pid} --run"),
+        hidden_processes=lambda: container,
+        driver_cards=lambda: frozenset(),
+    )
     assert nvml.start()
     return nvml, nvml.cards()
 

@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, fake: FakeNvml, **options: object) -> None:
         self.events: list[Event] = []
         self.announced: list[tuple[tuple[Card, ...], tuple[Problem, ...]]] = []
-        nvml = Nvml(fake, process_name=lambda pid: None, hidden_processes=lambda: False)
+        nvml = Nvml(fake, hidden_processes=lambda: False)
         cpu = CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0)
         self.sampler = Sampler(
             self.events.append,

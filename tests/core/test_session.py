@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml import Card, Nvml
 from devexplorer.core.errors import BadInput
+from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import (
     Answer,
     BuildModel,
     Command,
+    EngineDevices,
     EngineLost,
     EngineReady,
     Event,
@@ -21,10 +24,12 @@ from devexplorer.core.records.messages import (
     Moved,
     ObjectChanged,
     Rebuilt,
+    Undo,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.session import RESTARTS, Session
 
+TWO = tuple(DeviceInfo(id=f"vgpu:{at}", kind="virtual", name="Tesla T4", uuid=f"VGPU-{at}-tesla-t4", simulated=True) for at in (0, 1))
 READY = EngineReady(
     pid=1, python_version="3", torch_version="2", cuda_version=None, cuda_available=False, cuda_device_count=0,
     cuda_visible_devices=None, threads=2, virtual_unavailable=None, recipes={},
@@ -60,11 +65,13 @@ class Stage:
 
     def __init__(self) -> None:
         self.engines: list[PlayedEngine] = []
+        self.visible: list[str | None] = []
         self.now = 1000.0
         self.session = Session(make_engine=self._make, nvml=Nvml(), clock=lambda: self.now)
 
-    def _make(self, put: Callable[[Event], None], spec: str | None) -> PlayedEngine:
+    def _make(self, put: Callable[[Event], None], spec: str | None, visible: str | None) -> PlayedEngine:
         self.engines.append(PlayedEngine(put))
+        self.visible.append(visible)
         return self.engines[-1]
 
     @property
@@ -212,3 +219,135 @@ def test_deaths_far_apart_are_no_reason_to_give_up(stage: Stage) -> None:
         stage.now += 60
         stage.engine.kill()
         assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]
+
+
+# --- CUDA_VISIBLE_DEVICES
+
+
+def ready(visible: str | None) -> EngineReady:
+    return msgspec.structs.replace(READY, cuda_visible_devices=visible)
+
+
+def answers(events: list[Event]) -> list[Answer]:
+    return [event for event in events if isinstance(event, Answer)]
+
+
+def test_another_list_of_visible_devices_takes_a_new_engine_and_is_explained(stage: Stage) -> None:
+    stage.say(EngineDevices(devices=TWO))
+    stage.session.set_visible_devices(" 1 ")
+    assert stage.session.visible_devices == "1"
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert (lost.reason, lost.will_restart) == ("It is started again with CUDA_VISIBLE_DEVICES=1.", True)
+    assert stage.visible == [None, "1"]
+    assert not answers(stage.say(ready("1"))), "the devices of the new engine are not known yet"
+    second = msgspec.structs.replace(TWO[1], id="vgpu:0")
+    (answer,) = answers(stage.say(EngineDevices(devices=(second,))))
+    facts = {fact.label: fact.value for fact in answer.facts}
+    assert (facts["before"], facts["now"]) == ("unset", "1")
+    assert "VGPU-1-tesla-t4" in facts["vgpu:0"]
+    assert "reads it once" in answer.words
+    assert not answers(stage.say(EngineDevices(devices=(second,)))), "said once"
+    stage.engine.kill()
+    stage.session.drain()
+    assert stage.visible == [None, "1", "1"], "one that dies comes back with the same list"
+
+
+def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.session.send(Move(targets=("mlp",), device="vgpu:1"))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    assert not answers(stage.say(ready("0"), EngineDevices(devices=TWO[:1])))
+    build, moved = stage.engine.sent
+    assert not answers(stage.acknowledge(build, "mlp"))
+    stage.say(Answer(request=moved.request, title="refused", words="There is no device 'vgpu:1' here.", failed=True))
+    events = stage.acknowledge(moved, ok=False)
+    rebuilt = next(event for event in events if isinstance(event, Rebuilt))
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=("move mlp to vgpu:1: There is no device 'vgpu:1' here.",))
+    (answer,) = answers(events)
+    assert {fact.label: fact.value for fact in answer.facts}["not back"] == rebuilt.lost[0]
+
+
+def test_what_is_no_list_is_refused_and_the_engine_runs_on(stage: Stage) -> None:
+    with pytest.raises(BadInput, match="neither a number nor a UUID"):
+        stage.session.set_visible_devices("all")
+    assert stage.session.drain().events == []
+    assert len(stage.engines) == 1
+    assert stage.session.visible_devices is None
+
+
+def test_the_catalog_goes_by_the_value_of_the_engine_that_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    stage.session._take_cards((Card(index=0, uuid="GPU-1", name="A10"),), ())
+    stage.engine.put(ready("0"))
+    stage.engine.put(EngineDevices(devices=()))
+    catalog = stage.session.drain().catalog
+    assert catalog is not None
+    assert catalog.devices[1].reason == "hidden from the engine by CUDA_VISIBLE_DEVICES=0"
+
+
+def test_a_list_that_is_chosen_after_the_engine_was_given_up_starts_one(stage: Stage) -> None:
+    for _ in range(RESTARTS + 1):
+        stage.engine.kill()
+        stage.session.drain()
+    engines = len(stage.engines)
+    stage.session.set_visible_devices("")
+    assert (len(stage.engines), stage.visible[-1]) == (engines + 1, "")
+
+
+def test_a_second_choice_while_the_first_one_starts_is_the_one_that_counts(stage: Stage) -> None:
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    starting = stage.engine
+    kill, starting.kill = starting.kill, lambda: None  # type: ignore[method-assign]  # there is no process yet that could be ended
+    stage.session.set_visible_devices("1")
+    starting.kill = kill  # type: ignore[method-assign]
+    stage.say(ready("0"))
+    stage.session.drain()
+    assert stage.visible == [None, "0", "1"]
+    (answer,) = answers(stage.say(ready("1"), EngineDevices(devices=TWO)))
+    assert answer.title == "CUDA_VISIBLE_DEVICES is 1"
+
+
+def test_an_engine_that_is_ended_on_purpose_while_it_rebuilds_blames_nothing(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    stage.say(ready("0"))
+    rebuilt = stage.acknowledge(stage.engine.sent[0], "mlp")[-1]
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=())
+
+
+def test_an_undo_of_a_move_that_did_not_come_back_undoes_no_other(stage: Stage) -> None:
+    journalled = [
+        BuildModel(recipe="mlp", name="mlp"),
+        Move(targets=("mlp",), device="vgpu:0"),
+        Move(targets=("mlp:hidden",), device="vgpu:1"),
+        Undo(),
+        Undo(),
+    ]
+    for command in journalled:
+        stage.session.send(command)
+        stage.acknowledge(stage.engine.sent[-1], "mlp" if isinstance(command, BuildModel) else None)
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    build, first, second = stage.engine.sent  # an Undo waits until it is known what there is to undo
+    stage.acknowledge(build, "mlp")
+    stage.acknowledge(first)
+    stage.acknowledge(second, ok=False)
+    assert [type(command) for command in stage.engine.sent[3:]] == [Undo], "that of the move to vgpu:0 only"
+    assert isinstance(stage.acknowledge(stage.engine.sent[3])[-1], Rebuilt)
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.acknowledge(stage.engine.sent[1])
+    assert [type(command) for command in stage.engine.sent] == [BuildModel, Move, Undo], "the journal has it that way from then on"

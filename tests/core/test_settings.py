@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.settings import Settings, SettingsFile
+from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
@@ -16,6 +17,24 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert file.save(settings) is None
     assert file.load() == settings
     assert os.listdir(file.path.parent) == ["window.json"], "nothing temporary is left"
+
+
+def test_alert_rules_and_the_choice_of_notifications_are_kept(tmp_path: Path) -> None:
+    file = SettingsFile(tmp_path)
+    settings = Settings(
+        alert_rules=(*DEFAULT_RULES, Rule(metric="power_w", enabled=False, raise_at=300, clear_at=280)), notifications=False
+    )
+    assert file.save(settings) is None
+    assert file.load() == settings
+
+
+@pytest.mark.parametrize(
+    "rules", ['"x"', "[3]", '[{"metric": 3}]', '[{"metric": "power_w", "seconds": -1}]', '[{"metric": "power_w", "raise_at": 1e300}]']
+)
+def test_a_field_that_is_broken_costs_none_of_the_others(tmp_path: Path, rules: str) -> None:
+    file = SettingsFile(tmp_path)
+    file.path.write_text(f'{{"theme": "light", "alert_rules": {rules}, "span_s": 0, "from_the_future": 1, "notifications": false}}')
+    assert file.load() == Settings(theme="light", notifications=False)
 
 
 BROKEN = (b"", b"{", b"[]", b'{"theme": 3}', b"\xff\xfe", b'{"span_s": 0}', b'{"splitters": {"rows": [99999999999999]}}')

@@ -54,14 +54,14 @@ def test_a_card_keeps_its_colour_and_history_when_the_engine_names_it(state: Sta
     named = DeviceInfo(id="cuda:0", kind="cuda", name="A10", uuid="GPU-1")
     state.set_catalog(Catalog((CPU, named)))
     assert state.devices["cuda:0"] is before
-    assert (before.colour, before.memory.latest, before.info) == (0, 5.0, named)
+    assert (before.colour, before.history.latest("memory_used_bytes"), before.info) == (0, 5.0, named)
     assert state.usable_devices == ["cpu", "cuda:0"]
 
 
 def test_what_is_not_known_is_a_gap_and_not_a_zero(state: State) -> None:
     state.apply(DeviceSample(device="cpu", time_unix_s=1.0, memory_used_bytes=7))
     state.apply(DeviceSample(device="cpu", time_unix_s=2.0))
-    values = state.devices["cpu"].memory.window()[1]
+    values = state.devices["cpu"].history.readings("memory_used_bytes")[1]
     assert values[0] == 7
     assert math.isnan(values[1])
 
@@ -97,11 +97,11 @@ def test_a_run_from_warming_up_to_its_end(state: State) -> None:
     assert state.active_runs == [run]
     state.apply(BenchStarted(run=4, time_unix_s=10.0))
     state.apply(BenchPoint(run=4, device="cpu", time_unix_s=11.0, tflops=0.5, iterations=3, seconds=0.05))
-    assert state.devices["cpu"].throughput.latest == 0.5
+    assert state.devices["cpu"].throughput.latest("tflops") == 0.5
     assert [marker.text for marker in state.markers] == ["matmul cpu"]
     state.apply(BenchEnded(run=4, time_unix_s=12.0, result=None, reason="out of memory"))
     assert (run.ended, run.reason) == (True, "out of memory")
-    assert math.isnan(state.devices["cpu"].throughput.latest), "the next run is not joined to this one"
+    assert math.isnan(state.devices["cpu"].throughput.latest("tflops")), "the next run is not joined to this one"
 
 
 def test_a_run_that_fails_while_it_warms_up_is_seen(state: State) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.virtual.memory import CachingAllocator, OutOfDeviceMemoryError
+from devexplorer.core.virtual.memory import TRACE_ENTRIES, CachingAllocator, OutOfDeviceMemoryError
+from devexplorer.core.virtual.stacks import current_stack
 
 MIB = 1 << 20
 
@@ -146,6 +147,89 @@ def test_threads_may_allocate_and_free_at_the_same_time():
     gc.collect()
 
 
+def test_figures_are_those_of_one_moment():
+    memory = CachingAllocator(200 * MIB)
+    kept = memory.allocate(700)
+    memory.free(memory.allocate(30 * MIB))
+    assert memory.figures() == (1024, 32 * MIB, 30 * MIB + 1024, 30 * MIB, 2)
+    memory.empty_cache()
+    assert memory.figures() == (1024, 2 * MIB, 30 * MIB + 1024, 2 * MIB - 1024, 1)
+    memory.free(kept)
+    memory.empty_cache()
+    assert memory.figures() == (0, 0, 30 * MIB + 1024, 0, 0)
+
+
+def test_every_block_of_every_segment_is_listed_by_address():
+    memory = CachingAllocator(200 * MIB)
+    first, _, third = memory.allocate(700), memory.allocate(600), memory.allocate(2 * MIB)
+    memory.free(first)
+    segments, _ = memory.look()
+    assert [[(block.size, block.requested, block.is_free) for block in blocks] for blocks in segments] == [
+        [(1024, 0, True), (1024, 600, False), (2 * MIB - 2048, 0, True)],
+        [(2 * MIB, 2 * MIB, False), (18 * MIB, 0, True)],
+    ]
+    assert segments[1][0].address == third.address
+    for blocks in segments:
+        assert all(after.address == block.address + block.size for block, after in pairwise(blocks))
+
+
+def test_only_a_recording_allocator_keeps_stacks_and_steps():
+    now = iter(range(100))
+    memory = CachingAllocator(200 * MIB, clock=lambda: float(next(now)))
+    before = memory.allocate(700)
+    memory.record(True)
+    recorded = memory.allocate(2 * MIB)
+    memory.free(before)
+    memory.record(False)
+    memory.allocate(600)
+    segments, events = memory.look()
+    stacks = [block.stack for blocks in segments for block in blocks if not block.is_free]
+    assert [stack is None for stack in stacks] == [True, False]
+    assert stacks[1][0][2] == "test_only_a_recording_allocator_keeps_stacks_and_steps"
+    assert [(event.action, event.size, event.time_us) for event in events] == [
+        ("segment_alloc", 20 * MIB, 0),
+        ("alloc", 2 * MIB, 1_000_000),
+        ("free_requested", 700, 2_000_000),
+        ("free_completed", 700, 3_000_000),
+    ]
+    memory.free(recorded)
+    memory.record(True)
+    assert memory.look()[1] == [], "a new recording starts afresh"
+
+
+def test_a_long_recording_keeps_the_newest_steps(monkeypatch):
+    memory = CachingAllocator(200 * MIB)
+    memory.record(True)
+    for size in range(1, TRACE_ENTRIES // 3 + 100):
+        memory.free(memory.allocate(size))
+    _, events = memory.look()
+    assert len(events) == TRACE_ENTRIES
+    assert events[-1].size == TRACE_ENTRIES // 3 + 99
+
+
+def test_a_stack_leaves_out_what_is_not_the_callers():
+    namespace = {"__name__": "torch.nn.modules.linear"}
+    exec(compile("def forward(inner):\n    return inner()", "linear.py", "exec"), namespace)
+    call = {"__name__": "torch.nn.modules.module"}
+    exec(compile("def _call_impl(inner):\n    return inner()", "module.py", "exec"), call)
+    engine = {"__name__": "devexplorer.core.engine.handlers"}
+    exec(compile("def handle(inner):\n    return inner()", "handlers.py", "exec"), engine)
+    found = engine["handle"](lambda: call["_call_impl"](lambda: namespace["forward"](current_stack)))
+    assert [(file.rpartition("/")[2], name) for file, _, name in found] == [
+        ("linear.py", "forward"),
+        ("test_virtual_memory.py", "<lambda>"),
+        ("test_virtual_memory.py", "<lambda>"),
+    ]
+
+
+def test_what_an_impossible_request_would_take_is_refused_and_leaves_the_books_alone():
+    memory = CachingAllocator(200 * MIB)
+    memory.free(memory.allocate(30 * MIB))
+    with pytest.raises(OutOfDeviceMemoryError):
+        memory.would_take([1 << 62, 1 << 62])
+    assert memory.figures().segments == 1
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("allocate"), st.one_of(st.integers(0, 4096), st.integers(0, 40 * MIB))),
@@ -180,6 +264,12 @@ def test_books_agree_with_a_naive_model(actions):
         assert memory.allocated_bytes <= memory.reserved_bytes <= 256 * MIB
         assert memory.reserved_bytes == memory.allocated_bytes + sum(size for pool in memory._pools.values() for size, _, _ in pool)
         assert memory.peak_allocated_bytes >= memory.allocated_bytes
+        segments, _ = memory.look()
+        listed = [one for blocks in segments for one in blocks]
+        assert sum(one.size for one in listed) == memory.reserved_bytes
+        assert sorted((one.address, one.size) for one in listed if not one.is_free) == [(block.address, block.size) for block in sorted(
+            live, key=lambda block: block.address)]  # fmt: skip
+        assert max((one.size for one in listed if one.is_free), default=0) == memory.figures().largest_free
     for block in live:
         memory.free(block)
     assert memory.allocated_bytes == 0

@@ -139,6 +139,14 @@ class _FakeCuda:
         self._warning = warning
         self.synchronized: list[int] = []
         self.stats: dict[str, int] = {}
+        self.segments: list[dict[str, Any]] = []
+        """What the allocator lists, in torch's format."""
+        self.looks = 0
+        self.recorded: list[Any] = []
+        """Arguments of each call that started or ended recording."""
+        self.memory = SimpleNamespace(
+            _record_memory_history=lambda *given, **named: self.recorded.append((*given, named)), _snapshot=self._snapshot
+        )
 
     def is_available(self) -> bool:
         if self._warning is not None:
@@ -172,3 +180,12 @@ class _FakeCuda:
 
     def empty_cache(self) -> None:
         self.stats["reserved_bytes.all.current"] = self.stats.get("allocated_bytes.all.current", 0)
+
+    def memory_snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        assert not include_traces, "what was recorded is not needed, and costs much"
+        self.looks += 1
+        return self.segments
+
+    def _snapshot(self) -> dict[str, Any]:
+        traces = [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0}] for _ in range(self._count)]
+        return {"segments": self.segments, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}

@@ -12,9 +12,9 @@ from devexplorer.core.records.messages import Command, EngineLost, Event
 class EngineHere:
     """Everything crosses the link's encoding, as it would between processes. No gauge thread: the test asks for readings."""
 
-    def __init__(self, put: Callable[[Event], None], virtual_spec: str | None) -> None:
+    def __init__(self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None) -> None:
         self._put = put
-        self.engine = Engine(self._receive, virtual_spec=virtual_spec, gauge_seconds=None)
+        self.engine = Engine(self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, gauge_seconds=None)
 
     def _receive(self, event: Event) -> None:
         self._put(decode_event(frame(event)[FRAME_HEAD:]))

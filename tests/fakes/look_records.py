@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.devices import (
+    Affinity,
+    AllocatorSample,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
+    NvLink,
+    PeerLink,
+    Problem,
+    ProcessUse,
+    Topology,
+)
 from devexplorer.core.records.messages import EngineReady, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
@@ -129,3 +140,179 @@ def show(state: State, *snapshots: ObjectSnapshot) -> None:
     """Have the state know these objects."""
     for snapshot in snapshots:
         state.apply(ObjectChanged(snapshot=snapshot))
+
+
+# --- whole servers, for the panels that show everything ----------------------------------------------------------------
+
+
+def server(count: int, *, nvlinks: int = 18) -> State:
+    """The CPU and `count` cards with every field known, on two CPU sockets, a PCIe switch for each pair, all joined by NVLink."""
+    state = state_with(CPU, *(server_card(index) for index in range(count)))
+    for index in range(count):
+        state.apply(server_sample(index))
+        state.apply(server_details(index, nvlinks))
+    state.apply(server_topology(count, nvlinks))
+    return state
+
+
+def server_card(index: int) -> DeviceInfo:
+    """One card of `server`."""
+    return DeviceInfo(
+        id=f"cuda:{index}",
+        kind="cuda",
+        name="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{index:08x}-1b2c-4d5e-8f90-0123456789ab",
+        bus_id=f"00000000:{0x18 + 16 * index:02X}:00.0",
+        nvml_index=index,
+        cuda_ordinal=index,
+        memory_total_bytes=80 * GIB,
+        compute_capability="9.0",
+        driver_version="570.124.06",
+        cuda_version="12.8",
+        memory_gb_s=3352.0,
+    )
+
+
+def server_sample(index: int, **changed: object) -> DeviceSample:
+    """One reading of a card of `server`."""
+    fields: dict[str, object] = {
+        "device": f"cuda:{index}",
+        "time_unix_s": 1.0,
+        "memory_used_bytes": (9 + 4 * index % 60) * GIB + 123 * MIB,
+        "memory_free_bytes": (70 - 4 * index % 60) * GIB,
+        "memory_reserved_bytes": 569 * MIB,
+        "memory_total_bytes": 80 * GIB,
+        "utilization_percent": 97.0,
+        "memory_utilization_percent": 61.0,
+        "encoder_percent": 0.0,
+        "decoder_percent": 3.0,
+        "temperature_c": 64.0,
+        "memory_temperature_c": 71.0,
+        "power_w": 687.4,
+        "power_instant_w": 702.9,
+        "power_cap_w": 700.0,
+        "energy_j": 8.123e8,
+        "sm_clock_mhz": 1755,
+        "memory_clock_mhz": 2619,
+        "graphics_clock_mhz": 1755,
+        "video_clock_mhz": 1365,
+        "fan_percent": 42.0,
+        "performance_state": "P0",
+        "throttle_reasons": ("power cap",) if index == 0 else (),
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "pcie_tx_bytes_s": 1.2e9,
+        "pcie_rx_bytes_s": 3.4e8,
+        "pcie_replays": 0,
+        "nvlink_tx_bytes_s": 2.1e11,
+        "nvlink_rx_bytes_s": 2.0e11,
+        "ecc_corrected": 2,
+        "ecc_uncorrected": 0,
+        "processes": (
+            ProcessUse(
+                pid=4242 + index,
+                name="python",
+                memory_bytes=8 * GIB,
+                user="ada",
+                command="python train.py --config configs/large.yaml --resume",
+                kind="compute",
+                utilization_percent=93.0,
+            ),
+            ProcessUse(pid=99, name="Xorg", memory_bytes=40 * MIB, user="root", command="/usr/lib/xorg/Xorg :0", kind="graphics"),
+        ),
+    }
+    return DeviceSample(**(fields | changed))
+
+
+def server_details(index: int, links: int = 18, **changed: object) -> DeviceDetails:
+    """What a card of `server` says about itself."""
+    each = tuple(
+        NvLink(
+            link=link, active=True, version="4.0", remote_bus_id=f"00000000:{0xA0 + link:02X}:00.0", tx_bytes_s=1.1e10, rx_bytes_s=1.0e10
+        )
+        for link in range(links)
+    )
+    fields: dict[str, object] = {
+        "device": f"cuda:{index}",
+        "time_unix_s": 1.0,
+        "architecture": "Hopper",
+        "brand": "NVIDIA",
+        "serial": f"16502230{index:05d}",
+        "board_part_number": "692-2G520-0200-000",
+        "vbios_version": "96.00.74.00.11",
+        "driver_version": "570.124.06",
+        "cuda_version": "12.8",
+        "sm_count": 132,
+        "cuda_cores": 16896,
+        "memory_bus_bits": 5120,
+        "persistence": True,
+        "compute_mode": "Default",
+        "accounting": False,
+        "mig": False,
+        "mig_pending": True,
+        "display_active": False,
+        "fans_percent": (42.0, 40.0),
+        "temperature_slowdown_c": 87.0,
+        "temperature_shutdown_c": 92.0,
+        "temperature_limit_c": 85.0,
+        "temperature_memory_limit_c": 95.0,
+        "power_limit_default_w": 700.0,
+        "power_limit_min_w": 200.0,
+        "power_limit_max_w": 700.0,
+        "sm_clock_max_mhz": 1980,
+        "graphics_clock_max_mhz": 1980,
+        "memory_clock_max_mhz": 2619,
+        "video_clock_max_mhz": 1545,
+        "graphics_clock_application_mhz": 1980,
+        "memory_clock_application_mhz": 2619,
+        "pcie_generation_max": 5,
+        "pcie_width_max": 16,
+        "ecc": True,
+        "ecc_pending": True,
+        "ecc_corrected_total": 17,
+        "ecc_uncorrected_total": 0,
+        "remapped_rows_corrected": 1,
+        "remapped_rows_uncorrected": 0,
+        "remapping_pending": False,
+        "remapping_failed": False,
+        "nvlinks": each,
+        "cpus": "0-31,64-95" if index < 4 else "32-63,96-127",
+        "numa_node": 0 if index < 4 else 1,
+        "missing": {
+            "retired_pages_single_bit": "this card replaces rows instead",
+            "retired_pages_double_bit": "this card replaces rows instead",
+            "retired_pages_pending": "this card replaces rows instead",
+        },
+    }
+    return DeviceDetails(**(fields | changed))
+
+
+def server_topology(count: int, nvlinks: int = 18) -> Topology:
+    """NVLink between all cards where there is any; else PCIe: a switch for each pair of cards, two sockets."""
+    half = max(count // 2, 1)
+
+    def way(a: int, b: int) -> tuple[str, str]:
+        if a // 2 == b // 2 and a // half == b // half:
+            return "PIX", "PCIe switch"
+        return ("NODE", "NUMA node") if a // half == b // half else ("SYS", "system")
+
+    links = []
+    for a in range(count):
+        for b in range(a + 1, count):
+            code, level = way(a, b)
+            links.append(
+                PeerLink(
+                    a=f"cuda:{a}",
+                    b=f"cuda:{b}",
+                    level=level,
+                    code=f"NV{nvlinks}" if nvlinks else code,
+                    nvlinks=nvlinks,
+                    peer_read="ok",
+                    peer_write="ok",
+                    peer_atomics="ok" if nvlinks else "the chipset does not support it",
+                )
+            )
+    near = tuple(
+        Affinity(device=f"cuda:{i}", cpus="0-31,64-95" if i < half else "32-63,96-127", numa_node=int(i >= half)) for i in range(count)
+    )
+    return Topology(source="nvml", links=tuple(links), affinities=near)

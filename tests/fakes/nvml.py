@@ -35,6 +35,28 @@ class NVMLLibraryMismatchError(Exception):
     """On purpose no NVMLError: pynvml's is none either."""
 
 
+VALUES: dict[int, tuple[int, float] | int] = {
+    186: (1, 36_250),  # power now, mW
+    82: (1, 64),  # memory temperature
+    83: (3, 1_234_000),  # energy, mJ
+    94: (1, 2),  # PCIe replays
+    3: (3, 5),  # ECC errors since start, corrected
+    4: (3, 0),  # and not
+}
+
+
+@dataclass
+class FakeLink:
+    """One NVLink: counters in KiB, and what is at its far end (0: a card, 2: a switch)."""
+
+    remote: str
+    active: bool = True
+    kind: int = 0
+    version: int = 6
+    sent_kib: int = 0
+    received_kib: int = 0
+
+
 @dataclass
 class FakeCard:
     """What one card answers."""
@@ -58,7 +80,27 @@ class FakeCard:
     compute_mode: int = 0
     compute: list[tuple[int, int | None]] = field(default_factory=list)
     graphics: list[tuple[int, int | None]] = field(default_factory=list)
+    busy: list[tuple[int, int, int]] = field(default_factory=list)
+    """Samples of process utilization: pid, time stamp in microseconds, per cent."""
     instances: list[FakeCard] = field(default_factory=list)
+    memory_utilization: int = 12
+    memory_clock: int = 5001
+    clocks: dict[int, int] = field(default_factory=lambda: {0: 1590, 3: 1470})
+    """Graphics and video, by nvmlClockType_t."""
+    encoder: int = 0
+    decoder: int = 4
+    throttle: int = 0
+    pcie: tuple[int, int, int, int] = (3, 16, 3, 16)
+    """Generation and lanes now, and at most."""
+    pcie_kib_s: tuple[int, int] = (900, 2600)
+    values: dict[int, tuple[int, float] | int] = field(default_factory=lambda: dict(VALUES))
+    """Of nvmlDeviceGetFieldValues: id -> (type, number), or the code of its error. NVLink counters: see `links`."""
+    fans: list[int] = field(default_factory=lambda: [30])
+    links: list[FakeLink] = field(default_factory=list)
+    cpus: int = 0xFF
+    numa: int = 1
+    remapped: tuple[int, int, int, int] = (1, 0, 0, 0)
+    retired: tuple[int, int] = (2, 1)
 
 
 class FakeNvml:
@@ -81,11 +123,24 @@ class FakeNvml:
     NVML_ERROR_DEPRECATED = 26
     NVML_ERROR_UNKNOWN = 999
     NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_GRAPHICS = 0
     NVML_CLOCK_SM = 1
+    NVML_CLOCK_MEM = 2
+    NVML_CLOCK_VIDEO = 3
+    NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+    NVML_AGGREGATE_ECC = 1
+    NVML_PCIE_UTIL_TX_BYTES = 0
+    NVML_PCIE_UTIL_RX_BYTES = 1
     nvmlMemory_v2 = 0x02000028  # noqa: N815  pynvml's name
 
     def __init__(self, *cards: FakeCard) -> None:
-        self.cards = cards
+        self.cards = list(cards)
+        self.topology: dict[frozenset[int], int] = {}
+        """Pair of indices -> nvmlGpuTopologyLevel_t; 50 (system) where it is not given."""
+        self.peers: dict[tuple[int, int, int], int] = {}
+        """(index, index, nvmlGpuP2PCapsIndex_t) -> nvmlGpuP2PStatus_t; 0 (ok) where it is not given."""
         self.calls: Counter[str] = Counter()
         self.initialised = 0
         self._faults: dict[tuple[str, int | None], Exception] = {}
@@ -160,13 +215,15 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
         card = self._ask("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""), handle)
         used = card.used if version else card.used + card.reserved
-        return SimpleNamespace(total=card.total, used=used)
+        free = card.total - card.used - card.reserved
+        return SimpleNamespace(total=card.total, used=used, free=free, reserved=card.reserved)
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> tuple[int, int]:
         return self._ask("nvmlDeviceGetCudaComputeCapability", handle).capability
 
     def nvmlDeviceGetUtilizationRates(self, handle: Any) -> Any:
-        return SimpleNamespace(gpu=self._ask("nvmlDeviceGetUtilizationRates", handle).utilization, memory=0)
+        card = self._ask("nvmlDeviceGetUtilizationRates", handle)
+        return SimpleNamespace(gpu=card.utilization, memory=card.memory_utilization)
 
     def nvmlDeviceGetTemperatureV(self, handle: Any, sensor: int) -> int:
         return self._ask("nvmlDeviceGetTemperatureV", handle).temperature
@@ -181,10 +238,17 @@ class FakeNvml:
         return self._ask("nvmlDeviceGetEnforcedPowerLimit", handle).cap_mw
 
     def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:
-        return self._ask("nvmlDeviceGetClockInfo", handle).clock
+        card = self._ask("nvmlDeviceGetClockInfo", handle)
+        return {**card.clocks, 1: card.clock, 2: card.memory_clock}[kind]
 
     def nvmlDeviceGetFanSpeed(self, handle: Any) -> int:
         return self._ask("nvmlDeviceGetFanSpeed", handle).fan
+
+    def nvmlDeviceGetNumFans(self, handle: Any) -> int:
+        return len(self._ask("nvmlDeviceGetNumFans", handle).fans)
+
+    def nvmlDeviceGetFanSpeed_v2(self, handle: Any, fan: int) -> int:
+        return self._ask("nvmlDeviceGetFanSpeed_v2", handle).fans[fan]
 
     def nvmlDeviceGetPerformanceState(self, handle: Any) -> int:
         return self._ask("nvmlDeviceGetPerformanceState", handle).state
@@ -209,6 +273,173 @@ class FakeNvml:
 
     def nvmlDeviceGetGraphicsRunningProcesses_v2(self, handle: Any) -> list[Any]:
         return _processes(self._ask("nvmlDeviceGetGraphicsRunningProcesses_v2", handle).graphics)
+
+    def nvmlDeviceGetProcessUtilization(self, handle: Any, since: int) -> list[Any]:
+        found = [sample for sample in self._ask("nvmlDeviceGetProcessUtilization", handle).busy if sample[1] > since]
+        if not found:
+            raise NVMLError(0)  # as pynvml does
+        return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=share, memUtil=0, encUtil=0, decUtil=0) for pid, at, share in found]
+
+    # what changes seldom
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        self._enter("nvmlSystemGetCudaDriverVersion")
+        return 12040
+
+    def nvmlDeviceGetEncoderUtilization(self, handle: Any) -> list[int]:
+        return [self._ask("nvmlDeviceGetEncoderUtilization", handle).encoder, 167_000]
+
+    def nvmlDeviceGetDecoderUtilization(self, handle: Any) -> list[int]:
+        return [self._ask("nvmlDeviceGetDecoderUtilization", handle).decoder, 167_000]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle).throttle
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle).throttle
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetCurrPcieLinkGeneration", handle).pcie[0]
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetCurrPcieLinkWidth", handle).pcie[1]
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetMaxPcieLinkGeneration", handle).pcie[2]
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetMaxPcieLinkWidth", handle).pcie[3]
+
+    def nvmlDeviceGetPcieThroughput(self, handle: Any, counter: int) -> int:
+        return self._ask("nvmlDeviceGetPcieThroughput", handle).pcie_kib_s[counter]
+
+    def nvmlDeviceGetFieldValues(self, handle: Any, wanted: Any) -> list[Any]:
+        card = self._ask("nvmlDeviceGetFieldValues", handle)
+        return [_field_value(card, *key) for key in wanted]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:
+        return self._classic("nvmlDeviceGetTotalEnergyConsumption", handle, 83)
+
+    def nvmlDeviceGetPcieReplayCounter(self, handle: Any) -> int:
+        return self._classic("nvmlDeviceGetPcieReplayCounter", handle, 94)
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: int, counter: int) -> int:
+        return 10 * counter + self._classic("nvmlDeviceGetTotalEccErrors", handle, 3 + kind)
+
+    def _classic(self, function: str, handle: Any, field: int) -> int:
+        value = self._ask(function, handle).values.get(field, self.NVML_ERROR_NOT_SUPPORTED)
+        if isinstance(value, int):
+            raise NVMLError(value)
+        return int(value[1])
+
+    # details
+
+    def nvmlDeviceGetSerial(self, handle: Any) -> str:
+        return f"16542230{self._ask('nvmlDeviceGetSerial', handle).bus_id[9:11]}"
+
+    def nvmlDeviceGetBoardPartNumber(self, handle: Any) -> str:
+        self._ask("nvmlDeviceGetBoardPartNumber", handle)
+        return "900-2G183-0000-001"
+
+    def nvmlDeviceGetVbiosVersion(self, handle: Any) -> str:
+        self._ask("nvmlDeviceGetVbiosVersion", handle)
+        return "90.04.A7.00.01"
+
+    def nvmlDeviceGetBrand(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetBrand", handle)
+        return 2
+
+    def nvmlDeviceGetArchitecture(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetArchitecture", handle)
+        return 6
+
+    def nvmlDeviceGetNumGpuCores(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetNumGpuCores", handle)
+        return 2560
+
+    def nvmlDeviceGetMemoryBusWidth(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetMemoryBusWidth", handle)
+        return 256
+
+    def nvmlDeviceGetAttributes_v2(self, handle: Any) -> Any:
+        self._ask("nvmlDeviceGetAttributes_v2", handle)
+        return SimpleNamespace(multiprocessorCount=40)
+
+    def nvmlDeviceGetPersistenceMode(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetPersistenceMode", handle)
+        return 1
+
+    def nvmlDeviceGetAccountingMode(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetAccountingMode", handle)
+        return 0
+
+    def nvmlDeviceGetDisplayActive(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetDisplayActive", handle)
+        return 0
+
+    def nvmlDeviceGetTemperatureThreshold(self, handle: Any, kind: int) -> int:
+        self._ask("nvmlDeviceGetTemperatureThreshold", handle)
+        return (96, 93, 95, 85)[kind]
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: Any) -> int:
+        return self._ask("nvmlDeviceGetPowerManagementDefaultLimit", handle).cap_mw
+
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, handle: Any) -> list[int]:
+        return [60_000, self._ask("nvmlDeviceGetPowerManagementLimitConstraints", handle).cap_mw]
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int) -> int:
+        self._ask("nvmlDeviceGetMaxClockInfo", handle)
+        return (1590, 1590, 5001, 1470)[kind]
+
+    def nvmlDeviceGetApplicationsClock(self, handle: Any, kind: int) -> int:
+        self._ask("nvmlDeviceGetApplicationsClock", handle)
+        return (585, 585, 5001)[kind]
+
+    def nvmlDeviceGetRemappedRows(self, handle: Any) -> tuple[int, int, int, int]:
+        return self._ask("nvmlDeviceGetRemappedRows", handle).remapped
+
+    def nvmlDeviceGetRetiredPages(self, handle: Any, cause: int) -> list[int]:
+        return [4096 * page for page in range(self._ask("nvmlDeviceGetRetiredPages", handle).retired[cause])]
+
+    def nvmlDeviceGetRetiredPagesPendingStatus(self, handle: Any) -> int:
+        self._ask("nvmlDeviceGetRetiredPagesPendingStatus", handle)
+        return 0
+
+    # how cards are joined
+
+    def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> int:
+        return int(self._link("nvmlDeviceGetNvLinkState", handle, link).active)
+
+    def nvmlDeviceGetNvLinkVersion(self, handle: Any, link: int) -> int:
+        return self._link("nvmlDeviceGetNvLinkVersion", handle, link).version
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: Any, link: int) -> Any:
+        return SimpleNamespace(busId=self._link("nvmlDeviceGetNvLinkRemotePciInfo", handle, link).remote.encode())
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int) -> int:
+        return self._link("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link).kind
+
+    def _link(self, function: str, handle: Any, link: int) -> FakeLink:
+        links = self._ask(function, handle).links
+        if link >= len(links):
+            raise NVMLError(self.NVML_ERROR_INVALID_ARGUMENT if links else self.NVML_ERROR_NOT_SUPPORTED)
+        return links[link]
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, left: Any, right: Any) -> int:
+        self._ask("nvmlDeviceGetTopologyCommonAncestor", left)
+        return self.topology.get(frozenset((left.index, right.index)), 50)
+
+    def nvmlDeviceGetP2PStatus(self, left: Any, right: Any, index: int) -> int:
+        self._ask("nvmlDeviceGetP2PStatus", left)
+        return self.peers.get((left.index, right.index, index), 0)
+
+    def nvmlDeviceGetCpuAffinity(self, handle: Any, words: int) -> list[int]:
+        cpus = self._ask("nvmlDeviceGetCpuAffinity", handle).cpus
+        return [cpus >> 64 * word & (2**64 - 1) for word in range(words)]
+
+    def nvmlDeviceGetMemoryAffinity(self, handle: Any, words: int, scope: int) -> list[int]:
+        assert scope == 0, "the node, not the socket"
+        return [1 << self._ask("nvmlDeviceGetMemoryAffinity", handle).numa, *[0] * (words - 1)]
 
     def _ask(self, function: str, handle: SimpleHandle) -> FakeCard:
         self._enter(function, handle.index)
@@ -236,3 +467,18 @@ class SimpleHandle:
 
 def _processes(pairs: list[tuple[int, int | None]]) -> list[Any]:
     return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in pairs]
+
+
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+def _field_value(card: FakeCard, field: int, scope: int) -> Any:
+    """As pynvml's: the code of each field in `nvmlReturn`, its number in the member of its type."""
+    value = card.values.get(field, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
+    if field in (138, 139) and card.links:
+        counters = [link.sent_kib if field == 138 else link.received_kib for link in card.links]
+        value = (3, sum(counters) if scope == 0xFFFFFFFF else counters[scope])
+    if isinstance(value, int):
+        return SimpleNamespace(fieldId=field, scopeId=scope, valueType=0, nvmlReturn=value, value=SimpleNamespace())
+    kind, number = value
+    return SimpleNamespace(fieldId=field, scopeId=scope, valueType=kind, nvmlReturn=0, value=SimpleNamespace(**{_MEMBERS[kind]: number}))

@@ -14,6 +14,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
+from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
@@ -95,11 +96,11 @@ def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
     def make(virtual: str | None = "2x Tesla T4", folder: Path | None = None) -> Driver:
         engines: list[EngineHere] = []
 
-        def engine(put: Callable, spec: str | None) -> EngineHere:  # type: ignore[type-arg]
-            engines.append(EngineHere(put, spec))
+        def engine(put: Callable, spec: str | None, visible: str | None) -> EngineHere:  # type: ignore[type-arg]
+            engines.append(EngineHere(put, spec, visible))
             return engines[-1]
 
-        session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()))
+        session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")))
         driver = Driver(App(qapp, SettingsFile(folder or tmp_path)), session)
         driver.engines = engines
         drivers.append(driver)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from fakes.host import hosted
@@ -69,6 +71,17 @@ def test_reasons_are_on_the_card_and_in_its_tooltip():
     assert card_texts(state.devices["nvml:2"], problems).reason == "It is too old for this torch."
     assert card_texts(state.devices["cuda:0"], problems).warning == "Driver too old."
     assert "fan_percent: not supported" in card_tooltip(state.devices["cuda:0"], problems)
+
+
+def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_it():
+    state = state_with(CUDA)
+    card = state.devices["cuda:0"]
+    sample(state, "cuda:0", GIB, throttle_reasons=("power cap", "hardware slowdown (heat, or a weak supply)"))
+    assert card_texts(card).held == "power cap, hardware slowdown"
+    assert "clocks are held down by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
+    for nothing in (("idle",), (), None):
+        sample(state, "cuda:0", GIB, throttle_reasons=nothing)
+        assert card_texts(card).held == ""
 
 
 def test_a_device_name_with_tags_is_no_markup(qtbot: QtBot):
@@ -244,6 +257,44 @@ def test_equal_readings_do_not_paint_again(qtbot: QtBot, monkeypatch: pytest.Mon
     sample(state, "cuda:0", 13 * GIB)
     panel.refresh_texts()
     assert painted == ["cuda:0"]
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_card_whose_clocks_are_held_down_has_a_sign_and_keeps_its_size(qtbot: QtBot, count: int):
+    state = many(count)
+    panel = panel_for(qtbot, state)
+    last = list(panel.items)[-1]
+    item = panel.items[last]
+    sample(state, last, GIB // 2)
+    panel.refresh_texts()
+    before, height = item.grab().toImage(), item.height()
+    sample(state, last, GIB // 2, throttle_reasons=("power cap",))
+    panel.refresh_texts()
+    assert item.height() == height
+    assert item.grab().toImage() != before
+    assert "Clocks are held down by: power cap." in item.accessibleDescription()
+
+
+def test_mig_instances_are_rows_below_their_card_a_little_to_the_right(qtbot: QtBot):
+    card = msgspec.structs.replace(CUDA, id="nvml:0", usable=False, reason="in MIG mode")
+    other = msgspec.structs.replace(CUDA, id="cuda:1")
+    instances = [msgspec.structs.replace(CUDA, id=name, parent="nvml:0") for name in ("cuda:0", "nvml:0/1")]
+    panel = panel_for(qtbot, state_with(CPU, instances[0], other, card, instances[1]))
+    QApplication.processEvents()
+    assert list(panel.items) == ["cpu", "cuda:1", "nvml:0", "cuda:0", "nvml:0/1"]
+    assert [type(item) for item in panel.items.values()] == [DeviceCard] * 3 + [DeviceRow] * 2
+    boxes = [item.geometry() for item in panel.items.values()]
+    assert all(a.bottom() < b.top() for a, b in pairwise(boxes))
+    assert {box.left() - boxes[2].left() for box in boxes[3:]} == {14}
+    assert {box.right() for box in boxes} == {boxes[0].right()}
+    with qtbot.waitSignal(panel.selected) as selected:
+        qtbot.mouseClick(panel.items["cuda:0"], LEFT)
+    assert selected.args == ["cuda:0"]
+
+
+def test_an_instance_whose_card_is_not_listed_stands_for_itself(qtbot: QtBot):
+    panel = panel_for(qtbot, state_with(CPU, msgspec.structs.replace(CUDA, parent="nvml:9")))
+    assert isinstance(panel.items["cuda:0"], DeviceCard)
 
 
 def test_a_machine_without_gpu_is_offered_two_virtual_ones(qtbot: QtBot):

@@ -1,4 +1,4 @@
-"""The log and the list of processes."""
+"""The log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import pytest
 from fakes.host import hosted
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem, ProcessUse
 from devexplorer.core.records.messages import Log
 from devexplorer.core.state import LOG_LINES, State
 from devexplorer.gui.panels.log import LogPanel
-from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0
@@ -86,57 +83,3 @@ def test_another_theme_writes_the_same_lines(log: LogPanel, state: State) -> Non
     log.refresh()
     log.set_theme(LIGHT)
     assert lines(log) == ["one", "error: two"]
-
-
-def card(name: str, kind: str = "cuda") -> DeviceInfo:
-    return DeviceInfo(id=name, kind=kind, name="a card", simulated=kind == "virtual")
-
-
-def processes(qtbot: QtBot, state: State) -> ProcessesPanel:
-    return hosted(qtbot, lambda host: ProcessesPanel(state, DARK, host))
-
-
-def shown(panel: ProcessesPanel) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in panel.model.rows]
-
-
-def test_processes_are_listed_per_device_largest_first(qtbot: QtBot, state: State) -> None:
-    state.set_catalog(Catalog(devices=(card("cpu", "cpu"), card("cuda:0"), card("cuda:1"))))
-    small, large, unknown = ProcessUse(pid=7, name="Xorg", memory_bytes=2**20), ProcessUse(pid=8, memory_bytes=3 * 2**29), 9
-    state.apply(DeviceSample(device="cuda:0", time_unix_s=NOW, processes=(small, ProcessUse(pid=unknown, name="python"), large)))
-    state.apply(DeviceSample(device="cuda:1", time_unix_s=NOW, processes=(small,)))
-    panel = processes(qtbot, state)
-
-    assert shown(panel) == [
-        ["cuda:0", "8", "1,536.0", "—"],
-        ["cuda:0", "7", "1.0", "Xorg"],
-        ["cuda:0", "9", "—", "python"],
-        ["cuda:1", "7", "1.0", "Xorg"],
-    ]
-    assert panel.count == 4
-
-
-def test_processes_that_cannot_be_seen_are_no_zero(qtbot: QtBot, state: State) -> None:
-    reason = "this container hides other processes"
-    problem = Problem(reason=reason, device="cuda:0", field="processes")
-    state.set_catalog(Catalog(devices=(card("cuda:0"), card("cuda:1")), problems=(problem,)))
-    for name in state.devices:
-        state.apply(DeviceSample(device=name, time_unix_s=NOW, processes=None))
-    panel = processes(qtbot, state)
-
-    [first, second] = shown(panel)
-    assert first[3] == f"not visible from here: {reason}"
-    assert second[3].startswith("not visible from here: ")
-    assert panel.count == 0
-
-
-def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> None:
-    state.set_catalog(Catalog(devices=(card("cpu", "cpu"), card("vgpu:0", "virtual"))))
-    panel = processes(qtbot, state)
-    assert "No GPU is here" in panel.nothing.text()
-
-    state.set_catalog(Catalog(devices=(card("cuda:0"),)))
-    state.apply(DeviceSample(device="cuda:0", time_unix_s=NOW, processes=()))
-    panel.refresh()
-    assert panel.nothing.text() == "No process uses a GPU now."
-    assert shown(panel) == []

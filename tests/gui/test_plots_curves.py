@@ -7,18 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.gui.plots.curves import MEMORY_UNITS, THROUGHPUT_UNITS, YScale, highest, part, thin
+from devexplorer.gui.plots.curves import MEMORY_UNITS, THROUGHPUT_UNITS, YScale, highest, pooled, thin, to_edges
 
 GIB = 1024.0**3
-
-
-def test_a_part_reaches_one_reading_past_each_edge() -> None:
-    times = np.arange(10.0)
-
-    assert times[part(times, 3.5, 6.5)].tolist() == [3, 4, 5, 6, 7]
-    assert times[part(times, -5, 0.5)].tolist() == [0, 1]
-    assert times[part(times, 20, 30)].tolist() == [9]
-    assert times[part(np.empty(0), 0, 1)].tolist() == []
 
 
 def test_thinning_keeps_peaks_gaps_and_the_newest_reading() -> None:

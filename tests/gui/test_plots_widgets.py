@@ -21,15 +21,16 @@ from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpe
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Marker, State
-from devexplorer.gui.plots.memory import MemoryPlot
+from devexplorer.gui.plots.metric import MetricPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.time_control import TimeControl
 from devexplorer.gui.theme import DARK, LIGHT, device_colour
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
-P = TypeVar("P", MemoryPlot, ThroughputPlot)
-Show = Callable[..., MemoryPlot]
+P = TypeVar("P", MetricPlot, ThroughputPlot)
+Show = Callable[..., MetricPlot]
 ShowThroughput = Callable[..., ThroughputPlot]
 
 
@@ -84,7 +85,7 @@ def axis() -> TimeAxis:
 
 @pytest.fixture
 def show(qtbot: QtBot, axis: TimeAxis) -> Show:
-    return lambda state, width=720: drawn(hosted(qtbot, lambda host: MemoryPlot(state, axis, host), width, 232))
+    return lambda state, width=720: drawn(hosted(qtbot, lambda host: MetricPlot(state, axis, parent=host), width, 232))
 
 
 @pytest.fixture
@@ -457,37 +458,38 @@ def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) ->
 def test_every_control_of_a_plot_has_a_name(show: Show, show_throughput: ShowThroughput) -> None:
     state = make_state("cpu")
     memory, throughput = show(state), show_throughput(state)
-    for widget in (
-        memory.canvas, memory.legend, memory.legend.button("cpu"), memory.scale_button, throughput.time_control,
-    ):  # fmt: skip
+    for widget in (memory.canvas, memory.legend, memory.legend.button("cpu"), memory.scale_button, throughput.canvas):
         assert widget.accessibleName()
 
 
 def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
-    plot = ThroughputPlot(make_state("cpu"), axis)
-    qtbot.addWidget(plot)
-    plot.time_control.spans[600.0].trigger()
+    control = TimeControl(axis)
+    qtbot.addWidget(control)
+    control.spans[600.0].trigger()
     assert axis.span_s == 600
-    assert plot.time_control.text() == "10 min ▾"
-    plot.time_control.pause.trigger()
+    assert control.text() == "10 min ▾"
+    control.spans[21_600.0].trigger()
+    assert control.text() == "6 h ▾"
+    control.pause.trigger()
     assert axis.paused
-    assert plot.time_control.text() == "paused ▾"
+    assert control.text() == "paused ▾"
+    assert control.accessibleName()
 
 
-def position(plot: MemoryPlot | ThroughputPlot, share: float) -> QPoint:
+def position(plot: MetricPlot | ThroughputPlot, share: float) -> QPoint:
     """A point in the plot's area, that share from its left."""
     view = plot.canvas.getViewBox()
     return plot.canvas.mapFromScene(view.mapToScene(QPointF(view.width() * share, view.height() / 2)))
 
 
-def hover(plot: MemoryPlot | ThroughputPlot, share: float) -> None:
+def hover(plot: MetricPlot | ThroughputPlot, share: float) -> None:
     at = QPointF(position(plot, share))
     none = Qt.MouseButton.NoButton
     event = QMouseEvent(QEvent.Type.MouseMove, at, plot.canvas.viewport().mapToGlobal(at), none, none, Qt.KeyboardModifier.NoModifier)
     QApplication.sendEvent(plot.canvas.viewport(), event)
 
 
-def wheel(plot: MemoryPlot, delta: int) -> None:
+def wheel(plot: MetricPlot, delta: int) -> None:
     at = QPointF(position(plot, 0.5))
     event = QWheelEvent(
         at, plot.canvas.viewport().mapToGlobal(at), QPoint(), QPoint(0, delta), Qt.MouseButton.NoButton,

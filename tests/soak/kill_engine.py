@@ -53,9 +53,9 @@ def main() -> int:
     qt = QApplication(sys.argv[:1])
     engines: list[EngineProcess] = []
 
-    def make(put: Callable[[Event], None], spec: str | None) -> EngineProcess:
+    def make(put: Callable[[Event], None], spec: str | None, visible: str | None) -> EngineProcess:
         command = [sys.executable, "-c", FORKING] if len(engines) % 2 else None
-        engines.append(EngineProcess(put, virtual_spec=spec, command=command))
+        engines.append(EngineProcess(put, virtual_spec=spec, visible_devices=visible, command=command))
         return engines[-1]
 
     with tempfile.TemporaryDirectory() as folder:

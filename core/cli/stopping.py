@@ -1,0 +1,74 @@
+"""Ctrl-C and the system's request to end, as something that a loop notices between two steps. Main thread.
+
+A signal that raised would do so anywhere, also in the middle of a line that is being written. Here it wakes up who waits, and nothing
+else; a second one ends the program the usual way, in case something hangs.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """Use as a context. `wait` returns early when somebody asks to stop; `exit_code` is then the shell's."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._undo = ExitStack()
+        self._woken: socket.socket | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._number != 0
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number as shells have it, 0 when nobody asked."""
+        return 128 + self._number if self._number else 0
+
+    def __enter__(self) -> Stopping:
+        if threading.current_thread() is not threading.main_thread():
+            return self  # signals are the main thread's: a test that runs a command on another one stops it by its count
+        woken, wake = socket.socketpair()
+        for end in (woken, wake):
+            end.setblocking(False)
+            self._undo.callback(end.close)
+        self._woken = woken
+        self._undo.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:  # started with nohup: it stays deaf
+                signal.signal(number, self._hear(before))
+                self._undo.callback(signal.signal, number, before)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._undo.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, until somebody asks to stop; returns whether somebody did."""
+        until = time.monotonic() + seconds
+        while not self.asked and (left := until - time.monotonic()) > 0:
+            if self._woken is None:
+                time.sleep(left)
+            elif select.select([self._woken], [], [], left)[0]:
+                self._woken.recv(4096)
+        return self.asked
+
+    def _hear(self, before: Any) -> Callable[[int, FrameType | None], None]:
+        def heard(number: int, _frame: FrameType | None) -> None:
+            self._number = self._number or number
+            signal.signal(number, before)
+
+        return heard

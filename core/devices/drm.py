@@ -1,0 +1,243 @@
+"""AMD and Intel cards as the Linux kernel shows them in /sys/class/drm, without torch and without a vendor's library. Any one thread.
+
+What a driver does not tell stays None, with the reason among the details' `missing`. Sources of names and units: the kernel's
+documentation of amdgpu ("GPU Power/Thermal Controls and Monitoring"), of i915 and xe (ABI/testing/sysfs-driver-intel-*), of hwmon
+("Naming and data format standards for sysfs files"). NVIDIA's cards are NVML's business and are never listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from devexplorer.core.devices.pci_names import pci_name
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+
+T = TypeVar("T", int, float)
+
+VENDORS = {0x1002: "AMD", 0x8086: "Intel"}
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""GT/s of a PCIe lane -> generation."""
+_CARD = re.compile(r"card(\d+)")
+_CHIP = ("edge", "pkg", "junction")
+"""Labels of the chip's own temperature, in order of preference."""
+_MEMORY = ("mem_info_vram_total", "tile0/physical_vram_size_bytes", "lmem_total_bytes")
+"""Bytes of a card's own memory: amdgpu, xe, i915."""
+_NO_MEMORY = "Intel's driver tells memory in use to each process about itself only"
+_NO_BUSY = "Intel's driver counts busy time for the perf interface only, not in sysfs"
+
+
+class DrmCard(NamedTuple):
+    """A card with a render node."""
+
+    number: int
+    """The N of /sys/class/drm/cardN."""
+    vendor: str
+    """`AMD`, `Intel`."""
+    name: str
+    bus_id: str | None
+    """`0000:03:00.0`"""
+    driver: str | None
+    """`amdgpu`, `i915`, `xe`."""
+    memory_total_bytes: int | None
+    shared: bool
+    """Whether it uses the system's memory: an Intel GPU within the CPU."""
+
+    @property
+    def drm_id(self) -> str:
+        """The device id by which it is listed where torch cannot use it."""
+        return f"drm:{self.number}"
+
+
+class Drm:
+    """`cards`, then `read` and `details` of each. `root` stands in for / (tests)."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._class = root / "sys" / "class" / "drm"
+        self._names = (root / "usr/share/hwdata/pci.ids", root / "usr/share/misc/pci.ids")
+        self._energy: dict[int, tuple[float, int]] = {}
+        """Card -> (unix seconds, microjoules) of the last reading: its difference is the power."""
+
+    def cards(self) -> tuple[DrmCard, ...]:
+        """Every AMD and Intel card that can compute, by number; none where the system has no such folder."""
+        try:
+            found = [(int(match.group(1)), entry) for entry in self._class.iterdir() if (match := _CARD.fullmatch(entry.name))]
+        except OSError:
+            return ()
+        return tuple(card for number, entry in sorted(found) if (card := self._card(number, entry / "device")) is not None)
+
+    def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
+        """One reading, as a sample of `device`; a card that sleeps is left asleep and has none."""
+        at, sensors = self._device(card), _Sensors(self._device(card))
+        if _text(at / "power" / "runtime_status") == "suspended":
+            return DeviceSample(device=device, time_unix_s=time_unix_s, memory_total_bytes=card.memory_total_bytes)
+        used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
+        return DeviceSample(
+            device=device,
+            time_unix_s=time_unix_s,
+            memory_used_bytes=used,
+            memory_free_bytes=None if used is None or total is None else max(total - used, 0),
+            memory_total_bytes=total if total is not None else card.memory_total_bytes,
+            utilization_percent=_float(_number(at / "gpu_busy_percent")),
+            memory_utilization_percent=_float(_number(at / "mem_busy_percent")),
+            temperature_c=sensors.value("temp", _CHIP, 1e3),
+            memory_temperature_c=sensors.value("temp", ("mem", "vram"), 1e3, anyway=False),
+            power_w=self._power(card, sensors, time_unix_s),
+            power_cap_w=_known(sensors.plain("power1_cap", 1e6), sensors.plain("power1_max", 1e6)),
+            energy_j=sensors.plain("energy1_input", 1e6),
+            sm_clock_mhz=_known(_whole(sensors.value("freq", ("sclk",), 1e6)), self._frequency(card, "act")),
+            memory_clock_mhz=_whole(sensors.value("freq", ("mclk",), 1e6, anyway=False)),
+            fan_percent=_share(sensors.plain("pwm1"), sensors.plain("pwm1_max") or 255.0),
+            pcie_generation=_generation(_text(at / "current_link_speed")),
+            pcie_width=_number(at / "current_link_width"),
+            pcie_replays=_number(at / "pcie_replay_count"),
+        )
+
+    def details(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceDetails:
+        """What changes seldom; `more` has what no field is for."""
+        at, sensors = self._device(card), _Sensors(self._device(card))
+        more = {"kernel driver": card.driver, "bus id": card.bus_id}
+        rpm = sensors.plain("fan1_input")
+        more["fan"] = None if rpm is None else f"{rpm:.0f} rpm"
+        gtt = _number(at / "mem_info_gtt_total")
+        more["system memory that it may use"] = None if gtt is None else f"{gtt / (1 << 20):,.0f} MiB"
+        more["performance level"] = _text(at / "power_dpm_force_performance_level")
+        missing = {}
+        if card.vendor == "Intel":
+            missing = {"memory_used_bytes": _NO_MEMORY, "utilization_percent": _NO_BUSY}
+        node = _number(at / "numa_node")
+        return DeviceDetails(
+            device=device,
+            time_unix_s=time_unix_s,
+            serial=_text(at / "unique_id"),
+            vbios_version=_text(at / "vbios_version"),
+            temperature_limit_c=sensors.value("temp", _CHIP, 1e3, part="crit"),
+            temperature_shutdown_c=sensors.value("temp", _CHIP, 1e3, part="emergency"),
+            temperature_memory_limit_c=sensors.value("temp", ("mem", "vram"), 1e3, part="crit", anyway=False),
+            power_limit_default_w=_known(sensors.plain("power1_cap_default", 1e6), sensors.plain("power1_rated_max", 1e6)),
+            power_limit_min_w=sensors.plain("power1_cap_min", 1e6),
+            power_limit_max_w=sensors.plain("power1_cap_max", 1e6),
+            sm_clock_max_mhz=self._frequency(card, "max"),
+            pcie_generation_max=_generation(_text(at / "max_link_speed")),
+            pcie_width_max=_number(at / "max_link_width"),
+            cpus=_text(at / "local_cpulist"),
+            numa_node=None if node is None or node < 0 else node,
+            more={label: value for label, value in more.items() if value},
+            missing=missing,
+        )
+
+    def _device(self, card: DrmCard) -> Path:
+        return self._class / f"card{card.number}" / "device"
+
+    def _card(self, number: int, at: Path) -> DrmCard | None:
+        vendor = _hex(at / "vendor")
+        if vendor not in VENDORS or not any((at / "drm").glob("renderD*")):
+            return None
+        driver = _link(at / "driver")
+        product = _hex(at / "device")
+        total = _known(*(_number(at / name) for name in _MEMORY))
+        name = _text(at / "product_name") or pci_name(vendor, product, self._names)
+        return DrmCard(
+            number=number,
+            vendor=VENDORS[vendor],
+            name=name or f"{VENDORS[vendor]} GPU {product:04x}" if product is not None else f"{VENDORS[vendor]} GPU",
+            bus_id=_link(at),
+            driver=driver,
+            memory_total_bytes=total,
+            # What has a power or memory of its own is a card; an Intel GPU on bus 0 is a part of the CPU.
+            shared=VENDORS[vendor] == "Intel" and total is None and (_link(at) or "").startswith("0000:00:"),
+        )
+
+    def _power(self, card: DrmCard, sensors: _Sensors, now: float) -> float | None:
+        """amdgpu tells watts; Intel's drivers count energy, whose growth between two readings is the power."""
+        told = _known(sensors.plain("power1_average", 1e6), sensors.plain("power1_input", 1e6))
+        if told is not None:
+            return told
+        energy = sensors.plain("energy1_input")
+        if energy is None:
+            return None
+        then, before = self._energy.get(card.number, (now, int(energy)))
+        self._energy[card.number] = (now, int(energy))
+        return (energy - before) / 1e6 / (now - then) if now > then and energy >= before else None
+
+    def _frequency(self, card: DrmCard, which: str) -> int | None:
+        """`act` or `max` clock in MHz of Intel's drivers: xe keeps it by tile and engine group, i915 beside the device."""
+        at = self._class / f"card{card.number}"
+        xe = sorted(at.glob(f"device/tile0/gt0/freq0/{which}_freq"))
+        i915 = [at / f"gt/gt0/rps_{which}_freq_mhz", at / f"gt_{which}_freq_mhz"]
+        return _known(*(_number(place) for place in (*xe, *i915)))
+
+
+class _Sensors:
+    """The hwmon folder of a card: files as `temp2_input` with `temp2_label` saying what it is about."""
+
+    def __init__(self, at: Path) -> None:
+        self._at = next(iter(sorted((at / "hwmon").glob("hwmon*"))), None)
+
+    def plain(self, name: str, scale: float = 1.0) -> float | None:
+        """One file, divided by `scale`."""
+        number = None if self._at is None else _number(self._at / name)
+        return None if number is None else number / scale
+
+    def value(self, kind: str, labels: tuple[str, ...], scale: float, *, part: str = "input", anyway: bool = True) -> float | None:
+        """The sensor with one of these labels; `anyway`: the first one where none has a label."""
+        if self._at is None:
+            return None
+        labelled = {(_text(place) or "").lower(): place.name.partition("_")[0] for place in sorted(self._at.glob(f"{kind}*_label"))}
+        sensor = next((labelled[label] for label in labels if label in labelled), None)
+        if sensor is None and anyway and not labelled:
+            sensor = f"{kind}1"
+        return None if sensor is None else self.plain(f"{sensor}_{part}", scale)
+
+
+def _text(path: Path) -> str | None:
+    """The file's one line; None where there is none, it cannot be read, or the card sleeps."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
+
+
+def _hex(path: Path) -> int | None:
+    text = _text(path)
+    return int(text, 16) if text is not None and re.fullmatch(r"(0x)?[0-9a-fA-F]{1,8}", text) else None
+
+
+def _link(path: Path) -> str | None:
+    """The last part of what a link points to: a PCI address, a driver's name."""
+    try:
+        return path.readlink().name
+    except OSError:
+        return None
+
+
+def _known(*values: T | None) -> T | None:
+    """The first that is known."""
+    return next((value for value in values if value is not None), None)
+
+
+def _float(number: int | None) -> float | None:
+    return None if number is None else float(number)
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else round(number)
+
+
+def _share(part: float | None, whole: float) -> float | None:
+    return None if part is None or whole <= 0 else min(100 * part / whole, 100.0)
+
+
+def _generation(speed: str | None) -> int | None:
+    """`16.0 GT/s PCIe` -> 4."""
+    match = re.match(r"[0-9.]+", speed or "")
+    try:
+        return _GENERATIONS.get(float(match.group())) if match else None
+    except ValueError:
+        return None

@@ -1,0 +1,97 @@
+"""What NVML lists (`Card`), what is read of a card every few seconds (`Slow`), who a process is. Plain frozen records, any thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from devexplorer.core.records.devices import ProcessUse
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One NVIDIA card, or one MIG instance of a card, as NVML enumerates it.
+
+    Listing the cards again gives an equal record as long as nothing of importance changed.
+    """
+
+    index: int
+    """What nvidia-smi counts (`index`); a MIG instance has its card's."""
+    uuid: str | None
+    """`GPU-…` or `MIG-…` (`uuid`); None for a card that is too broken to say."""
+    name: str
+    """Of a MIG instance with its profile, where the driver says it: `NVIDIA A100-SXM4-40GB MIG 1g.5gb`."""
+    mig_instance: int | None = None
+    """Number of the MIG instance within its card; None for a card itself."""
+    mig_profile: str | None = None
+    """`1g.5gb`: seventh parts of the chip and gigabytes; None for a card itself."""
+    parent_key: str | None = None
+    """`key` of the card that a MIG instance is a part of."""
+    bus_id: str | None = None
+    """`pci.bus_id`"""
+    memory_total_bytes: int | None = None
+    """`memory.total`"""
+    memory_used_bytes: int | None = None
+    """`memory.used` when the card was first listed"""
+    memory_shared: bool = False
+    """True where the card has no memory of its own (GB10, Jetson): the figures are the system's."""
+    compute_capability: str | None = None
+    """`compute_cap`"""
+    driver_version: str | None = None
+    """`driver_version`"""
+    cuda_version: str | None = None
+    """The newest CUDA that the driver supports, as the head of nvidia-smi's table shows it."""
+    power_cap_w: float | None = None
+    """`enforced.power.limit` when the card was first listed"""
+    ecc: bool | None = None
+    """`ecc.mode.current`"""
+    compute_mode: str | None = None
+    """`compute_mode`"""
+    mig: bool | None = None
+    """`mig.mode.current`"""
+    broken: str | None = None
+    """Why nothing can be read from it."""
+
+    @property
+    def key(self) -> str:
+        """What identifies it: the UUID, or its place where there is none (two handles of one card compare unequal)."""
+        return self.uuid or f"index {self.index}"
+
+    @property
+    def nvml_id(self) -> str:
+        """The device id `nvml:N`, by which problems name it."""
+        return f"nvml:{self.index}"
+
+
+class ProcessFacts(NamedTuple):
+    """What the system says about a process; None where it is gone or somebody else's."""
+
+    name: str | None = None
+    user: str | None = None
+    command: str | None = None
+
+
+class Slow(NamedTuple):
+    """The fields of a `DeviceSample` that change seldom or cost much to ask; read every few seconds, under the same names."""
+
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    memory_temperature_c: float | None = None
+    power_instant_w: float | None = None
+    power_cap_w: float | None = None
+    energy_j: float | None = None
+    graphics_clock_mhz: int | None = None
+    video_clock_mhz: int | None = None
+    fan_percent: float | None = None
+    performance_state: str | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_tx_bytes_s: float | None = None
+    pcie_rx_bytes_s: float | None = None
+    pcie_replays: int | None = None
+    nvlink_tx_bytes_s: float | None = None
+    nvlink_rx_bytes_s: float | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    processes: tuple[ProcessUse, ...] | None = None

@@ -1,0 +1,70 @@
+"""The NVLinks of a card: state, version, where they lead, and their traffic since the reading before. Sampler threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
+from devexplorer.core.devices.nvml_fields import text
+from devexplorer.core.devices.nvml_slow import field_values, nvlink_fields, rate
+from devexplorer.core.records.devices import NvLink
+
+_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
+"""nvmlNvlinkVersion_t"""
+
+_MOST_LINKS = 36
+"""NVML_NVLINK_MAX_LINKS of the newest nvml.h; a card says itself where its links end."""
+
+
+def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
+    """Every link; none where the card has none. What one link does not tell is None."""
+    found = []
+    for link in range(_MOST_LINKS):
+        try:
+            active = bool(nvml.nvmlDeviceGetNvLinkState(handle, link))
+        except Exception as error:
+            if getattr(error, "value", None) in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
+                break
+            raise
+        version = _or_none(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
+        remote = _or_none(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if active else None
+        bus_id = text(remote.busId) if remote is not None else ""
+        found.append(NvLink(link=link, active=active, version=_VERSIONS.get(version or 0), remote_bus_id=bus_id or None))
+    return tuple(found)
+
+
+def _or_none(nvml: Any, question: Any, handle: Any, link: int) -> Any:
+    """One detail of a link: links differ, and one that does not tell hides no other. A lost card is lost."""
+    try:
+        return question(handle, link)
+    except Exception as error:
+        if getattr(error, "value", None) in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
+            raise
+        return None
+
+
+LINKS = Question("nvlinks", (links,))
+
+
+def with_traffic(asker: Asker, opened: Opened, found: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:
+    """The links with bytes per second since the last call, from one question about all active ones."""
+    active = [link.link for link in found if link.active]
+    if not active:
+        return found
+    wanted = [field for link in active for field in nvlink_fields(link)]
+    values = asker.ask(opened, Question("nvlink_traffic", (lambda n, h: field_values(n, h, wanted),))) or {}
+
+    def traffic(link: int, at: int, name: str) -> float | None:
+        value = values.get(nvlink_fields(link)[at])
+        if value is None or value.code != 0 or value.number is None:
+            return None
+        return rate(opened, name, link, value.number, now)
+
+    return tuple(
+        msgspec.structs.replace(link, tx_bytes_s=traffic(link.link, 0, "tx"), rx_bytes_s=traffic(link.link, 1, "rx"))
+        if link.active
+        else link
+        for link in found
+    )

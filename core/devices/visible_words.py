@@ -1,0 +1,101 @@
+"""What a new CUDA_VISIBLE_DEVICES did, in words: which card has which number now, what is hidden, what did not come back. No thread."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from devexplorer.core.devices.visible import VARIABLE, card_number, seen, value_text
+from devexplorer.core.formats import count_text, sentence
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
+
+ONCE = (
+    "A running process notices no change of this variable: CUDA reads it once, when the process first uses CUDA. "
+    "Therefore the engine was started again with it."
+)
+
+
+def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The cards that the variable chooses among, by their own numbers: the real ones; where there is none, the virtual ones.
+
+    Each MIG instance follows its card.
+    """
+    numbered = [info for info in devices if card_number(info) is not None]
+    family = [info for info in numbered if not info.simulated] or numbered
+    return sorted(family, key=lambda info: (card_number(info) or 0, info.parent is not None))
+
+
+def what_it_does(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
+    """Where the list works differently from what it says on these devices, as a sentence; None: it does what it says."""
+    cards = cards_to_choose(devices)
+    if not cards:
+        return None
+    whole = [info.uuid for info in cards if info.parent is None]
+    is_uuids = value is not None and not value[:1].isdigit() and not value.startswith(("-", "+"))
+    note = seen(value, [info.uuid for info in cards] if is_uuids else whole).note
+    return None if note is None else sentence(note)
+
+
+def explained(before: str | None, now_is: str | None, devices: Sequence[DeviceInfo], rebuilt: Rebuilt, *, now: float) -> Answer:
+    """The answer to a change of the variable from `before` to `now_is`, with the devices that the new engine has."""
+    cards = cards_to_choose(devices)
+    visible = [info for info in devices if info.usable and info.kind in ("cuda", "virtual")]
+    facts = [
+        Fact("before", value_text(before)),
+        Fact("now", value_text(now_is)),
+        *(Fact(info.id, f"{_card_text(info)}{', simulated' if info.simulated else ''}") for info in visible),
+        *(Fact(info.id, f"{_card_text(info)}, not visible") for info in cards if not info.usable),
+        Fact("back", ", ".join(rebuilt.restored) or "nothing"),
+        Fact("not back", "; ".join(rebuilt.lost) or "nothing"),
+    ]
+    words = [ONCE]
+    offers: tuple[Offer, ...] = ()
+    if not cards:
+        words.append(f"{VARIABLE} chooses among NVIDIA cards, and there is none here. Virtual GPUs obey it as well.")
+        offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
+    else:
+        if (note := what_it_does(now_is, devices)) is not None:
+            words.append(note)
+        words.append(_counted(visible, hidden=sum(not info.usable and info.parent is None for info in cards)))
+    if rebuilt.lost:
+        words.append("What was on a device that is no longer there, or needed it, is named below.")
+    return Answer(
+        title=f"{VARIABLE} is {value_text(now_is)}",
+        words=" ".join(words),
+        facts=tuple(facts),
+        code=_code(now_is),
+        offers=offers,
+        time_unix_s=now,
+    )
+
+
+def _card_text(info: DeviceInfo) -> str:
+    number = card_number(info)
+    parts = [info.name]
+    if number is not None:
+        parts.append(f"card {number}" if info.simulated else f"nvidia-smi {number}")
+    if info.uuid is not None:
+        parts.append(info.uuid)
+    return ", ".join(parts)
+
+
+def _counted(visible: Sequence[DeviceInfo], hidden: int) -> str:
+    if not visible:
+        return "No card is visible: torch has the CPU only."
+    first = visible[0]
+    number = card_number(first)
+    words = f"The engine sees {count_text(len(visible), 'card')}"
+    words += f" and not the other {hidden}" if hidden else ""
+    moved = number is not None and not first.id.endswith(f":{number}")
+    which = "" if number is None else f" {number}"
+    return f"{words}; they are counted anew, from 0" + (f": {first.id} is the card{which} now." if moved else ".")
+
+
+def _code(value: str | None) -> str:
+    if value is None:
+        return f'import os\n\nos.environ.pop("{VARIABLE}", None)  # before the first use of CUDA, which reads it once'
+    return (
+        f'import os\n\nos.environ["{VARIABLE}"] = {value!r}  # before the first use of CUDA, which reads it once\n'
+        f"# in the shell, which is always early enough: {VARIABLE}={shlex.quote(value)} python train.py"
+    )

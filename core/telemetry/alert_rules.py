@@ -1,0 +1,169 @@
+"""What an alert can be about, and at which figures it is raised and ends. Pure data, any thread.
+
+A rule is about one quantity: any metric of `core.telemetry.metrics`, or one that is derived from samples here. Where its two thresholds
+stand the other way round (it ends above, not below), it is raised by values that are too low.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.records.devices import DeviceDetails
+from devexplorer.core.telemetry.metrics import METRICS, UNITS
+
+ALARM, NOTICE = "alarm", "notice"
+"""A notice stands in the list and disturbs nobody."""
+
+LOST = "lost"
+MEMORY_PERCENT = "memory_used_percent"
+NEW_ECC_ERRORS = "new_ecc_errors"
+THROTTLED = "throttled_percent"
+POWER_CAPPED = "power_capped_percent"
+
+SHARE_WINDOW_S = 10.0
+"""Clock reasons come and go between two readings; what counts is their share of so many seconds."""
+LONGEST_S = 3600.0
+LARGEST = 1e18
+
+Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """When an alert is raised and when it ends. What the user can change, and what settings store."""
+
+    metric: str
+    """Id of a `Quantity`."""
+    enabled: bool = True
+    raise_at: Figure | None = None
+    """In the quantity's unit. None: follows from what the card says about itself (`limits`)."""
+    clear_at: Figure | None = None
+    """On the calm side of `raise_at`; between the two nothing changes."""
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)] = 0.0
+    """How long the value must stay past a threshold, in both directions."""
+
+
+class Quantity(NamedTuple):
+    """Something that a rule can be about."""
+
+    id: str
+    label: str
+    unit: str
+    """A key of `UNITS`."""
+    meaning: str
+    level: str = ALARM
+    fixed: bool = False
+    """Whether it is so or not: there is no threshold to choose."""
+    auto: str = ""
+    """What the thresholds are when the card decides; empty: the user does."""
+
+
+_SPECIAL = (
+    Quantity(LOST, "Lost, or does not answer", "count", "The card fell off the bus, or its driver does not answer.", fixed=True),
+    Quantity(
+        "temperature_c", "Temperature", "celsius", "Of the chip.",
+        auto="3 °C below the temperature at which the card lowers its clocks, or 85 °C where it does not tell",
+    ),
+    Quantity(
+        "memory_temperature_c", "Memory temperature", "celsius", "Of the memory, where the card tells.",
+        auto="3 °C below the highest temperature that the card allows its memory, or 95 °C where it does not tell",
+    ),
+    Quantity(MEMORY_PERCENT, "Memory in use", "percent", "Share of the total that is in use, by everybody."),
+    Quantity(
+        NEW_ECC_ERRORS, "New ECC errors, not corrected", "count",
+        "Memory errors beyond repair since this window watches. The alert stays until you dismiss it or the driver counts from 0 again.",
+    ),
+    Quantity(
+        THROTTLED, "Clocks held down by heat or power brake", "percent",
+        f"Share of the last {SHARE_WINDOW_S:.0f} s in which heat or the power supply's brake held the clocks down.",
+    ),
+    Quantity(
+        POWER_CAPPED, "Clocks held down by the power cap", "percent",
+        f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice and no alarm.", level=NOTICE,
+    ),
+)  # fmt: skip
+QUANTITIES: dict[str, Quantity] = {quantity.id: quantity for quantity in _SPECIAL} | {
+    metric.id: Quantity(metric.id, metric.label, metric.unit, "")
+    for metric in METRICS
+    if metric.id not in ("temperature_c", "memory_temperature_c")
+}
+"""Everything that a rule can be about, by id."""
+
+DEFAULT_RULES: tuple[Rule, ...] = (
+    Rule(metric=LOST, raise_at=1, clear_at=0, seconds=0),
+    Rule(metric="temperature_c", seconds=3),
+    Rule(metric="memory_temperature_c", seconds=3),
+    Rule(metric=MEMORY_PERCENT, raise_at=95, clear_at=90, seconds=2),
+    Rule(metric=NEW_ECC_ERRORS, raise_at=1, clear_at=0, seconds=0),
+    Rule(metric=THROTTLED, raise_at=50, clear_at=10, seconds=5),
+    Rule(metric=POWER_CAPPED, raise_at=90, clear_at=50, seconds=30),
+)
+_FIRST_GUESS = {
+    "percent": (90.0, 80.0),
+    "celsius": (85.0, 80.0),
+    "watt": (300.0, 280.0),
+    "bytes": (8.0 * 2**30, 7.0 * 2**30),
+    "bytes_s": (16.0 * 2**30, 12.0 * 2**30),
+    "megahertz": (1000.0, 1100.0),  # too low is what one wants to hear of
+    "joule": (1e9, 0.9e9),
+    "count": (1.0, 0.0),
+}
+_LEAST_THRESHOLD_C = 40.0
+"""A card that says less of itself says nothing: some answer 0 for thresholds they do not have."""
+
+
+class Limits(NamedTuple):
+    """The two thresholds of a rule on one card."""
+
+    raise_at: float
+    clear_at: float
+
+    @property
+    def below(self) -> bool:
+        """Whether low values raise the alert."""
+        return self.clear_at > self.raise_at
+
+
+def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
+    """The thresholds of `rule` on the card with these details."""
+    if rule.raise_at is not None:
+        return Limits(rule.raise_at, rule.raise_at if rule.clear_at is None else rule.clear_at)
+    memory = rule.metric == "memory_temperature_c"
+    told = None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
+    if told is None or told < _LEAST_THRESHOLD_C:
+        return Limits(95.0, 90.0) if memory else Limits(85.0, 80.0)
+    return Limits(told - 3, told - 8)
+
+
+def complete(saved: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The default rules, each replaced by a saved one about the same, then further saved ones. What makes no sense is left out."""
+    known = {rule.metric: rule for rule in saved if _sensible(rule)}
+    return (*(known.pop(rule.metric, rule) for rule in DEFAULT_RULES), *known.values())
+
+
+def new_rule(metric: str) -> Rule:
+    """A rule to begin with, for a quantity that has none by default."""
+    raise_at, clear_at = _FIRST_GUESS[QUANTITIES[metric].unit]
+    return Rule(metric=metric, raise_at=raise_at, clear_at=clear_at, seconds=5)
+
+
+def _sensible(rule: Rule) -> bool:
+    quantity = QUANTITIES.get(rule.metric)
+    if quantity is None or not all(math.isfinite(figure) for figure in (rule.raise_at or 0, rule.clear_at or 0, rule.seconds)):
+        return False
+    if quantity.fixed:
+        return (rule.raise_at, rule.clear_at) == (1, 0)
+    return rule.raise_at is not None or bool(quantity.auto)
+
+
+def figure_text(value: float, unit: str) -> str:
+    """A value with its unit: `91 °C`, `95.5 %`, `527.79 MiB`, `—`."""
+    if math.isnan(value):
+        return MISSING
+    if unit in ("bytes", "bytes_s"):
+        return bytes_text(value) + ("/s" if unit == "bytes_s" else "")
+    return f"{value:,.{0 if value == round(value) else 1}f} {UNITS[unit]}".rstrip()

@@ -1,0 +1,350 @@
+"""Raises an alert when a reading passes its threshold for long enough, and ends it on the far side of a band. Pure, one thread at a time.
+
+Time is that of the samples, so that a recording that is replayed raises what the live window raised. What is not known neither raises
+nor ends anything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from devexplorer.core.formats import count_text
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
+from devexplorer.core.telemetry.alert_rules import (
+    ALARM,
+    DEFAULT_RULES,
+    LOST,
+    MEMORY_PERCENT,
+    NEW_ECC_ERRORS,
+    POWER_CAPPED,
+    QUANTITIES,
+    SHARE_WINDOW_S,
+    THROTTLED,
+    Limits,
+    Rule,
+    figure_text,
+    limits,
+)
+from devexplorer.core.telemetry.metrics import value
+
+HISTORY = 200
+"""Alerts that are over and still listed."""
+GAP_S = 30.0
+"""Between two readings: what was before a longer one did not last through it."""
+OUT_OF_ORDER_S = 5.0
+NO_READING = "no reading arrives from it"
+_READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in ("device", "time_unix_s", "simulated"))
+_WORDS = {
+    THROTTLED: ("too hot", "thermal", "heat", "brake", "hardware slowdown"),
+    POWER_CAPPED: ("power cap", "power limit"),
+}
+"""What the reasons for lower clocks are known by; others (an idle card, clocks that somebody set) are nothing to report."""
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is, or was, not as it should be on one device."""
+
+    device: str
+    metric: str
+    """Id of the quantity (`core.telemetry.alert_rules`)."""
+    level: str
+    """`alarm` or `notice`."""
+    since_unix_s: float
+    """When the value passed the threshold."""
+    value: float
+    """The latest known; when the alert is over, the one that ended it."""
+    worst: float
+    threshold: float
+    below: bool = False
+    """Whether values at or below the threshold raise it."""
+    detail: str = ""
+    """Why, where the value does not say: the driver's reason."""
+    ended_unix_s: float | None = None
+    simulated: bool = False
+
+
+class AlertChange(NamedTuple):
+    """An alert was raised, or is over."""
+
+    alert: Alert
+    raised: bool
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One rule on one device."""
+
+    alert: Alert | None = None
+    since: float | None = None
+    """Since when the value is past the threshold that would change something."""
+    seen: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Share:
+    """In how many of the last readings something was so, in per cent."""
+
+    window: deque[tuple[float, bool]] = field(default_factory=deque)
+    yes: int = 0
+    reasons: str = ""
+    """The latest."""
+
+    def add(self, now: float, reasons: list[str]) -> float:
+        so = bool(reasons)
+        if so:
+            self.reasons = ", ".join(reasons)
+        if self.window and now < self.window[-1][0]:  # the clock jumped
+            self.window.clear()
+            self.yes = 0
+        self.window.append((now, so))
+        self.yes += so
+        while self.window[0][0] <= now - SHARE_WINDOW_S:
+            self.yes -= self.window.popleft()[1]
+        return 100 * self.yes / len(self.window)
+
+
+@dataclass(slots=True)
+class _Device:
+    """What is remembered of one device."""
+
+    watches: dict[str, _Watch] = field(default_factory=dict)
+    shares: dict[str, _Share] = field(default_factory=dict)
+    details: DeviceDetails | None = None
+    errors: int | None = None
+    """ECC errors that are not new."""
+    answered: bool = False
+    silent: bool = False
+    named: str = ""
+    """Why nothing at all can be read from it."""
+    simulated: bool = False
+
+
+class Alerts:
+    """Feed it samples, details and the list of problems; it knows which alerts are active.
+
+    Every change is returned, and kept for `take_news` as well. `clock` (unix seconds) is asked only before the first sample.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._now: float | None = None
+        self._devices: dict[str, _Device] = {}
+        self._history: deque[Alert] = deque(maxlen=HISTORY)
+        self._news: deque[AlertChange] = deque(maxlen=HISTORY)
+        self._rules: tuple[Rule, ...] = ()
+        self.set_rules(rules)
+
+    @property
+    def now_unix_s(self) -> float:
+        """The time of the latest sample, which is that of a recording while one is replayed."""
+        return self._clock() if self._now is None else self._now
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that apply."""
+        return self._rules
+
+    @property
+    def active(self) -> tuple[Alert, ...]:
+        """Alerts that go on, alarms before notices, the newest first; with their latest values."""
+        found = [watch.alert for device in self._devices.values() for watch in device.watches.values() if watch.alert is not None]
+        return tuple(sorted(found, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric)))
+
+    @property
+    def history(self) -> tuple[Alert, ...]:
+        """Alerts that are over, the latest first; at most `HISTORY`."""
+        return tuple(reversed(self._history))
+
+    def take_news(self) -> list[AlertChange]:
+        """What changed since this was last asked."""
+        news = list(self._news)
+        self._news.clear()
+        return news
+
+    def set_rules(self, rules: Iterable[Rule]) -> list[AlertChange]:
+        """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new figures."""
+        self._rules = tuple(rules)
+        self._enabled = {rule.metric: rule for rule in self._rules if rule.enabled and rule.metric in QUANTITIES}
+        self._from_samples = tuple(rule for rule in self._enabled.values() if rule.metric != LOST)
+        changes = []
+        for device in self._devices.values():
+            for metric in [metric for metric in device.watches if metric not in self._enabled]:
+                changes += self._end(device.watches.pop(metric))
+        for name in self._devices:
+            changes += self._judge_lost(name)
+        return changes
+
+    def details(self, details: DeviceDetails) -> None:
+        """What a device says about itself; thresholds that depend on it follow with the next sample."""
+        self._device(details.device).details = details
+
+    def problems(self, problems: Iterable[Problem]) -> list[AlertChange]:
+        """The whole list of what cannot be found out at present: one that concerns a whole device says that the device is lost."""
+        named = {problem.device: problem.reason for problem in problems if problem.device is not None and problem.field is None}
+        for name, device in self._devices.items():
+            device.named = named.pop(name, "")
+        for name, reason in named.items():
+            self._device(name).named = reason
+        return [change for name in self._devices for change in self._judge_lost(name)]
+
+    def feed(self, sample: DeviceSample) -> list[AlertChange]:
+        """Judge a sample by every rule; returns what changed."""
+        now = sample.time_unix_s
+        # Devices are read on threads of their own: a sample can be a little older than the one before it.
+        self._now = now if self._now is None or abs(now - self._now) > OUT_OF_ORDER_S else max(now, self._now)
+        device = self._device(sample.device)
+        device.simulated = sample.simulated
+        nothing = _says_nothing(sample)
+        device.silent = nothing and device.answered
+        device.answered = device.answered or not nothing
+        changes: list[AlertChange] = []
+        for rule in self._from_samples:
+            figure = self._figure(rule.metric, sample, device)
+            if figure == figure:  # not NaN: what is not known changes nothing
+                changes += self._judge(sample.device, device, rule, limits(rule, device.details), figure, now)
+        for name, other in self._devices.items():
+            if other.silent or other.named or LOST in other.watches:  # these go on while nothing comes from the device itself
+                changes += self._judge_lost(name)
+        return changes
+
+    def dismiss(self, device: str, metric: str) -> list[AlertChange]:
+        """The user has seen an alert that does not end by itself: errors that were counted are not new any more."""
+        known = self._devices.get(device)
+        watch = known.watches.get(metric) if known is not None and metric == NEW_ECC_ERRORS else None
+        if known is None or watch is None or watch.alert is None:
+            return []
+        known.errors = None  # the next sample says how many there are
+        return self._end(known.watches.pop(metric))
+
+    def keep(self, devices: Iterable[str]) -> list[AlertChange]:
+        """These are the devices there are: alerts of others end."""
+        gone = set(self._devices) - set(devices)
+        return [change for name in sorted(gone) for watch in self._devices.pop(name).watches.values() for change in self._end(watch)]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _device(self, name: str) -> _Device:
+        return self._devices.setdefault(name, _Device())
+
+    def _figure(self, metric: str, sample: DeviceSample, device: _Device) -> float:
+        if metric == MEMORY_PERCENT:
+            used, total = sample.memory_used_bytes, sample.memory_total_bytes
+            return math.nan if used is None or not total else 100 * used / total
+        if metric == NEW_ECC_ERRORS:
+            count = sample.ecc_uncorrected
+            if count is None:
+                return math.nan
+            device.errors = count if device.errors is None else min(device.errors, count)  # fewer: the driver counts anew
+            return float(count - device.errors)
+        if metric in _WORDS:
+            if sample.throttle_reasons is None:
+                return math.nan
+            held_by = [reason for reason in sample.throttle_reasons if any(word in reason.lower() for word in _WORDS[metric])]
+            return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
+        return value(sample, metric)
+
+    def _judge_lost(self, name: str) -> list[AlertChange]:
+        rule = self._enabled.get(LOST)
+        device = self._devices[name]
+        if rule is None:
+            return []
+        lost = bool(device.named) or device.silent
+        return self._judge(name, device, rule, Limits(1.0, 0.0), float(lost), self.now_unix_s)
+
+    def _judge(self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float) -> list[AlertChange]:
+        watch = device.watches.get(rule.metric)
+        sign = -1 if at.below else 1
+        past = sign * figure >= sign * at.raise_at
+        if watch is None:
+            if not past:
+                return []
+            watch = device.watches.setdefault(rule.metric, _Watch())
+        if not watch.seen <= now <= watch.seen + GAP_S:  # it did not last through a gap, nor through a clock that was set back
+            watch.since = None
+        watch.seen = now
+        if watch.alert is None:
+            if not past:
+                del device.watches[rule.metric]
+                return []
+            if watch.since is None:
+                watch.since = now
+            if now - watch.since < rule.seconds:
+                return []
+            watch.alert = Alert(
+                device=name,
+                metric=rule.metric,
+                level=QUANTITIES[rule.metric].level,
+                since_unix_s=watch.since,
+                value=figure,
+                worst=figure,
+                threshold=at.raise_at,
+                below=at.below,
+                detail=_detail(rule.metric, device),
+                simulated=device.simulated,
+            )
+            watch.since = None
+            return [self._tell(AlertChange(watch.alert, raised=True))]
+        calm = not past and sign * figure <= sign * at.clear_at
+        self._update(watch, at, figure, "" if calm else _detail(rule.metric, device))
+        if not calm:
+            watch.since = None
+            return []
+        if watch.since is None:
+            watch.since = now
+        if now - watch.since < rule.seconds:
+            return []
+        return self._end(device.watches.pop(rule.metric), now)
+
+    def _update(self, watch: _Watch, at: Limits, figure: float, detail: str) -> None:
+        alert = watch.alert
+        assert alert is not None
+        worst = min(alert.worst, figure) if at.below else max(alert.worst, figure)
+        detail = detail or alert.detail
+        if (alert.value, alert.worst, alert.threshold, alert.below, alert.detail) != (figure, worst, at.raise_at, at.below, detail):
+            watch.alert = msgspec.structs.replace(alert, value=figure, worst=worst, threshold=at.raise_at, below=at.below, detail=detail)
+
+    def _end(self, watch: _Watch, now: float | None = None) -> list[AlertChange]:
+        if watch.alert is None:
+            return []
+        alert = msgspec.structs.replace(watch.alert, ended_unix_s=self.now_unix_s if now is None else now)
+        self._history.append(alert)
+        return [self._tell(AlertChange(alert, raised=False))]
+
+    def _tell(self, change: AlertChange) -> AlertChange:
+        self._news.append(change)
+        return change
+
+
+def alert_words(alert: Alert) -> str:
+    """What is the matter, as a sentence without its end: `cuda:1: temperature 91 °C, raised at 90 °C`."""
+    device = f"{alert.device} (simulated)" if alert.simulated else alert.device
+    quantity = QUANTITIES[alert.metric]
+    figure = figure_text(alert.worst if alert.ended_unix_s is not None else alert.value, quantity.unit)
+    if alert.metric == LOST:
+        return f"{device} is lost or does not answer: {alert.detail}"
+    if alert.metric == NEW_ECC_ERRORS:
+        return f"{device}: {count_text(int(alert.worst), 'new memory error')} that ECC could not correct"
+    if alert.detail:
+        return f"{device}: clocks are held down: {alert.detail}"
+    label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
+    return f"{device}: {label} {figure}, raised at {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
+
+
+def _says_nothing(sample: DeviceSample) -> bool:
+    """What the sampler puts for a card that does not answer: device and time, and nothing else."""
+    if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
+        return False  # quick, for nearly all
+    return all(getattr(sample, name) is None for name in _READINGS)
+
+
+def _detail(metric: str, device: _Device) -> str:
+    if metric == LOST:
+        return device.named or NO_READING
+    return device.shares[metric].reasons if metric in device.shares else ""

@@ -1,0 +1,152 @@
+"""What is read of one card, and when: quick fields every time, the others when they are due. One sampler thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from devexplorer.core.devices.catalog import uuid_bytes
+from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml_card import Card, Slow
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+from devexplorer.core.records.messages import Event
+
+SLOW_INTERVAL_S = 2.0
+"""Between two readings of processes, limits, PCIe, NVLink, errors: `Slow`."""
+DETAILS_INTERVAL_S = 30.0
+"""Between two readings of `DeviceDetails`."""
+TURNS = 8
+"""Cards take turns with what is read seldom, so that not all of it falls into one tick: the interval has so many parts."""
+
+
+def next_due(due: float, now: float, interval_s: float) -> float:
+    """The first tick of the cadence after `now`: missed ticks are skipped, not made up for, and none drifts."""
+    missed = max(int((now - due) // interval_s), 0)
+    return due + (missed + 1) * interval_s
+
+
+class Pace(NamedTuple):
+    """When what is read, and what a sample is stamped with."""
+
+    clock: Callable[[], float]
+    """Seconds, monotonic."""
+    unix_clock: Callable[[], float]
+    slow_interval_s: float = SLOW_INTERVAL_S
+    details_interval_s: float = DETAILS_INTERVAL_S
+
+
+class CardReader:
+    """A card, and the jobs that read it. It has one job at a time: `claim` it, then let a thread do `tick` or `answer`.
+
+    `name(reader)` is the id under which the card goes at present, None when nobody wants it. What is read goes to `put`.
+    """
+
+    def __init__(self, card: Card, nvml: Nvml, put: Callable[[Event], None], name: Callable[[CardReader], str | None], pace: Pace) -> None:
+        self.card = card
+        """Replaced by the listing when it says something else."""
+        self.uuid = uuid_bytes(card.uuid)
+        self.busy_since: float | None = None
+        """When it was claimed; None: it is idle."""
+        self.unread = False
+        """Whether it is claimed and no thread has begun."""
+        self.stuck = False
+        """Whether somebody lost patience with it."""
+        self.ended = False
+        """Whether the card is gone: what still comes of it is not wanted."""
+        self._nvml = nvml
+        self._put = put
+        self._name = name
+        self._pace = pace
+        self._slow: Slow | None = None
+        self._slow_due = 0.0
+        self._details: DeviceDetails | None = None
+        self._details_due = 0.0
+        self._details_of: Card | None = None
+
+    def claim(self) -> bool:
+        """Mark it as busy; False when it is still busy, gone, or wanted by nobody. One thread claims."""
+        if self.busy_since is not None or self.ended or self._name(self) is None:
+            return False
+        self.busy_since = self._pace.clock()
+        self.unread = True
+        return True
+
+    def lose_patience(self) -> bool:
+        """Take note that it does not answer; False when it does, or when that is known."""
+        self.stuck, known = not self._idle, self.stuck
+        return self.stuck and not known
+
+    def tick(self, add: Callable[[list[Callable[[], None]]], None]) -> None:
+        """Read and put the quick fields; what else is due is added as a job for later, so that no other card's curve waits for it."""
+        self.unread = False
+        sample = self._read()
+        if not self.stuck and not self.ended:  # a late one would stand before the gap that was put in its place
+            self._put(sample)
+        now = self._pace.clock()
+        if self._slow is None or now >= self._slow_due or self._details_are_due(now):
+            add([self._read_the_rest])
+        else:
+            self._release()
+
+    def answer(self, reply: Callable[[CardReader, DeviceSample], None]) -> None:
+        """Read everything that is due and give the sample to `reply`."""
+        self.unread = False
+        self._read_slow()
+        sample = self._read()
+        self._read_details()
+        self._release()
+        reply(self, sample)
+
+    @property
+    def _idle(self) -> bool:
+        return self.busy_since is None
+
+    def _release(self) -> None:
+        self.stuck = False
+        self.busy_since = None
+
+    def _device(self) -> str:
+        return self._name(self) or self.card.nvml_id
+
+    def _read(self) -> DeviceSample:
+        return self._nvml.read(self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow)
+
+    def _read_the_rest(self) -> None:
+        self._read_slow()
+        self._read_details()
+        self._release()
+
+    def _read_slow(self) -> None:
+        now, interval_s = self._pace.clock(), self._pace.slow_interval_s
+        if self._slow is None:
+            self._slow_due = now + interval_s * (1 + self._turn)
+        elif now >= self._slow_due:
+            self._slow_due = next_due(self._slow_due, now, interval_s)
+        else:
+            return
+        self._slow = self._nvml.read_slow(self.card)
+
+    def _details_are_due(self, now: float) -> bool:
+        known = self._details
+        return known is None or now >= self._details_due or self._details_of is not self.card or known.device != self._device()
+
+    def _read_details(self) -> None:
+        """Read them when they are due or the card became another; only say them again under a new name."""
+        card, device, known, now = self.card, self._device(), self._details, self._pace.clock()
+        if not self._details_are_due(now):
+            return
+        if known is not None and now < self._details_due and self._details_of is card:
+            details = msgspec.structs.replace(known, device=device)
+        else:
+            details = self._nvml.read_details(card, device=device, time_unix_s=self._pace.unix_clock())
+            self._details_due = now + self._pace.details_interval_s * (1 if known else 1 + self._turn)
+        self._details, self._details_of = details, card
+        if not self.ended:
+            self._put(details)
+
+    @property
+    def _turn(self) -> float:
+        """Part of an interval by which this card is later than the first."""
+        return self.card.index % TURNS / TURNS

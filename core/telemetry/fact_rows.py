@@ -1,0 +1,178 @@
+"""The rows in which the facts of a device are written, and how a value becomes text. Pure functions, any thread.
+
+A value that is not known is a dash with the most exact reason that anybody gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
+
+NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
+NOT_TOLD = "the driver does not tell"
+NO_READING = "no reading yet"
+_CARDS = ("cuda", "nvml", "virtual")
+"""Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason."""
+
+_MODELLED = ("memory_used_bytes", "memory_total_bytes", "utilization_percent")
+"""What is read of a virtual GPU."""
+
+
+class Row(NamedTuple):
+    """One fact."""
+
+    label: str
+    value: str
+    """Ready to be read, with its unit; `—` where it is not known."""
+    why: str = ""
+    """Why it, or a part of it, is not known."""
+    meaning: str = ""
+    """What the label means, where that needs a word."""
+    warning: bool = False
+    """Whether a person should look at it."""
+
+
+class Group(NamedTuple):
+    """Facts that belong together."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+class Writer:
+    """Makes the rows of one device: looks up fields and the reasons for those that are not there."""
+
+    def __init__(self, info: DeviceInfo, sample: DeviceSample | None, details: DeviceDetails | None, problems: Iterable[Problem]) -> None:
+        self.info, self.sample, self.details = info, sample, details
+        own = [problem for problem in problems if problem.device == info.id]
+        self._reasons = {problem.field: problem.reason for problem in own if problem.field is not None}
+        self._whole = next((problem.reason for problem in own if problem.field is None), "")
+        self._core: set[str] = set()
+
+    def get(self, field: str) -> object:
+        """The value of a field: of the sample, else of the details, else of the info."""
+        for record in (self.sample, self.details, self.info):
+            found = getattr(record, field, None)
+            if found is not None:
+                return found
+        return None
+
+    def reason(self, field: str) -> str:
+        """The reason that was given for exactly this field; empty when none was."""
+        given = self.details.missing.get(field) if self.details is not None else None
+        return given or self._reasons.get(field, "")
+
+    def why(self, field: str) -> str:
+        """Why a field is not known, by the most exact reason there is."""
+        if given := self.reason(field):
+            return given
+        if self.info.simulated:
+            return NO_READING if self.sample is None and field in _MODELLED else NOT_MODELLED
+        if self._whole:
+            return self._whole
+        if self.info.parent is not None:
+            return f"a MIG instance has none of its own: see {self.info.parent}"
+        record = self.sample if field in DeviceSample.__struct_fields__ else self.details
+        return NO_READING if record is None else NOT_TOLD
+
+    def row(
+        self,
+        label: str,
+        field: str,
+        write: Callable[[object], str] = str,
+        meaning: str = "",
+        *,
+        core: bool = False,
+        warn: Callable[[object], object] | None = None,
+    ) -> Row:
+        """The row of one field. `core`: shown for every kind of device, known or not."""
+        if core:
+            self._core.add(label)
+        found = self.get(field)
+        if found is None:
+            return Row(label, MISSING, self.why(field), meaning)
+        return Row(label, write(found), "", meaning, bool(warn and warn(found)))
+
+    def of(self, label: str, now: str, most: str, unit: str = "", meaning: str = "") -> Row:
+        """`1,410 of 1,980 MHz`: what it is now and the most that it can be."""
+        value, top = self.get(now), self.get(most)
+        if value is None and top is None:
+            return Row(label, MISSING, self.why(now), meaning)
+        text = (MISSING if value is None else number(value)) + ("" if top is None else f" of {number(top)}")
+        why = self.why(now if value is None else most) if value is None or top is None else ""
+        return Row(label, f"{text} {unit}".strip(), why, meaning)
+
+    def kept(self, rows: Iterable[Row | None]) -> tuple[Row, ...]:
+        """Without the rows that make no sense for this kind of device."""
+        there = [row for row in rows if row is not None]
+        if self.info.kind in _CARDS:
+            return tuple(there)
+        given = {*self._reasons.values(), *(self.details.missing.values() if self.details is not None else ())}
+        return tuple(row for row in there if row.value != MISSING or row.label in self._core or row.why in given)
+
+
+def number(value: object) -> str:
+    """`16,896`; a text stays as it is."""
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
+
+
+def size(value: object) -> str:
+    """Bytes, with a binary unit."""
+    assert isinstance(value, (int, float))
+    return bytes_text(value)
+
+
+def rate(value: object) -> str:
+    """Bytes per second, with a binary unit."""
+    return f"{size(value)}/s"
+
+
+def in_unit(unit: str, digits: int = 0) -> Callable[[object], str]:
+    """Writes numbers with `unit` behind them."""
+
+    def write(value: object) -> str:
+        assert isinstance(value, (int, float))
+        return f"{value:,.{digits}f} {unit}"
+
+    return write
+
+
+PERCENT, CELSIUS, MEGAHERTZ = in_unit("%"), in_unit("°C"), in_unit("MHz")
+
+
+def watt(value: object) -> str:
+    """`687.4 W`, `700 W`."""
+    assert isinstance(value, (int, float))
+    return f"{value:,.1f}".removesuffix(".0") + " W"
+
+
+def energy(value: object) -> str:
+    """Joules, with a decimal prefix."""
+    assert isinstance(value, (int, float))
+    for factor, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")):
+        if value >= factor:
+            return f"{number_text(value / factor)} {unit}"
+    return f"{value:,.0f} J"
+
+
+def switch(value: object) -> str:
+    """A mode."""
+    return "on" if value else "off"
+
+
+def yes(value: object) -> str:
+    """A fact."""
+    return "yes" if value else "no"
+
+
+def pending(writer: Writer, later: str) -> Callable[[object], str]:
+    """Writes a mode, and what it will be where the field `later` of the details differs: `off, on after a reset`."""
+
+    def write(value: object) -> str:
+        after = getattr(writer.details, later, None)
+        return switch(value) + ("" if after is None or after == value else f", {switch(after)} after a reset")
+
+    return write

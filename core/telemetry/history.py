@@ -1,0 +1,360 @@
+"""All quantities of one device over time: every reading of the last ten minutes, bins of seconds for 24 hours. Main thread only; no Qt.
+
+One row of all quantities per reading, in rings of fixed size that share their times; a quantity takes memory once it had a value. A
+reading costs about 10 µs, and a day of them the same memory as half an hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from devexplorer.core.records.devices import AllocatorSample, DeviceSample
+from devexplorer.core.telemetry.metrics import METRICS, Metric
+from devexplorer.core.telemetry.rings import BinRing, Floats, RowRing
+from devexplorer.core.telemetry.waterfall import MemoryParts
+
+PARTS: tuple[Metric, ...] = (
+    Metric("workspace_bytes", "Workspace tensors", "bytes"),
+    Metric("other_allocated_bytes", "Other allocations", "bytes"),
+    Metric("cached_bytes", "Cached by the allocator", "bytes"),
+    Metric("context_bytes", "Context and libraries", "bytes"),
+    Metric("other_processes_bytes", "Other processes", "bytes"),
+)
+"""The parts of used memory, bottom to top of the stacked plot and in the order of `MemoryParts`. Known where an allocator was read."""
+ALLOCATOR: tuple[Metric, ...] = (
+    Metric("allocated_bytes", "Allocated by the engine", "bytes"),
+    Metric("reserved_bytes", "Reserved by the allocator", "bytes"),
+    Metric("largest_free_block_bytes", "Largest free block", "bytes"),
+)
+DEVICE_METRICS = (*METRICS, *PARTS, *ALLOCATOR)
+"""Everything that a device's history has, in the order of its rows."""
+THROUGHPUT = Metric("tflops", "Throughput", "tflops")
+"""The one quantity of the history of a device's benchmark points."""
+BY_ID = {metric.id: metric for metric in (*DEVICE_METRICS, THROUGHPUT)}
+
+READINGS = 7600
+"""Ten minutes at 10 Hz, and a quarter more: what has just left a plot of ten minutes is still drawn."""
+TIERS = ((5.0, 960), (30.0, 2900))
+"""Seconds of a bin and how many of them: 80 minutes (a plot of one hour has a bin a pixel) and 24 hours."""
+GAP_S = 2.5
+"""So long without a reading is a gap, unless readings came about as far apart before."""
+MAX_STEP_BACK_S = 10.0
+"""A reading stamped earlier than the last by up to this much is taken as simultaneous with it (events from several
+threads and processes may arrive slightly out of order); by more, the system clock was set back."""
+LAG_S = 2.5
+"""A reading stands for so many seconds after it, or until two readings later should have come."""
+
+
+class Window(NamedTuple):
+    """A part of a history, oldest first; arrays of shape `(n,)`, right until the next `append`.
+
+    Where `seconds` is 0 they are readings, and low, mean and high are the same array.
+    """
+
+    times: Floats
+    """Unix seconds: of the readings, or the middles of the bins."""
+    low: Floats
+    mean: Floats
+    high: Floats
+    seconds: float
+    """What one bin spans."""
+
+
+class Span(NamedTuple):
+    """What a quantity did in a span of time; NaN and 0 where nothing is known."""
+
+    low: float
+    mean: float
+    """Of the readings."""
+    high: float
+    readings: int
+    """How many had a value."""
+
+
+class Table(NamedTuple):
+    """A part of a history with several quantities: arrays of shape `(n, quantities)`. Copies, safe to hand to another thread."""
+
+    times: Floats
+    low: Floats
+    mean: Floats
+    high: Floats
+    seconds: float
+
+
+EMPTY = Window(np.empty(0), np.empty(0), np.empty(0), np.empty(0), 0.0)
+NOTHING = Span(math.nan, math.nan, math.nan, 0)
+_sampled = attrgetter(*(metric.id for metric in METRICS))
+
+
+def device_row(sample: DeviceSample, parts: MemoryParts, allocator: AllocatorSample | None) -> tuple[float | None, ...]:
+    """The values of `DEVICE_METRICS` at one moment; None is not known.
+
+    Without an allocator reading the parts are not known: then all that is used stands under `memory_used_bytes` alone.
+    """
+    if allocator is None:
+        return (*_sampled(sample), *_NO_ALLOCATOR)
+    return (
+        *_sampled(sample),
+        parts.workspace,
+        parts.other_allocated,
+        parts.cached,
+        parts.context,
+        parts.other_processes,
+        allocator.allocated_bytes,
+        allocator.reserved_bytes,
+        allocator.largest_free_block_bytes,
+    )
+
+
+_NO_ALLOCATOR = (None,) * (len(PARTS) + len(ALLOCATOR))
+
+
+class History:
+    """`append` a row per reading; read with `window`, `span` and `value_at`. Times never decrease inside, whatever the clock did.
+
+    A clock that was set back by more than `MAX_STEP_BACK_S` starts the history anew, because all of it would lie in the future.
+    """
+
+    def __init__(self, metrics: Sequence[Metric] = DEVICE_METRICS, *, gap_s: float = GAP_S, readings: int = READINGS) -> None:
+        """`gap_s`: infinity where the one who appends says himself where gaps are."""
+        if readings < 1:
+            raise ValueError(f"a history holds at least one reading, not {readings}")
+        self._index = {metric.id: number for number, metric in enumerate(metrics)}
+        self._gap_s, self._step_s = gap_s, 0.0
+        self._rows = RowRing(readings)
+        self._tiers = tuple(BinRing(seconds, capacity) for seconds, capacity in TIERS)
+        self._columns: dict[str, int] = {}
+        self._taken = np.empty(0, dtype=np.intp)
+        """Places in a row of the quantities that have a column, in the order of columns."""
+        self._missing = np.arange(len(metrics))
+        """Places of those that have none."""
+
+    def __len__(self) -> int:
+        """Readings that are there one by one."""
+        return self._rows.stop - self._rows.start
+
+    @property
+    def capacity(self) -> int:
+        """Most readings that are kept one by one."""
+        return self._rows.capacity
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Ids of the quantities that ever had a value, in the order of menus."""
+        return tuple(name for name in self._index if name in self._columns)
+
+    def has(self, metric: str) -> bool:
+        """Whether the quantity ever had a value."""
+        return metric in self._columns
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with every reading; the first number only when the history began anew."""
+        return self._rows.begin, self._rows.stop
+
+    @property
+    def latest_unix_s(self) -> float:
+        """Time of the newest reading; NaN where there is none."""
+        return self._rows.last_time if len(self) else math.nan
+
+    # --- writing -------------------------------------------------------------------------------------------------------
+
+    def append(self, time_unix_s: float, values: Sequence[float | None]) -> None:
+        """Add a reading of all quantities, in the order of the metrics; None and NaN are not known."""
+        row: Floats = np.array(values, dtype=np.float64)  # which makes None NaN
+        if len(self._missing):
+            known = ~np.isnan(row[self._missing])
+            if known.any():
+                self._add_columns(self._missing[known])
+        if self._rows.stop > self._rows.begin:
+            last = self._rows.last_time
+            step = time_unix_s - last
+            if step < -MAX_STEP_BACK_S:
+                self.clear()
+            elif step < 0:
+                time_unix_s = last
+            elif step > self._gap_s and step > 4 * self._step_s:
+                self._push(last + max(self._step_s, 0.1), np.full(len(self._taken), np.nan))
+            self._step_s = max(step, 0.0)
+        self._push(time_unix_s, row[self._taken])
+
+    def clear(self) -> None:
+        """Forget every reading."""
+        self._rows.clear()
+        for tier in self._tiers:
+            tier.clear()
+            tier.folded = self._rows.stop
+
+    def _push(self, time_s: float, row: Floats) -> None:
+        for tier in self._tiers:
+            if time_s >= tier.end_s:
+                self._fold(tier)
+                tier.move_to(time_s)
+            elif self._rows.stop - tier.folded == self._rows.capacity:  # before a reading leaves that is in no bin yet
+                self._fold(tier)
+        self._rows.append(time_s, row)
+
+    def _fold(self, tier: BinRing) -> None:
+        """Bring the newest bin up to date."""
+        if tier.folded < self._rows.stop:
+            tier.fold(self._rows.rows(tier.folded, self._rows.stop))
+            tier.folded = self._rows.stop
+
+    def _add_columns(self, places: npt.NDArray[np.intp]) -> None:
+        names = list(self._index)
+        for place in places:
+            self._columns[names[place]] = len(self._columns)
+        self._taken = np.concatenate((self._taken, places))
+        self._missing = np.setdiff1d(self._missing, places)
+        self._rows.add_columns(len(places))
+        for tier in self._tiers:
+            tier.add_columns(len(places))
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    def readings(self, metric: str) -> tuple[Floats, Floats]:
+        """Times and values of every reading that is there one by one."""
+        times = self._rows.times().copy()
+        column = self._columns.get(metric)
+        if column is None:
+            return times, np.full(len(times), np.nan)
+        return times, self._rows.column(column, self._rows.start, self._rows.stop).copy()
+
+    def latest(self, metric: str) -> float:
+        """The newest value; NaN when that is a gap or there is none."""
+        column = self._columns.get(metric)
+        if column is None or not len(self):
+            return math.nan
+        return float(self._rows.column(column, self._rows.stop - 1, self._rows.stop)[0])
+
+    def window(self, metric: str, left_unix_s: float, right_unix_s: float, point_s: float = 0.0) -> Window:
+        """The quantity between both times and one more on each side, from the finest ring that reaches back to `left_unix_s`.
+
+        Readings come as they are. Bins are joined as many as lie within `point_s` (what a pixel spans, say); joined bins too stand on
+        a fixed grid, so that a scrolling curve does not shimmer, and a gap stays one.
+        """
+        column = self._columns.get(metric)
+        if column is None:
+            return EMPTY
+        tier = self._tier(left_unix_s)
+        if tier is None:
+            times, first, stop = self._row_range(left_unix_s, right_unix_s, extra=1)
+            values = self._rows.column(column, first, stop)
+            return Window(times, values, values, values, 0.0)
+        first, stop = self._bin_range(tier, left_unix_s, right_unix_s, extra=1)
+        numbers = np.arange(first, stop)
+        cells = numbers % tier.capacity
+        low, mean, high, count = (table[cells, column] for table in (tier.low, tier.mean, tier.high, tier.count))
+        together = int(point_s // tier.seconds)
+        if together > 1 and len(numbers):
+            middles, low, mean, high = _joined(numbers, together, low, mean, high, count)
+            return Window(middles * tier.seconds, low, mean, high, together * tier.seconds)
+        return Window(tier.middles(numbers), low, mean, high, tier.seconds)
+
+    def span(self, metric: str, left_unix_s: float, right_unix_s: float) -> Span:
+        """Lowest, mean and highest reading between both times. Where only bins reach back that far: of the bins they lie in or touch."""
+        column = self._columns.get(metric)
+        if column is None or not len(self):
+            return NOTHING
+        tier = self._tier(left_unix_s)
+        if tier is None:
+            _, first, stop = self._row_range(left_unix_s, right_unix_s)
+            values = self._rows.column(column, first, stop)
+            values = values[~np.isnan(values)]
+            if not len(values):
+                return NOTHING
+            low, high = float(values.min()), float(values.max())
+            return Span(low, min(max(float(values.mean()), low), high), high, len(values))
+        first, stop = self._bin_range(tier, left_unix_s, right_unix_s)
+        cells = np.arange(first, stop) % tier.capacity
+        counts = tier.count[cells, column].astype(np.float64)
+        if not counts.any():
+            return NOTHING
+        low, high = float(np.fmin.reduce(tier.low[cells, column])), float(np.fmax.reduce(tier.high[cells, column]))
+        mean = float(np.nansum(tier.mean[cells, column] * counts) / counts.sum())
+        return Span(low, min(max(mean, low), high), high, int(counts.sum()))
+
+    def value_at(self, metric: str, time_unix_s: float) -> float:
+        """The newest reading not later than that time, or the mean of the bin; NaN where it is a gap, too old, or there is none."""
+        column = self._columns.get(metric)
+        if column is None or not len(self):
+            return math.nan
+        tier = self._tier(time_unix_s)
+        if tier is not None:
+            self._fold(tier)
+            number = int(time_unix_s // tier.seconds)
+            return float(tier.mean[number % tier.capacity, column]) if tier.start <= number < tier.stop else math.nan
+        times = self._rows.times()
+        index = int(np.searchsorted(times, time_unix_s, side="right")) - 1
+        if index < 0 or time_unix_s - times[index] > max(LAG_S, 2 * self._step_s):
+            return math.nan
+        return float(self._rows.column(column, self._rows.start + index, self._rows.start + index + 1)[0])
+
+    def seconds_at(self, time_unix_s: float) -> float:
+        """What the value at that time is the mean of: seconds of a bin, or 0 where readings are kept one by one."""
+        tier = self._tier(time_unix_s)
+        return 0.0 if tier is None else tier.seconds
+
+    def table(self, metrics: Sequence[str], left_unix_s: float, right_unix_s: float) -> Table:
+        """Several quantities between both times, as in `window` but for what lies beyond the edges, and never joined."""
+        columns = [self._columns.get(metric) for metric in metrics]
+        tier = self._tier(left_unix_s)
+        if tier is None:
+            times, first, stop = self._row_range(left_unix_s, right_unix_s)
+            values = _chosen(self._rows.rows(first, stop), columns)
+            return Table(times.copy(), values, values, values, 0.0)
+        first, stop = self._bin_range(tier, left_unix_s, right_unix_s)
+        numbers = np.arange(first, stop)
+        low, mean, high = (_chosen(table[numbers % tier.capacity], columns) for table in (tier.low, tier.mean, tier.high))
+        return Table(tier.middles(numbers), low, mean, high, tier.seconds)
+
+    def _tier(self, left_s: float) -> BinRing | None:
+        """The finest ring that has everything from `left_s` on; None: the readings themselves."""
+        rows = self._rows
+        if rows.start == rows.begin or left_s >= rows.times()[0]:
+            return None
+        for tier in self._tiers:
+            if tier.start == tier.begin or left_s >= tier.start * tier.seconds:
+                return tier
+        return self._tiers[-1]
+
+    def _row_range(self, left_s: float, right_s: float, extra: int = 0) -> tuple[Floats, int, int]:
+        times = self._rows.times()
+        first = max(int(np.searchsorted(times, left_s, side="left")) - extra, 0)
+        stop = min(int(np.searchsorted(times, right_s, side="right")) + extra, len(times))
+        return times[first:stop], self._rows.start + first, self._rows.start + max(stop, first)
+
+    def _bin_range(self, tier: BinRing, left_s: float, right_s: float, extra: int = 0) -> tuple[int, int]:
+        self._fold(tier)
+        right_s = min(right_s, tier.end_s)
+        first = max(int(left_s // tier.seconds) - extra, tier.start)
+        return first, max(min(int(right_s // tier.seconds) + 1 + extra, tier.stop), first)
+
+
+def _chosen(rows: Floats, columns: Sequence[int | None]) -> Floats:
+    """A copy with these columns; NaN for those that are not there."""
+    result = np.full((len(rows), len(columns)), np.nan)
+    places = [place for place, column in enumerate(columns) if column is not None]
+    result[:, places] = rows[:, [column for column in columns if column is not None]]
+    return result
+
+
+def _joined(
+    numbers: npt.NDArray[np.intp], together: int, low: Floats, mean: Floats, high: Floats, count: npt.NDArray[np.uint32]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Every `together` bins as one, with their middles counted in bins. Bins with a value and bins without are never joined."""
+    missing = np.isnan(mean)
+    groups = numbers // together
+    new = np.concatenate(([True], (groups[1:] != groups[:-1]) | (missing[1:] != missing[:-1])))
+    starts = np.flatnonzero(new)
+    weights = np.where(missing, 1.0, count)
+    means = np.add.reduceat(mean * weights, starts) / np.add.reduceat(weights, starts)
+    ends = np.concatenate((starts[1:], [len(numbers)]))
+    middles = numbers[0] + (starts + ends) / 2
+    return middles, np.minimum.reduceat(low, starts), means, np.maximum.reduceat(high, starts)

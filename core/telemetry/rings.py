@@ -1,0 +1,138 @@
+"""Rings of fixed size for many quantities at once: readings as they came, and bins of some seconds. Main thread only; no Qt, no torch.
+
+Both are tables with a row per moment and a column per quantity, so that a reading of thirty quantities is one write. Rows are numbered
+without end; the ring has the newest. NaN is "not known".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.uint32]
+
+
+def unrolled(ring: Floats, first: int, stop: int) -> Floats:
+    """Rows `first` to `stop` (not included) of an endless table of which `ring` has the newest: a view where it can be one."""
+    if stop <= first:
+        return ring[:0]
+    start, end = first % len(ring), stop % len(ring)
+    return ring[start:end] if start < end else np.concatenate((ring[start:], ring[:end]))
+
+
+class RowRing:
+    """The newest `capacity` readings."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.begin = 0
+        """Number of the first row since the last `clear`."""
+        self.stop = 0
+        """Number of the row that comes next."""
+        self._times: Floats = np.zeros(2 * capacity)  # each time stands in it twice, one capacity apart: every part is one view
+        self._values: Floats = np.empty((capacity, 0))
+
+    @property
+    def start(self) -> int:
+        """Number of the oldest row that is still there."""
+        return max(self.begin, self.stop - self.capacity)
+
+    @property
+    def last_time(self) -> float:
+        """Time of the newest row; there must be one."""
+        return float(self._times[(self.stop - 1) % self.capacity])
+
+    def add_columns(self, count: int) -> None:
+        """Room for `count` more quantities; they were not known so far."""
+        self._values = np.concatenate((self._values, np.full((self.capacity, count), np.nan)), axis=1)
+
+    def append(self, time_s: float, row: Floats) -> None:
+        """Add a reading; the oldest one leaves when the ring is full. `row` has shape `(columns,)`."""
+        at = self.stop % self.capacity
+        self._times[at] = self._times[at + self.capacity] = time_s
+        self._values[at] = row
+        self.stop += 1
+
+    def clear(self) -> None:
+        """Forget every reading."""
+        self.begin = self.stop
+
+    def times(self) -> Floats:
+        """Times of `start` to `stop`: a view, right until the next `append`."""
+        end = (self.stop - 1) % self.capacity + 1 + self.capacity
+        return self._times[end - (self.stop - self.start) : end] if self.stop > self.start else self._times[:0]
+
+    def rows(self, first: int, stop: int) -> Floats:
+        """Values of these rows, shape `(stop - first, columns)`."""
+        return unrolled(self._values, first, stop)
+
+    def column(self, column: int, first: int, stop: int) -> Floats:
+        """Values of one quantity in these rows."""
+        return unrolled(self._values[:, column], first, stop)
+
+
+class BinRing:
+    """Lowest, mean and highest reading of each `seconds` for the newest `capacity` bins of a fixed grid in time.
+
+    Bin n is from n · `seconds` until before (n + 1) · `seconds`. One in which nothing was read is NaN: the grid has no holes, and a gap
+    is a gap. The newest bin grows with each `fold`.
+    """
+
+    def __init__(self, seconds: float, capacity: int) -> None:
+        self.seconds, self.capacity = seconds, capacity
+        self.begin = 0
+        """The first bin since the last `clear`."""
+        self.stop = 0
+        """The bin after the newest one; equal to `begin` while there is none."""
+        self.end_s = -np.inf
+        """When the newest bin ends."""
+        self.folded = 0
+        """Number of the first row that is in no bin yet."""
+        self.low, self.mean, self.high = (np.empty((capacity, 0)) for _ in range(3))
+        self.count: Counts = np.empty((capacity, 0), dtype=np.uint32)
+
+    @property
+    def start(self) -> int:
+        """The oldest bin that is still there."""
+        return max(self.begin, self.stop - self.capacity)
+
+    def middles(self, numbers: npt.NDArray[np.intp]) -> Floats:
+        """Unix seconds of the middles of these bins."""
+        return np.asarray((numbers + 0.5) * self.seconds, dtype=np.float64)
+
+    def add_columns(self, count: int) -> None:
+        """Room for `count` more quantities; they were not known so far."""
+        unknown = np.full((self.capacity, count), np.nan)
+        self.low, self.mean, self.high = (np.concatenate((table, unknown), axis=1) for table in (self.low, self.mean, self.high))
+        self.count = np.concatenate((self.count, np.zeros((self.capacity, count), dtype=np.uint32)), axis=1)
+
+    def move_to(self, time_s: float) -> None:
+        """Begin the bin that `time_s` lies in, later than the newest one; those between stay empty."""
+        number = int(time_s // self.seconds)
+        if self.stop == self.begin:
+            self.begin = self.stop = number
+        fresh = np.arange(max(self.stop, number + 1 - self.capacity), number + 1) % self.capacity
+        self.low[fresh] = self.mean[fresh] = self.high[fresh] = np.nan
+        self.count[fresh] = 0
+        self.stop = number + 1
+        self.end_s = self.stop * self.seconds
+
+    def fold(self, rows: Floats) -> None:
+        """Take readings of shape `(n, columns)` into the newest bin."""
+        at = (self.stop - 1) % self.capacity
+        known = ~np.isnan(rows)
+        new = known.sum(axis=0, dtype=np.uint32)
+        total = self.count[at] + new
+        before = np.where(self.count[at] > 0, self.mean[at], 0.0) * self.count[at]
+        totals = before + np.where(known, rows, 0.0).sum(axis=0)
+        low = self.low[at] = np.fmin(self.low[at], np.fmin.reduce(rows, axis=0))
+        high = self.high[at] = np.fmax(self.high[at], np.fmax.reduce(rows, axis=0))
+        with np.errstate(invalid="ignore"):
+            self.mean[at] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
+        self.count[at] = total
+
+    def clear(self) -> None:
+        """Forget every bin."""
+        self.begin = self.stop
+        self.end_s = -np.inf

@@ -1,0 +1,186 @@
+"""A plot with one curve per device: readings as a line, bins as their mean and the band from lowest to highest. Main thread only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtGui import QBrush, QColor, QPen
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.state import Device, State
+from devexplorer.core.telemetry.history import History
+from devexplorer.core.telemetry.metrics import Metric
+from devexplorer.gui.plots.areas import AreaItem
+from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
+from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
+from devexplorer.gui.theme import DARK, Theme, device_colour, device_pen
+
+PIXELS_PER_POINT = 0.5
+"""More than two readings a pixel are thinned to the lowest and highest of each pixel."""
+BAND_ALPHA = 0.22
+
+
+@dataclass
+class _Curve:
+    """What is drawn of one device."""
+
+    item: Any
+    band: AreaItem
+    left_s: float = math.nan
+    """Unix time from which on it is complete."""
+    right_s: float = math.nan
+    """Unix time until which it is complete; inf when it has the newest reading."""
+    version: tuple[int, int] = (0, 0)
+    """Of the history when it was taken."""
+    metric: str = ""
+    taken_s: float = -math.inf
+    """When it was taken."""
+    pixel_s: float = 0.0
+    times: Floats = field(default_factory=lambda: np.empty(0))
+    values: Floats = field(default_factory=lambda: np.empty(0))
+    tops: Floats = field(default_factory=lambda: np.empty(0))
+
+
+class DevicePlot(TimelinePlot):
+    """Base of the plots of a metric and of throughput."""
+
+    def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__(metric, state, axis, parent)
+        self._curves: dict[str, _Curve] = {}
+        self.set_theme(DARK)
+
+    # What subclasses say
+
+    def _history(self, device: Device) -> History:
+        """Where the metric of a device is."""
+        return device.history
+
+    def _listed(self, device: Device) -> bool:
+        """Whether the device has a curve here."""
+        return True
+
+    def _entry(self, device: Device) -> Entry:
+        return Entry(device.info.id, device.colour, device.info.simulated)
+
+    # What tests and pictures ask
+
+    def curve_data(self, device: str) -> tuple[Floats, Floats]:
+        """Times (unix seconds) and values of what is drawn of `device`; empty when it has no curve or a hidden one."""
+        curve = self._curves.get(device)
+        if curve is None or not curve.item.isVisible():
+            return np.empty(0), np.empty(0)
+        return curve.times, curve.values
+
+    # TimelinePlot's questions
+
+    def set_theme(self, theme: Theme) -> None:
+        super().set_theme(theme)
+        for name, curve in self._curves.items():
+            if name in self._state.devices:
+                self._colour(curve, self._state.devices[name])
+
+    def _shown_devices(self) -> list[Device]:
+        return [d for d in self._state.devices.values() if self._listed(d) and self.legend.shows(d.info.id)]
+
+    def _series(self) -> list[Series]:
+        return [
+            Series(d.info.id, device_colour(d.colour, self._theme), d.info.simulated, self._history(d), self._metric.id)
+            for d in self._shown_devices()
+        ]
+
+    def _entries(self) -> list[Entry]:
+        return [self._entry(device) for device in self._state.devices.values() if self._listed(device)]
+
+    def _highest_shown(self) -> float:
+        tops = []
+        for curve in self._curves.values():
+            if curve.item.isVisible():
+                first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
+                last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
+                tops.append(highest(curve.tops[first:last]))
+        return max(tops, default=0.0)
+
+    # Drawing
+
+    def _pen(self, device: Device) -> QPen:
+        pen = device_pen(device.colour, self._theme, simulated=device.info.simulated)
+        pen.setCosmetic(True)
+        return pen
+
+    def _colour(self, curve: _Curve, device: Device) -> None:
+        curve.item.setPen(self._pen(device))
+        shade = QColor(device_colour(device.colour, self._theme))
+        shade.setAlphaF(BAND_ALPHA)
+        curve.band.set_brushes([QBrush(shade)])
+
+    def _draw(self) -> bool:
+        shown = {device.info.id: device for device in self._shown_devices()}
+        changed = False
+        for name in self._curves.keys() - shown.keys():
+            curve = self._curves[name]
+            changed |= curve.item.isVisible()
+            curve.item.hide()
+            curve.band.hide()
+            if name not in self._state.devices:
+                for item in (curve.item, curve.band):
+                    self.canvas.scene().removeItem(item)
+                del self._curves[name]
+        for name, device in shown.items():
+            if name not in self._curves:
+                item = pg.PlotCurveItem(antialias=True, connect="finite")
+                item.setParentItem(self._group)
+                self._curves[name] = _Curve(item, AreaItem(self._group))
+                self._colour(self._curves[name], device)
+            curve = self._curves[name]
+            if not curve.item.isVisible():
+                curve.item.show()
+                curve.band.show()
+                changed = True
+            changed |= self._draw_curve(curve, self._history(device))
+        return changed
+
+    def _draw_curve(self, curve: _Curve, history: History) -> bool:
+        """Hand the visible part of the history to its curve if that part changed; returns whether it did."""
+        axis, pixel_s = self._axis, self._pixel_s
+        version = history.version
+        uncovered = not curve.left_s <= axis.left_unix_s or axis.right_unix_s > curve.right_s
+        waited = not len(curve.times) or abs(axis.clock_unix_s - curve.taken_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
+        grew = version != curve.version and curve.right_s == math.inf and waited
+        started_anew = version[0] != curve.version[0] or self._metric.id != curve.metric
+        if not (uncovered or grew or started_anew or pixel_s != curve.pixel_s):
+            return False
+        # While live the left end stays for a quarter of a span longer than it must: a dash pattern starts with the
+        # curve's first point, and one that starts elsewhere on every tick would crawl.
+        left_s = curve.left_s
+        may_stay = axis.left_unix_s - axis.width_s / 4 <= left_s <= axis.left_unix_s
+        if not may_stay or started_anew or pixel_s != curve.pixel_s:
+            left_s = axis.left_unix_s
+        newest_s = history.latest_unix_s
+        right_s = axis.right_unix_s if axis.paused or math.isnan(newest_s) else max(axis.right_unix_s, newest_s)
+        window = history.window(self._metric.id, left_s, right_s, pixel_s)
+        times, rows = window.times, np.stack((window.low, window.mean, window.high))
+        if window.seconds:
+            times, rows = to_edges(times, rows, window.seconds / 2, newest_s)
+        elif len(times) * PIXELS_PER_POINT > axis.width_s / pixel_s:
+            times, values = thin(times, window.mean, pixel_s)
+            rows = np.stack((values, values, values))
+        curve.times, curve.values, curve.tops = times.copy(), rows[1], rows[2]
+        curve.left_s, curve.version, curve.metric, curve.pixel_s, curve.taken_s = (
+            left_s,
+            version,
+            self._metric.id,
+            pixel_s,
+            axis.clock_unix_s,
+        )
+        curve.right_s = axis.right_unix_s if newest_s > right_s else math.inf
+        x = curve.times - (self._epoch_s or 0.0)
+        curve.item.setData(x, curve.values)
+        if window.seconds or not curve.band.boundingRect().isEmpty():
+            curve.band.set_data(*((x, rows[0], rows[2]) if window.seconds else (x[:0], x[:0], x[:0])))
+        return True
