@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,6 +36,7 @@ from devexplorer.core.records.messages import (
     JobEnded,
     JobProgress,
     JobStarted,
+    Log,
     Moved,
     ObjectChanged,
     Rebuilt,
@@ -44,6 +45,13 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.telemetry.drm_watch import DrmWatch
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
+from devexplorer.core.telemetry.tap import Tap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devexplorer.core.state import State
+    from devexplorer.core.telemetry.recorder import Recorder
 
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it every time."""
@@ -68,6 +76,8 @@ class Drained(NamedTuple):
     events: list[Event]
     catalog: Catalog | None
     """The devices, when something about them changed."""
+    state: State | None = None
+    """What is known from now on, instead of everything before: a recording was wound to another moment."""
 
 
 class Session:
@@ -91,8 +101,9 @@ class Session:
         self._mailbox = Mailbox()
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
-        self._sampler = Sampler(self._mailbox.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
-        self._drm = DrmWatch(self._mailbox.put, drm or Drm(), on_cards=self._take_drm_cards)
+        self._tap = Tap(self._mailbox.put, lambda sample: self._drm.completed(sample))
+        self._sampler = Sampler(self._tap.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
+        self._drm = DrmWatch(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
         self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = datasheets()
         self._journal = Journal()
@@ -121,7 +132,7 @@ class Session:
         self._devices_said = False
         """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
-        self._engine = self._make_engine(self._mailbox.put, virtual_spec, None)
+        self._engine = self._make_engine(self._tap.put, virtual_spec, None)
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
@@ -191,14 +202,36 @@ class Session:
         if self._explanation_due and catalog is not None and self._is_rebuilt():
             self._explanation_due = False
             events.append(explained(self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()))
+        self._tap.seen(events, catalog)
         return Drained(events, catalog)
 
+    @property
+    def recording(self) -> Recorder | None:
+        """What everything is recorded with at present; None: nothing is recorded."""
+        return self._tap.recorder
+
+    def start_recording(self, path: Path, *, overwrite: bool = False) -> None:
+        """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file cannot be made.
+
+        When the disk is full or the file vanishes later, the recording ends and a `Log` of level error says so.
+        """
+        self._tap.start(path, self._recording_failed, overwrite=overwrite)
+
+    def stop_recording(self) -> None:
+        """End the recording; the end of its file is written soon after."""
+        self._tap.stop()
+
+    def _recording_failed(self, problem: str) -> None:
+        self._mailbox.put(Log(level="error", text=problem, time_unix_s=self._clock()))
+
     def close(self, deadline_s: float = 2.5) -> bool:
-        """End the engine and the sampler; False when something had to be left behind at the deadline."""
+        """End the engine, the sampler and the recording; False when something had to be left behind at the deadline."""
         end = time.monotonic() + deadline_s
         self._engine.close()
         self._sampler.stop(0.0)
+        self._tap.stop()
         ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
+        ended &= self._tap.close(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
     # --- what the parts say ------------------------------------------------------------------------------------------
@@ -311,7 +344,7 @@ class Session:
 
     def _new_engine(self) -> None:
         self._given_up = False
-        self._engine = self._make_engine(self._mailbox.put, self._virtual_spec, self._visible_devices)
+        self._engine = self._make_engine(self._tap.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 
     def _send_again(self, command: Command) -> int:

@@ -39,6 +39,7 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
 from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memory_parts
 from devexplorer.core.welcome import this_machine
@@ -63,6 +64,7 @@ class Change(enum.Flag):
     UNDO = enum.auto()
     DETAILS = enum.auto()
     """What a device says about itself once, and how devices are joined."""
+    ALERTS = enum.auto()
     SNAPSHOT = enum.auto()
     """An allocator snapshot that was asked for."""
     JOBS = enum.auto()
@@ -164,9 +166,17 @@ class State:
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
         """The allocator snapshot that was opened last."""
+        self.alerts = Alerts()
+        self.recording: str | None = None
+        """What is on show, in words, when it is a recording and not this machine: nothing can be changed then."""
         self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
+
+    def exchange(self, other: State) -> Change:
+        """Show what the other one knows and leave it what was shown: a recording is opened, wound, closed. Everything is drawn anew."""
+        self.__dict__, other.__dict__ = other.__dict__, self.__dict__
+        return ~Change.NOTHING
 
     @property
     def usable_devices(self) -> list[str]:
@@ -192,7 +202,8 @@ class State:
             device.info = info
             self.devices[info.id] = device
         self.problems = catalog.problems
-        return Change.DEVICES | self._welcome()
+        ended = [*self.alerts.keep(list(self.devices)), *self.alerts.problems(catalog.problems)]
+        return Change.DEVICES | self._welcome() | (Change.ALERTS if ended else Change.NOTHING)
 
     def apply(self, event: Event) -> Change:
         """Take over one event; returns what changed."""
@@ -207,6 +218,7 @@ class State:
             case DeviceDetails(device=name):
                 if name in self.devices:
                     self.devices[name].details = event
+                    self.alerts.details(event)
                 return Change.DETAILS
             case Topology(source=source):
                 self.topologies[source] = event
@@ -284,7 +296,7 @@ class State:
         device.engine_bytes = next((use.memory_bytes for use in sample.processes or () if use.pid == pid), None)
         device.context.see_sample(sample, pid)
         device.history.append(sample.time_unix_s, device_row(sample, device.parts, device.allocator))
-        return Change.SAMPLES
+        return Change.SAMPLES | (Change.ALERTS if self.alerts.feed(sample) else Change.NOTHING)
 
     def _point(self, point: BenchPoint) -> Change:
         run = self.runs.get(point.run)

@@ -29,9 +29,10 @@ from devexplorer.core.settings import SettingsFile
 from devexplorer.core.state import State
 from devexplorer.gui import theme as themes
 from devexplorer.gui.controller import Controller
-from devexplorer.gui.heartbeat import Heartbeat
+from devexplorer.gui.heartbeat import Heartbeat, Source
 from devexplorer.gui.icons import app_icon
 from devexplorer.gui.main_window import MainWindow
+from devexplorer.gui.replaying import Replaying
 
 if TYPE_CHECKING:
     from devexplorer.core.session import Session
@@ -63,10 +64,20 @@ class App:
         self.window = MainWindow(self.state, self.controller, settings, chosen)
         themes.apply(qt, chosen)  # after all widgets have their parents: each would be styled anew whenever it gets one
         self.saving_failed: str | None = None
+        self.go_live: Callable[[], None] = lambda: None
+        """Starts the session of this machine, for a window that was opened on a recording."""
+        self.replaying = Replaying(self.window, self.state, self._heart, lambda: self.go_live())
 
     def _send(self, command: Command) -> int:
-        assert self.session is not None, "nothing can be sent before the engine is ready, and it is not before the session is"
-        return self.session.send(command)
+        session = self.replaying.session
+        assert session is not None, "nothing can be sent before the engine is ready, and it is not before the session is"
+        return session.send(command)
+
+    def put(self, event: Event) -> None:
+        """Let an event of the window's own arrive in what is on show. Any thread."""
+        session = self.replaying.session
+        if session is not None:
+            session.put(event)
 
     def show(self) -> None:
         """Show the window, as it is before anything is known."""
@@ -76,15 +87,44 @@ class App:
 
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
-        self.session = session
-        self.heartbeat = Heartbeat(session, self.state, self.window)
-        self.window.hidden_changed.connect(self.heartbeat.set_hidden)
-        self.window.restart_requested.connect(session.restart_engine)
-        self.window.start_requested.connect(session.start_engine_again)
-        self.window.tour_requested.connect(self.take_tour)
+        self.session = self.replaying.live = session
+        heartbeat = self._heart(session)
+        heartbeat.show(session, time.time)
         session.start()
-        self.heartbeat.start()
+        return heartbeat
+
+    def _heart(self, source: Source) -> Heartbeat:
+        """The heartbeat; the first time it is made, and beats."""
+        if self.heartbeat is None:
+            self.heartbeat = Heartbeat(source, self.state, self.window)
+            self.heartbeat.beaten.connect(self.replaying.follow)
+            self.window.hidden_changed.connect(self.heartbeat.set_hidden)
+            self.window.restart_requested.connect(self._restart_engine)
+            self.window.start_requested.connect(self._start_engine_again)
+            self.window.tour_requested.connect(self.take_tour)
+            self.heartbeat.start()
         return self.heartbeat
+
+    def _restart_engine(self) -> None:
+        if (session := self.replaying.session) is not None:
+            session.restart_engine()
+
+    def _start_engine_again(self) -> None:
+        if (session := self.replaying.session) is not None:
+            session.start_engine_again()
+
+    def replay(self, path: Path) -> None:
+        """Show a recording; "Back to live" in its bar shows this machine again."""
+        self.replaying.open(path)
+
+    def record(self, path: Path, *, overwrite: bool = False) -> None:
+        """Record this machine from now on."""
+        self.replaying.record(path, overwrite=overwrite)
+
+    def stop_recording(self) -> None:
+        """End the recording."""
+        if self.session is not None:
+            self.session.stop_recording()
 
     def take_tour(self) -> None:
         """The tour in this window, for somebody who watches."""
@@ -100,8 +140,10 @@ class App:
         self.saving_failed = self.settings_file.save(self.window.settings())
         if self.heartbeat is not None:
             self.heartbeat.stop()
+        until = time.monotonic() + CLOSE_SECONDS
         if self.session is not None:
             self.session.close(CLOSE_SECONDS)
+        self.replaying.close(max(until - time.monotonic(), 0.1))
 
 
 def open_window(
@@ -110,9 +152,10 @@ def open_window(
     theme: str | None = None,
     tour: bool = False,
     screenshots: Path | None = None,
+    replay: Path | None = None,
     settings_file: SettingsFile | None = None,
 ) -> int:
-    """Run the application until its window closes; returns the exit code."""
+    """Run the application until its window closes; returns the exit code. `replay`: open it on this recording."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -126,7 +169,7 @@ def open_window(
         settings = settings_file or SettingsFile(Path(scratch) if tour else None)
         app = App(qt, settings, theme)
         guide = _guide(app, screenshots) if tour else None
-        code = _run(app, virtual_spec, guide)
+        code = _run(app, virtual_spec, guide, replay)
     return code if guide is None else guide.report()
 
 
@@ -137,21 +180,27 @@ def _guide(app: App, screenshots: Path | None) -> Tour:
     return Tour(app, screenshots, lambda _failed: app.qt.quit())
 
 
-def _run(app: App, virtual_spec: str | None, guide: Tour | None) -> int:
+def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | None) -> int:
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
     early: list[Event] = []
     qInstallMessageHandler(_message_handler(early.append))
 
-    def begin() -> None:
+    def live() -> None:
         from devexplorer.core.session import Session  # psutil, NVML, process handling: loaded behind the window
 
-        session = Session(virtual_spec=virtual_spec)
-        restore.append(install_hooks(session.put))
-        qInstallMessageHandler(_message_handler(session.put))
+        app.connect(Session(virtual_spec=virtual_spec))
+
+    def begin() -> None:
+        app.go_live = live
+        if replay is None:
+            live()
+        else:
+            app.replay(replay)  # the session waits until somebody asks for this machine
+        restore.append(install_hooks(app.put))
+        qInstallMessageHandler(_message_handler(app.put))
         for message in early:
-            session.put(message)
-        app.connect(session)
+            app.put(message)
         if guide is not None:
             guide.start()
         gc.freeze()  # what start-up made stays: no later collection has to look at it

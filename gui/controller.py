@@ -53,6 +53,8 @@ class Controller:
 
     def why_no_engine(self) -> str | None:
         """Reason while the engine cannot take commands."""
+        if self.state.recording is not None:
+            return "This is a recording: nothing in it can be changed."
         return None if self.state.engine is not None else "The engine is not ready yet."
 
     def why_no_selection(self) -> str | None:

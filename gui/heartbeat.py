@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from devexplorer.core.state import Change, State
 
 if TYPE_CHECKING:
-    from devexplorer.core.session import Session
+    from devexplorer.core.session import Drained
 
 BEAT_MS = 33
 HIDDEN_MS = 1000
@@ -25,6 +25,7 @@ TEXT_SECONDS = 0.5
 YOUNG_GC_SECONDS = 1.0
 MIDDLE_GC_SECONDS = 10.0
 FULL_GC_SECONDS = 60.0
+EVERYTHING = ~Change.NOTHING
 
 
 class View(Protocol):
@@ -37,12 +38,22 @@ class View(Protocol):
         """Redraw live numbers; called twice a second."""
 
 
+class Source(Protocol):
+    """Where events come from: the session, or a recording."""
+
+    def drain(self) -> Drained:
+        """What happened since the last call."""
+
+
 class Heartbeat(QObject):
     """`start()` in the application; tests call `tick()` by hand."""
 
+    beaten = Signal()
+    """After everything else of a beat."""
+
     def __init__(
         self,
-        session: Session,
+        session: Source,
         state: State,
         view: View,
         parent: QObject | None = None,
@@ -51,6 +62,7 @@ class Heartbeat(QObject):
     ) -> None:
         super().__init__(parent)
         self._session, self._state, self._view = session, state, view
+        self._behind: tuple[Source, State] | None = None
         self._clock, self._monotonic = clock, monotonic
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
@@ -71,25 +83,24 @@ class Heartbeat(QObject):
         if self._timer.isActive():
             self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
 
+    def show(self, session: Source, clock: Callable[[], float], behind: tuple[Source, State] | None = None) -> None:
+        """From now on the window follows this one, by its clock. `behind` goes on unseen, in a state of its own."""
+        self._session, self._clock, self._behind = session, clock, behind
+
     def tick(self) -> None:
         """One beat."""
-        drained = self._session.drain()
-        changes = Change.NOTHING
-        if drained.catalog is not None:
-            changes |= self._state.set_catalog(drained.catalog)
-        for event in drained.events:
-            try:
-                changes |= self._state.apply(event)
-            except Exception:  # one bad event must not cost the others: say it as for any slot, and go on
-                sys.excepthook(*sys.exc_info())
+        if self._behind is not None:
+            _follow(*self._behind)
+        changes = _follow(self._session, self._state)
         now = self._monotonic()
         try:
             self._view.refresh(changes, self._clock())
-            if now >= self._texts_due:
+            if now >= self._texts_due or changes & EVERYTHING == EVERYTHING:
                 self._texts_due = now + TEXT_SECONDS
                 self._view.refresh_texts()
         finally:
             self._collect(now)
+        self.beaten.emit()
 
     def _collect(self, now: float) -> None:
         if now >= self._full_due and not self._state.active_runs and not self._state.jobs:
@@ -101,3 +112,19 @@ class Heartbeat(QObject):
         elif now >= self._young_due:
             self._young_due = now + YOUNG_GC_SECONDS
             gc.collect(0)
+
+
+def _follow(session: Source, state: State) -> Change:
+    """Take what is new into the state."""
+    drained = session.drain()
+    changes = Change.NOTHING
+    if drained.state is not None:
+        changes |= state.exchange(drained.state)
+    if drained.catalog is not None:
+        changes |= state.set_catalog(drained.catalog)
+    for event in drained.events:
+        try:
+            changes |= state.apply(event)
+        except Exception:  # one bad event must not cost the others: say it as for any slot, and go on
+            sys.excepthook(*sys.exc_info())
+    return changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import os
@@ -18,6 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run DevExplorer; returns the exit code."""
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
+        replay = _replay(arguments)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
         if arguments.virtual is not None:
@@ -41,7 +43,21 @@ def main(argv: list[str] | None = None) -> int:
         theme=arguments.theme,
         tour=arguments.command == "tour",
         screenshots=Path(screenshots) if screenshots else None,
+        replay=replay,
     )
+
+
+def _replay(arguments: argparse.Namespace) -> Path | None:
+    """The recording to open; `BadInput` when it is none, said here in one line and not later in the window."""
+    if arguments.replay is None:
+        return None
+    if arguments.command is not None:
+        raise BadInput(f"--replay opens the window; leave {arguments.command} away, or --replay")
+    from devexplorer.core.telemetry.recording_reader import peek
+
+    path = Path(arguments.replay)
+    peek(path)
+    return path
 
 
 def missing_display() -> str | None:

@@ -20,18 +20,24 @@ from PySide6.QtWidgets import (
 from devexplorer.core.records.messages import Log
 from devexplorer.core.settings import Settings
 from devexplorer.core.state import Change, State
+from devexplorer.core.telemetry.alert_rules import Rule, complete
 from devexplorer.gui import theme as themes
 from devexplorer.gui.actions import ActionSpec, make_qactions, refresh, table
 from devexplorer.gui.banner import Banner
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
+from devexplorer.gui.notifications import Notifications
+from devexplorer.gui.panels.alerts import AlertsPanel
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
+from devexplorer.gui.panels.details import DetailsPanel
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
 from devexplorer.gui.panels.processes import ProcessesPanel
+from devexplorer.gui.panels.replay_bar import ReplayBar
+from devexplorer.gui.panels.topology import TopologyPanel
 from devexplorer.gui.plots.memory import MemoryPlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -66,6 +72,7 @@ class MainWindow(QMainWindow):
         self.axis.set_span(settings.span_s)
         self.toolbar = Toolbar(state, self.actions_by_id, theme)
         self.banner = Banner(theme)
+        self.replay_bar = ReplayBar(theme)
         self.devices = DevicesPanel(state, theme)
         self.objects = ObjectsPanel(state, theme)
         self.inspector = InspectorPanel(state, theme)
@@ -73,11 +80,19 @@ class MainWindow(QMainWindow):
         self.throughput = ThroughputPlot(state, self.axis)
         self.benchmark = BenchmarkPanel(state, theme)
         self.processes = ProcessesPanel(state, theme)
+        self.details = DetailsPanel(state, theme)
+        self.topology = TopologyPanel(state, theme)
+        state.alerts.set_rules(complete(settings.alert_rules))
+        self.alerts = AlertsPanel(state, theme, settings.notifications)
+        self.notifications = Notifications(self.windowIcon(), self)
+        self.notifications.on_desktop = settings.notifications
         self.log = LogPanel(state, theme)
         self.status = StatusBar(state, theme)
         self._move_shortcuts: list[QShortcut] = []
+        self._mentioned: Log | None = None
+        """The error that the line across the window spoke of last."""
         self._splits = dict(SPLITS_PX)
-        self._lay_out()
+        self._lay_out(settings)
         self._connect()
         self._bind_move_keys()
         for plot in (self.memory, self.throughput):
@@ -86,10 +101,17 @@ class MainWindow(QMainWindow):
 
     # --- composition ---------------------------------------------------------------------------------------------------
 
-    def _lay_out(self) -> None:
-        self.below = BottomTabs("Benchmark, processes, log", {})
+    def _lay_out(self, settings: Settings) -> None:
+        self.below = BottomTabs("Benchmark, device, topology, processes, alerts, log", settings.tabs)
         self.tabs = self.below.tabs
-        for panel, title, height in ((self.benchmark, "Benchmark", 148), (self.processes, "Processes", 148), (self.log, "Log", 148)):
+        for panel, title, height in (
+            (self.benchmark, "Benchmark", 148),
+            (self.details, "Device", 280),
+            (self.topology, "Topology", 260),
+            (self.processes, "Processes", 148),
+            (self.alerts, "Alerts", 220),
+            (self.log, "Log", 148),
+        ):
             self.below.add(panel, title, height)
         self.splitters = {
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
@@ -109,6 +131,7 @@ class MainWindow(QMainWindow):
         layout.setSpacing(0)
         layout.addWidget(self.toolbar)
         layout.addWidget(self.banner)
+        layout.addWidget(self.replay_bar)
         layout.addWidget(middle, 1)
         layout.addWidget(self.status)
         self.setCentralWidget(centre)
@@ -131,6 +154,14 @@ class MainWindow(QMainWindow):
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
         self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
         self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
+        self.devices.selected.connect(self.details.set_device)
+        self.details.device_chosen.connect(self.devices.choose)
+        self.alerts.rules_changed.connect(self._rules_changed)
+        self.alerts.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
+        self.alerts.dismissed.connect(self._dismiss_alert)
+        self.notifications.said.connect(lambda text: self.say(text, error=True))
+        self.notifications.clicked.connect(self._come_forward)
+        self.topology.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.build_requested.connect(c.build)
@@ -165,6 +196,11 @@ class MainWindow(QMainWindow):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
+        if changes & (Change.DETAILS | Change.DEVICES | Change.ENGINE):
+            self.details.refresh()
+            self.topology.refresh()
+        if changes & Change.ALERTS:
+            self._show_alerts()
         if changes & Change.LOG:
             self.log.refresh()
             self._mention_errors()
@@ -176,6 +212,9 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
+        for panel in (self.details, self.alerts):
+            if panel.isVisible():
+                panel.refresh()
         self.processes.refresh()
         self.benchmark.refresh()
         self.status.refresh()
@@ -194,9 +233,31 @@ class MainWindow(QMainWindow):
         """One line about what was just tried; it goes by itself."""
         self.banner.say(text, passing=True)
 
+    def _show_alerts(self) -> None:
+        news = self.state.alerts.take_news()
+        if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
+            self.notifications.tell(news)
+        self.alerts.refresh()
+        self.below.count(self.alerts, self.alerts.count)
+
+    def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
+        self.state.alerts.set_rules(rules)
+        self._show_alerts()
+
+    def _dismiss_alert(self, device: str, metric: str) -> None:
+        self.state.alerts.dismiss(device, metric)
+        self._show_alerts()
+
+    def _come_forward(self) -> None:
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.raise_()
+        self.activateWindow()
+        self.below.show_page(self.alerts)
+
     def _mention_errors(self) -> None:
-        latest: Log = self.state.log[-1]
-        if latest.level == "error":
+        latest: Log | None = self.state.log[-1] if self.state.log else None
+        if latest is not None and latest is not self._mentioned and latest.level == "error":
+            self._mentioned = latest
             lines = latest.text.splitlines() or ["An error without words."]
             self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
@@ -248,8 +309,8 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         themes.apply(app, theme)
         for part in (
-            self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory, self.throughput,
-            self.benchmark, self.processes, self.log, self.status,
+            self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory, self.throughput,
+            self.benchmark, self.details, self.topology, self.processes, self.alerts, self.log, self.status,
         ):  # fmt: skip
             part.set_theme(theme)
 
@@ -262,6 +323,9 @@ class MainWindow(QMainWindow):
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             splitters={name: self._splits.get(name, splitter.sizes()) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,
+            tabs=self.below.heights,
+            alert_rules=self.alerts.rules,
+            notifications=self.notifications.on_desktop,
         )
 
     def _restore(self, settings: Settings) -> None:

@@ -72,8 +72,9 @@ class StatusBar(QFrame):
         """Show the state as it is now."""
         state = self._state
         ready = state.engine
-        _say(self.engine, f"{'●' if ready is not None else '○'} {state.engine_words}")
-        self.start.setVisible(state.engine_words == "engine stopped")
+        live = state.recording is None
+        _say(self.engine, f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
+        self.start.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:
             cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
             _say(self.versions, f"torch {ready.torch_version}, {cuda}")

@@ -67,12 +67,14 @@ QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }
 QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
 QCheckBox { spacing: 7px; }
-QCheckBox::indicator {
+QCheckBox::indicator, QTreeView::indicator {
   width: 14px; height: 14px; background: $window; border: 1px solid $bar_other; border-radius: 3px;
 }
 QCheckBox::indicator:focus { border-color: $accent; }
 QCheckBox:focus { color: $text; }
-QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url("$icons/style-tick.svg"); }
+QCheckBox::indicator:checked, QTreeView::indicator:checked {
+  background: $accent; border-color: $accent; image: url("$icons/style-tick.svg");
+}
 QCheckBox::indicator:disabled { background: $panel; border-color: $border; }
 QComboBox QAbstractItemView {
   color: $text; background: $panel; border: 1px solid $border_strong; padding: 3px;

@@ -52,10 +52,19 @@ class BottomTabs(QFrame):
         """Bring a page to the front."""
         self.tabs.setCurrentWidget(page)
 
+    def count(self, page: QWidget, number: int) -> None:
+        """Show a number behind a tab's title; 0: none."""
+        at = self.tabs.indexOf(page)
+        title = self._title(at)
+        self.tabs.setTabText(at, f"{title} ({number})" if number else title)
+
+    def _title(self, at: int) -> str:
+        return self.tabs.tabText(at).split(" (")[0]
+
     @property
     def title(self) -> str:
         """Title of the tab in front, without a count behind it."""
-        return self.tabs.tabText(self.tabs.currentIndex()).split(" (")[0]
+        return self._title(self.tabs.currentIndex())
 
     def take_height(self) -> None:
         """Give the tab in front its height."""

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--record", metavar="FILE", help="write every reading to a file that the window can replay")
     watch.add_argument("--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics")
     watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
-    _json(watch)
+    _json(watch, "print one JSON object for each device and reading, a line each")
 
     bench = commands.add_parser("bench", parents=[common], help="measure what a device does")
     bench.add_argument("benchmark", metavar="BENCHMARK", help=" or ".join(BENCHMARKS))
@@ -84,8 +84,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print one JSON document")
+def _json(command: argparse.ArgumentParser, words: str = "print one JSON document") -> None:
+    command.add_argument("--json", action="store_true", help=words)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

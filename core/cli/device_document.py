@@ -1,6 +1,6 @@
-"""One device, and how devices are joined, as JSON objects in which every key is always there: null, and a reason, for what is not known.
+"""One device, and how devices are joined, as JSON objects and as text. Pure functions, any thread.
 
-Pure functions, any thread.
+In the objects every key is always there: null, and a reason, for what is not known. In the text each reason stands once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.formats import MISSING
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.telemetry.fact_rows import Writer
+from devexplorer.core.telemetry.fact_rows import Group, Writer
 
 NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
-_OURS = ("device", "time_unix_s", "more", "missing", "simulated")
-"""What is no reading of a device."""
+_OURS = ("device", "time_unix_s", "more", "missing", "simulated", "reason", "parent", "threads")
+"""What is no reading of a device, or has nothing to say for most of them."""
+_WHERE_IT_DIFFERS = {"mig_pending": "mig", "ecc_pending": "ecc"}
+"""Fields that are null because nothing is to change, as long as the other one is known."""
 
 
 def device_document(
@@ -23,18 +26,19 @@ def device_document(
 ) -> dict[str, Any]:
     """All of `info`, and `"sample"` and `"details"` with every field of those records.
 
-    `"details"."missing"` says for every field of both that is null why it is.
+    `"details"."missing"` says for every field that is null, of `info` too, why it is.
     """
     writer = Writer(info, sample, details, problems)
     made = {
         "sample": _every_key(DeviceSample, sample) | {"device": info.id, "simulated": info.simulated},
         "details": _every_key(DeviceDetails, details) | {"device": info.id, "simulated": info.simulated},
     }
+    said = {name for document in made.values() for name, value in document.items() if value is not None}
     made["details"]["missing"] = {
         field: writer.reason(field) or NO_CPU_FIELD if info.kind == "cpu" else writer.why(field)
-        for document in made.values()
+        for document in (*made.values(), _plain(info))
         for field, value in document.items()
-        if value is None and field not in _OURS
+        if value is None and field not in _OURS and field not in said and _WHERE_IT_DIFFERS.get(field) not in said
     }
     made["details"]["more"] = details.more if details is not None else {}
     return {**_plain(info), **made}
@@ -46,6 +50,26 @@ def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:
         "links": [_plain(link) for topology in topologies for link in topology.links],
         "affinities": [_plain(near) for topology in topologies for near in topology.affinities],
     }
+
+
+def facts_in_short(groups: Sequence[Group]) -> str:
+    """What is known, a line each; then what is not, by its reason, so that a reason that holds for fifty figures is read once."""
+    width = max((len(row.label) for group in groups for row in group.rows), default=0)
+    lines: list[str] = []
+    unknown: dict[str, dict[str, list[str]]] = {}
+    for group in groups:
+        known = [row for row in group.rows if row.value != MISSING]
+        if known:
+            lines.append(group.title)
+        for row in known:
+            lines.append(f"  {row.label:<{width}}  {row.value}" + (f"  ({row.why})" if row.why else ""))
+        for row in group.rows:
+            if row.value == MISSING:
+                unknown.setdefault(row.why, {}).setdefault(group.title, []).append(row.label)
+    for why, titles in unknown.items():
+        lines.append(f"Not known{': ' * bool(why)}{why}")
+        lines += [f"  {title}: {'; '.join(labels)}" for title, labels in titles.items()]
+    return "\n".join(lines)
 
 
 def _every_key(kind: type[msgspec.Struct], record: msgspec.Struct | None) -> dict[str, Any]:

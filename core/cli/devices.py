@@ -10,8 +10,9 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from devexplorer.core.cli.device_document import device_document, topology_document
+from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
 from devexplorer.core.cli.output import console, print_document, table
+from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
@@ -21,7 +22,7 @@ from devexplorer.core.devices.visible import VARIABLE
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Topology
 from devexplorer.core.records.messages import Event
-from devexplorer.core.telemetry.device_facts import facts, facts_text
+from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
 from devexplorer.core.virtual.profiles import parse_virtual
@@ -99,6 +100,8 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
             continue
         if (sample := here.torch_side.device_sample(info.id, now)) is not None:
             samples.setdefault(info.id, sample)
+        if info.kind == "mps":
+            details[info.id] = apple.details(info.id, now)
     for card in here.drm_cards:
         device = here.found.drm_names.get(card.bus_id or "", card.drm_id)
         samples.setdefault(device, here.drm.read(card, device, now))
@@ -158,7 +161,7 @@ def _print(found: Catalog, readings: Readings | None) -> None:
         for info in found.devices:
             out.print(f"\n{_heading(info)}", style="bold", markup=False)
             groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
-            out.print(facts_text(groups), markup=False)
+            out.print(facts_in_short(groups), markup=False)
         joined = [info.id for info in found.devices if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")]
         if len(joined) > 1:
             out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}", markup=False)

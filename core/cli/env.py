@@ -9,7 +9,8 @@ import platform
 
 from devexplorer.core.cli.devices import catalog
 from devexplorer.core.cli.output import print_document
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.nvml_processes import in_pid_namespace
 from devexplorer.core.formats import MISSING, bytes_text
 
 PACKAGES = (
@@ -23,10 +24,13 @@ PACKAGES = (
     "platformdirs",
     "safetensors",
     "rich",
+    "pyarrow",
+    "prometheus-client",
 )
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NVIDIA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_NVML_BASED_CUDA_CHECK", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "QT_QPA_PLATFORM", "QT_SCALE_FACTOR", "XDG_SESSION_TYPE",
+    "PYTORCH_NVML_BASED_CUDA_CHECK", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "QT_QPA_PLATFORM", "QT_SCALE_FACTOR", "XDG_SESSION_TYPE",
 )  # fmt: skip
 
 
@@ -38,6 +42,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
     nvml = Nvml()
     try:
         found = catalog(virtual_spec, nvml)
+        cards = nvml.cards()
     finally:
         nvml.close()
     torch_side = torch_facts()._asdict()
@@ -45,14 +50,23 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "container": "yes: with process numbers of its own" if in_pid_namespace() else "no",
         "packages": {name: _version(name) for name in PACKAGES},
         "torch": torch_side,
         "driver_version": next((info.driver_version for info in found.devices if info.driver_version), None),
         "virtual_gpus": unavailable() or "available",
         "devices": found.devices,
+        "cards": [_card(card) for card in cards],
         "problems": found.problems,
         "variables": {name: _readable(os.environ.get(name)) for name in VARIABLES},
     }
+
+
+def _card(card: Card) -> dict[str, object]:
+    """What often explains what a card does not do; no serial number."""
+    number = f"{card.index}" if card.mig_instance is None else f"{card.index}/{card.mig_instance}"
+    modes = {"mig": card.mig, "mig_profile": card.mig_profile, "ecc": card.ecc, "compute_mode": card.compute_mode, "broken": card.broken}
+    return {"nvml_index": number, **modes}
 
 
 def _readable(value: str | None) -> str | None:
@@ -73,7 +87,7 @@ def env(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(**found)
         return 0
-    for key in ("devexplorer", "python", "platform", "driver_version", "virtual_gpus"):
+    for key in ("devexplorer", "python", "platform", "container", "driver_version", "virtual_gpus"):
         print(f"{key:<24}{found[key] or MISSING}")
     for group in ("packages", "torch", "variables"):
         print(f"\n{group}")
@@ -86,6 +100,9 @@ def env(arguments: argparse.Namespace) -> int:
         state = "usable" if info.usable else f"not usable: {info.reason}"
         simulated = ", simulated" if info.simulated else ""
         print(f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}")
+    for card in found["cards"]:  # type: ignore[attr-defined]
+        modes = ", ".join(f"{name} {value}" for name, value in card.items() if value is not None and name != "nvml_index")
+        print(f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}")
     for problem in found["problems"]:  # type: ignore[attr-defined]
         print(f"  problem: {problem.reason}")
     return 0

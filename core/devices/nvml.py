@@ -32,7 +32,7 @@ from devexplorer.core.devices import nvml_fields as fields
 from devexplorer.core.devices import nvml_slow, nvml_topology
 from devexplorer.core.devices.nvml_asking import Asker, GoneError, LostError, Opened
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, Slow
-from devexplorer.core.devices.nvml_details import lost_details, numa_node, read_details
+from devexplorer.core.devices.nvml_details import lost_details, read_details
 from devexplorer.core.devices.nvml_listing import listed
 from devexplorer.core.devices.nvml_processes import in_pid_namespace, process_facts, read_processes
 from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
@@ -201,6 +201,8 @@ class Nvml:
         if (opened := self._enter(card)) is not None:
             try:
                 memory = ask(opened, fields.MEMORY)
+                if memory is not None and memory.shared and not card.memory_shared:
+                    memory = None  # a card that had memory of its own when it was listed: it only stopped telling
                 utilization = ask(opened, fields.UTILIZATION)
                 temperature = ask(opened, fields.TEMPERATURE)
                 power = ask(opened, fields.POWER)
@@ -293,7 +295,7 @@ class Nvml:
     def _affinity(self, device: str, opened: Opened) -> Affinity:
         try:
             cpus = self._asker.ask(opened, nvml_topology.CPUS)
-            return Affinity(device=device, cpus=cpus, numa_node=numa_node(self._asker, opened, nvml_topology.numa_of_bus))
+            return Affinity(device=device, cpus=cpus, numa_node=nvml_topology.numa_node(self._asker, opened))
         except LostError:
             return Affinity(device=device)
 

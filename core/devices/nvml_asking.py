@@ -144,8 +144,9 @@ class Asker:
             return False
         words = self.words(error)
         if not self._is_lacking(error):
-            # A passing failure is worth a line where the field is expected, and a reason everywhere.
-            self.miss(opened, question, f"not available at present: {words}", problem=question.expected)
+            # Asked again next time: it may pass, and a permission may be given.
+            passing = "" if code == self.code("NO_PERMISSION") else " at present"
+            self.miss(opened, question, f"not available{passing}: {words}", problem=question.expected)
             return False
         opened.lacking[question.field] = number + 1
         if number + 1 == len(question.ways):
@@ -185,6 +186,7 @@ class Asker:
 
     def forget(self, opened: Opened) -> None:
         """Withdraw every reason and problem of a card: it is about to be asked anew."""
+        opened.ask_again()
         opened.reasons.clear()
         with self._lock:
             opened.problems.clear()

@@ -6,7 +6,6 @@ Each question is named with its `nvidia-smi --query-gpu` equivalent where there 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from devexplorer.core.devices.nvml_asking import Asker, Opened, Question, Way
 from devexplorer.core.devices.nvml_fields import COMPUTE_MODES, celsius, megahertz, right, told, watts
 from devexplorer.core.devices.nvml_links import LINKS, with_traffic
 from devexplorer.core.devices.nvml_slow import ECC_LIFE, count, fans, one_fan
-from devexplorer.core.devices.nvml_topology import CPUS, NUMA_NODE, numa_of_bus
+from devexplorer.core.devices.nvml_topology import CPUS, numa_node
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 _ARCHITECTURES = {
@@ -168,7 +167,6 @@ def read_details(
     device: str,
     time_unix_s: float,
     now: float,
-    numa: Callable[[str | None], int | None] = numa_of_bus,
 ) -> DeviceDetails:
     """Everything of one card; `now` in monotonic seconds. Raises `LostError` and `GoneError`."""
     values: dict[str, Any] = {}
@@ -184,18 +182,10 @@ def read_details(
         values["nvlinks"] = with_traffic(asker, opened, found, now) if found is not None else None
     else:  # it says that it has no link, where its card has some
         asker.lack(opened, LINKS, "")
-    values["numa_node"] = numa_node(asker, opened, numa)
+    values["numa_node"] = numa_node(asker, opened)
     values["driver_version"] = card.driver_version
     values["cuda_version"] = card.cuda_version
     return DeviceDetails(device=device, time_unix_s=time_unix_s, **values, missing=missing(opened))
-
-
-def numa_node(asker: Asker, opened: Opened, numa: Callable[[str | None], int | None]) -> int | None:
-    """The NUMA node near the card: NVML's, else the system's for its PCI address."""
-    node: int | None = asker.ask(opened, NUMA_NODE)
-    if node is None and (node := numa(opened.known_card.bus_id)) is not None:
-        asker.settle(opened, NUMA_NODE)
-    return node
 
 
 def missing(opened: Opened) -> dict[str, str]:

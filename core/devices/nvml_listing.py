@@ -39,9 +39,9 @@ def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened]) -> dict[s
 
 def _open(asker: Asker, known: Mapping[str, Opened], blank: Card) -> Opened:
     """The card at the place of `blank`."""
-    opened = next((one for one in known.values() if one.card and one.card.index == blank.index and one.card.mig_instance is None), None)
     fresh = Opened(blank.nvml_id, blank)
-    opened = opened or fresh
+    places = {one.card.index: one for one in known.values() if one.card and one.card.mig_instance is None}
+    opened = places.get(blank.index, fresh)
     try:
         try:
             fresh.handle = asker.module.nvmlDeviceGetHandleByIndex(blank.index)
@@ -52,15 +52,18 @@ def _open(asker: Asker, known: Mapping[str, Opened], blank: Card) -> Opened:
             opened.card = msgspec.structs.replace(opened.card or blank, broken=words)
             return opened
         uuid = asker.ask(fresh, fields.UUID)
-        opened = known.get(uuid or blank.key, fresh)
+        if uuid is not None:
+            opened = known.get(uuid, fresh)  # else it is taken for the one that was here
         anew = opened is fresh or opened.handle is None  # without a handle: NVML was started again
         opened.handle, opened.device = fresh.handle, blank.nvml_id
         opened.ask_again()
-        mig = asker.ask(opened, fields.MIG)
         card = opened.known_card
+        mig = asker.ask(opened, fields.MIG)
+        if mig is None:
+            mig = card.mig  # a question that fails for once switches nothing
         if anew or card.broken or card.mig != mig or card.index != blank.index:
             asker.forget(opened)  # another mode, other answers
-            opened.card = msgspec.structs.replace(blank, uuid=uuid, mig=mig)
+            opened.card = msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig)
             opened.card = _described(asker, opened, opened.card)
     except LostError as error:
         asker.note(opened, None, str(error))
@@ -72,6 +75,8 @@ def _described(asker: Asker, opened: Opened, card: Card) -> Card:
     """What a card or a MIG instance is."""
     name = asker.ask(opened, fields.NAME) or card.name
     memory: fields.Memory | None = asker.ask(opened, fields.MEMORY)
+    if memory is not None and memory.shared and card.mig_instance is not None:
+        memory = None  # what is cut into instances has memory of its own
     card = msgspec.structs.replace(
         card,
         name=name,
@@ -96,7 +101,10 @@ def _instances(asker: Asker, known: Mapping[str, Opened], parent: Opened) -> lis
     found: list[Opened] = []
     card = parent.known_card
     try:
-        for number in range(asker.ask(parent, _INSTANCES) or 0):
+        places = asker.ask(parent, _INSTANCES)
+        if places is None:
+            return [one for one in known.values() if one.card and one.card.parent_key == card.key]
+        for number in range(places):
             try:
                 handle = asker.module.nvmlDeviceGetMigDeviceHandleByIndex(parent.handle, number)
                 uuid = fields.UUID.ways[0](asker.module, handle)

@@ -91,6 +91,14 @@ def numa_of_bus(bus_id: str | None) -> int | None:
     return node if node >= 0 else None
 
 
+def numa_node(asker: Asker, opened: Opened) -> int | None:
+    """The NUMA node near a card: NVML's, else the system's for its PCI address."""
+    node: int | None = asker.ask(opened, NUMA_NODE)
+    if node is None and (node := numa_of_bus(opened.known_card.bus_id)) is not None:
+        asker.settle(opened, NUMA_NODE)
+    return node
+
+
 def same_bus(left: str | None, right: str | None) -> bool:
     """Whether two PCI addresses are one; NVML writes the domain with eight digits, others with four."""
     if left is None or right is None:

@@ -104,10 +104,10 @@ def checked(text: str) -> str:
         entries.pop()  # a comma at the end adds nothing
     for entry in entries:
         if not entry:
-            raise BadInput("there is nothing between two commas; write the list like 0,2 or GPU-8f4c…,GPU-01ab…")
+            raise BadInput("there is nothing between two commas; write the list like 0,2 or GPU-8f4c,GPU-01ab")
         if not _NUMBER.fullmatch(entry) and not _UUID.fullmatch(entry):
             shown = (entry if entry.isprintable() else ascii(entry)[1:-1])[:60]
-            raise BadInput(f"'{shown}' is neither a number nor a UUID; write the list like 0,2 or GPU-8f4c…,GPU-01ab…")
+            raise BadInput(f"'{shown}' is neither a number nor a UUID; write the list like 0,2 or GPU-8f4c,GPU-01ab")
     if len({bool(_UUID.fullmatch(entry)) for entry in entries}) > 1:
         raise BadInput("numbers and UUIDs are mixed, and CUDA ends the list at the first of the other kind; write one kind only")
     return ",".join(entries)

@@ -26,14 +26,35 @@ def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     return sorted(family, key=lambda info: (card_number(info) or 0, info.parent is not None))
 
 
+def counted(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The cards as a list of numbers counts them, MIG instances left out: in CUDA's order where the engine shows all of them.
+
+    Otherwise in NVML's, which is the same one with CUDA_DEVICE_ORDER=PCI_BUS_ID, and mostly among cards of one model.
+    """
+    cards = [info for info in cards_to_choose(devices) if info.parent is None]
+    ordinals = [info.cuda_ordinal for info in cards]
+    if sorted(ordinal for ordinal in ordinals if ordinal is not None) == list(range(len(cards))):
+        return sorted(cards, key=lambda info: info.cuda_ordinal or 0)
+    return cards
+
+
+def found_by(value: str | None, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """The cards that the list means, in its order."""
+    cards = counted(devices) if is_numbers(value) else cards_to_choose(devices)
+    return [cards[at] for at in seen(value, [info.uuid for info in cards]).order]
+
+
+def is_numbers(value: str | None) -> bool:
+    """Whether the list is read as one of numbers; unset and empty count as such."""
+    return not value or value[0] in "+-0123456789"
+
+
 def what_it_does(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
     """Where the list works differently from what it says on these devices, as a sentence; None: it does what it says."""
     cards = cards_to_choose(devices)
     if not cards:
         return None
-    whole = [info.uuid for info in cards if info.parent is None]
-    is_uuids = value is not None and not value[:1].isdigit() and not value.startswith(("-", "+"))
-    note = seen(value, [info.uuid for info in cards] if is_uuids else whole).note
+    note = seen(value, [info.uuid for info in (counted(devices) if is_numbers(value) else cards)]).note
     return None if note is None else sentence(note)
 
 

@@ -117,8 +117,8 @@ def _save(engine: Engine, device: str, path: str) -> Answer:
     counts = [(segment["total_size"], segment["allocated_size"], len(segment["blocks"])) for segment in taken["segments"]]
     counted = _counted(counts, sum(map(len, taken.get("device_traces", ()))))
     words = (
-        f"{path} has {bytes_text(size)}: {counted}. It is in PyTorch's own format: pytorch.org/memory_viz and torch.cuda._memory_viz read it, and "
-        "so does this window."
+        f"{path} has {bytes_text(size)}: {counted}. It is in PyTorch's own format, which pytorch.org/memory_viz and torch.cuda._memory_viz "
+        "read, and so does this window."
     )
     if engine.fleet.info(device).simulated:
         words += " The file says that the device is simulated."

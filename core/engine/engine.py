@@ -39,6 +39,7 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.virtual.topology import topology
 from devexplorer.core.workspace import words
 from devexplorer.core.workspace.workspace import Workspace
 from devexplorer.core.workspace.zoo import recipes
@@ -147,8 +148,10 @@ class Engine:
         return [device.id for device in self.machine.add(profiles)]
 
     def send_devices(self, request: int = 0) -> None:
-        """Announce the list of devices."""
+        """Announce the list of devices, and how the virtual ones are joined (NVML knows it of the others)."""
         self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
+        if self.machine is not None:
+            self.send(topology([(gpu.id, gpu.profile) for gpu in self.machine.gpus]))
 
     def progress(self, request: int) -> Callable[[float, str], None]:
         """A callback that reports progress of one command, at most 20 times a second."""

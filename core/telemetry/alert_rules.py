@@ -78,11 +78,11 @@ _SPECIAL = (
         "Memory errors beyond repair since this window watches. The alert stays until you dismiss it or the driver counts from 0 again.",
     ),
     Quantity(
-        THROTTLED, "Clocks held down by heat or power brake", "percent",
+        THROTTLED, "Throttled by heat or power brake", "percent",
         f"Share of the last {SHARE_WINDOW_S:.0f} s in which heat or the power supply's brake held the clocks down.",
     ),
     Quantity(
-        POWER_CAPPED, "Clocks held down by the power cap", "percent",
+        POWER_CAPPED, "Throttled by the power cap", "percent",
         f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice and no alarm.", level=NOTICE,
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +27,9 @@ def next_due(due: float, now: float, interval_s: float) -> float:
     return due + (missed + 1) * interval_s
 
 
-class Pace(NamedTuple):
-    """When what is read, and what a sample is stamped with."""
+@dataclass
+class Pace:
+    """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any time."""
 
     clock: Callable[[], float]
     """Seconds, monotonic."""

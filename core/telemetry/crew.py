@@ -32,6 +32,11 @@ class Crew:
         """Jobs that no hand has begun."""
         return len(self._jobs)
 
+    @property
+    def idle(self) -> int:
+        """Hands that wait to be called."""
+        return len(self._idle)
+
     def add(self, jobs: Iterable[Job]) -> None:
         """Put jobs at the end of the queue. Any thread, also a hand."""
         self._jobs.extend(jobs)

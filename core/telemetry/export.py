@@ -47,7 +47,9 @@ def write_csv(path: Path, extracts: Sequence[Extract]) -> str:
         for extract in extracts:
             simulated, seconds = str(extract.simulated).lower(), _number(extract.table.seconds)
             columns = _columns(extract, metrics, summed_up)
-            for time_s, values in zip(extract.table.times.tolist(), np.column_stack(columns).tolist(), strict=True):
+            for time_s, values in zip(
+                extract.table.times.tolist(), np.column_stack([extract.table.times, *columns])[:, 1:].tolist(), strict=True
+            ):
                 moment = datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")
                 writer.writerow([moment, f"{time_s:.3f}", extract.device, simulated, seconds, *map(_number, values)])
                 rows += 1
@@ -59,7 +61,7 @@ def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
 
     The schema's metadata has `unit:COLUMN` for each quantity, each field `unit`; `simulated_devices` names what was modelled.
     """
-    import pyarrow as pa  # tens of megabytes: only when somebody exports
+    import pyarrow as pa  # type: ignore[import-untyped]  # publishes no types; tens of megabytes: only when somebody exports
     from pyarrow import parquet
 
     metrics, summed_up = _metrics(extracts), _sums_up(extracts)
@@ -75,7 +77,7 @@ def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
         pa.field("seconds", pa.float64(), metadata={"unit": "s"}),
         *(pa.field(name, pa.float64(), metadata={"unit": units[name]}) for name in names),
     ]
-    simulated = ", ".join(extract.device for extract in extracts if extract.simulated)
+    simulated = ", ".join(dict.fromkeys(extract.device for extract in extracts if extract.simulated))
     metadata = {"source": "DevExplorer", "simulated_devices": simulated} | {f"unit:{name}": unit for name, unit in units.items()}
     per_device = [_columns(extract, metrics, summed_up) for extract in extracts]
     arrays = [
@@ -107,7 +109,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = error.strerror or str(error).partition("\n")[0]
         raise Unavailable(f"{path} could not be written ({reason}); nothing was left there. Choose another folder or make room.") from error
     finally:
         try:
@@ -146,7 +148,7 @@ def _number(value: float) -> str:
 
 
 def _words(path: Path, rows: int, extracts: Sequence[Extract]) -> str:
-    devices = count_text(sum(len(extract.table.times) > 0 for extract in extracts), "device")
-    simulated = [extract.device for extract in extracts if extract.simulated and len(extract.table.times)]
+    devices = {extract.device: extract.simulated for extract in extracts if len(extract.table.times)}
+    simulated = [device for device, is_simulated in devices.items() if is_simulated]
     marked = f" Simulated and marked as such: {', '.join(simulated)}." if simulated else ""
-    return f"{count_text(rows, 'row')} of {devices} are in {path}.{marked}"
+    return f"{count_text(rows, 'row')} of {count_text(len(devices), 'device')} in {path}.{marked}"

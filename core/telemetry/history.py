@@ -234,15 +234,19 @@ class History:
         return float(self._rows.column(column, self._rows.stop - 1, self._rows.stop)[0])
 
     def window(self, metric: str, left_unix_s: float, right_unix_s: float, point_s: float = 0.0) -> Window:
-        """The quantity between both times and one more on each side, from the finest ring that reaches back to `left_unix_s`.
+        """The quantity between both times and one more on each side, from the finest ring that reaches back to `left_unix_s`, or from
+        a coarser one whose bins are no longer than `point_s` (what a pixel spans, say).
 
-        Readings come as they are. Bins are joined as many as lie within `point_s` (what a pixel spans, say); joined bins too stand on
-        a fixed grid, so that a scrolling curve does not shimmer, and a gap stays one.
+        Readings come as they are. Bins are joined as many as lie within `point_s`; joined bins too stand on a fixed grid, so that a
+        scrolling curve does not shimmer, and a gap stays one.
         """
         column = self._columns.get(metric)
         if column is None:
             return EMPTY
         tier = self._tier(left_unix_s)
+        for coarser in self._tiers:  # bins that a slow source would leave empty are no curve
+            if 2 * self._step_s <= coarser.seconds <= point_s and (tier is None or coarser.seconds > tier.seconds):
+                tier = coarser
         if tier is None:
             times, first, stop = self._row_range(left_unix_s, right_unix_s, extra=1)
             values = self._rows.column(column, first, stop)
@@ -354,7 +358,7 @@ def _joined(
     new = np.concatenate(([True], (groups[1:] != groups[:-1]) | (missing[1:] != missing[:-1])))
     starts = np.flatnonzero(new)
     weights = np.where(missing, 1.0, count)
-    means = np.add.reduceat(mean * weights, starts) / np.add.reduceat(weights, starts)
+    lows, highs = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+    means = np.clip(np.add.reduceat(mean * weights, starts) / np.add.reduceat(weights, starts), lows, highs)
     ends = np.concatenate((starts[1:], [len(numbers)]))
-    middles = numbers[0] + (starts + ends) / 2
-    return middles, np.minimum.reduceat(low, starts), means, np.maximum.reduceat(high, starts)
+    return numbers[0] + (starts + ends) / 2, lows, means, highs

@@ -152,20 +152,24 @@ class RecordedHistory(History):
         super().__init__(metrics, gap_s=gap_s)
         start, times = monotone(readings.times)
         times, rows = _with_gaps(times, readings.rows[start:], gap_s)
-        times, rows = times[-self.capacity :], rows[-self.capacity :]
         older = [None if start else bins for bins in before]  # a clock that was set back begins everything anew
+        if not len(times):  # it fell silent earlier: a row of nothing where its bins end
+            ends = [
+                min(bins.stop, until_unix_s // bins.seconds) * bins.seconds for bins in older if bins is not None and bins.stop > bins.first
+            ]
+            times, rows = np.array(ends[:1]), np.full((len(ends[:1]), len(metrics)), np.nan)
         known = ~np.isnan(rows).all(axis=0)
         for bins in older:
             if bins is not None:
                 known |= bins.known()
         self._add_columns(np.flatnonzero(known))
         self._rows.begin = self._rows.stop = serial
-        for time_s, row in zip(times.tolist(), rows[:, self._taken], strict=True):
+        for time_s, row in zip(times[-self.capacity :].tolist(), rows[-self.capacity :, self._taken], strict=True):
             self._rows.append(time_s, row)
         if len(times) > 1:
             self._step_s = float(times[-1] - times[-2])
         self._first = [self._fill(tier, bins, times, rows, until_unix_s) for tier, bins in zip(self._tiers, older, strict=True)]
-        self._has_more = any(bins is not None for bins in older)
+        self._has_more = len(times) > self.capacity or any(bins is not None for bins in older)
 
     def _fill(self, tier: BinRing, before: Bins | None, times: Floats, rows: Floats, until_unix_s: float) -> int:
         """Fill a ring; returns the number of the first bin that there ever was."""

@@ -18,9 +18,10 @@ from importlib import metadata
 from pathlib import Path
 
 from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import count_text
+from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.telemetry.moments import elapsed_text
 from devexplorer.core.telemetry.recording import (
     Damaged,
     DevicesAre,
@@ -90,6 +91,15 @@ class Recorder:
         """Length of the file so far."""
         return self._written
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed and nothing more will be done."""
+        return not self._writer.is_alive() and not self._syncer.is_alive()
+
+    def words(self, now_unix_s: float) -> str:
+        """What is going on, for a line of text: `recording to night.devrec: 1:02:03, 26.5 MiB`."""
+        return f"recording to {self.path.name}: {elapsed_text(now_unix_s - self.started_unix_s)}, {bytes_text(self._written, 1)}"
+
     def put(self, event: Event) -> None:
         """Record an event soon, if it is of a kind that is recorded."""
         if isinstance(event, Log):
@@ -110,7 +120,7 @@ class Recorder:
         self._wake.set()
         self._writer.join(deadline_s)
         self._syncer.join(max(until - time.monotonic(), 0))
-        return self.problem is None and not self._writer.is_alive() and not self._syncer.is_alive()
+        return self.problem is None and self.closed
 
     def _put(self, record: Recorded) -> None:
         if self._closing.is_set() or self.problem is not None:

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.telemetry.recording import (
     HEAD_SIZE,
     MAGIC,
@@ -21,6 +22,7 @@ from devexplorer.core.telemetry.recording import (
     PREFIX,
     VERSION,
     Damaged,
+    DevicesAre,
     Entry,
     Head,
     Header,
@@ -68,6 +70,7 @@ class Recording:
         """Bytes of each damaged place."""
         self.cut_bytes = 0
         """At the end of the file, of a frame that was not finished."""
+        self.size_bytes = 0
         self._skipping_since: int | None = None
 
     def __enter__(self) -> Recording:
@@ -103,6 +106,23 @@ class Recording:
             return []
         return _ordered(entries, frame.head)
 
+    @property
+    def first_devices(self) -> tuple[DeviceInfo, ...]:
+        """The devices at the beginning."""
+        lists = (entry.record.devices for entry in self.events if isinstance(entry.record, DevicesAre))
+        return self.header.devices or next(lists, ())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any device in it is."""
+        lists = [entry.record.devices for entry in self.events if isinstance(entry.record, DevicesAre)]
+        return any(info.simulated for devices in (self.header.devices, *lists) for info in devices)
+
+    @property
+    def first_unix_s(self) -> float:
+        """What the clock of the day said at the beginning."""
+        return self.header.time_unix_s or (self.frames[0].head.unix_s if self.frames else self.last_unix_s)
+
     def _payload(self, offset: int, head: Head) -> bytes:
         self._file.seek(offset)
         payload = self._file.read(head.length)
@@ -115,7 +135,7 @@ class Recording:
 
     def scan(self, progress: Callable[[float], bool]) -> bool:
         """Find every frame, and read those that hold no readings. `progress` gets 0 to 1; False from it gives up (returns False)."""
-        size = os.fstat(self._file.fileno()).st_size
+        size = self.size_bytes = os.fstat(self._file.fileno()).st_size
         offset, wasted = PREFIX.size, 0
         while offset < size:
             if not progress(offset / size):
@@ -190,12 +210,7 @@ def open_recording(path: Path, progress: Callable[[float], bool] = lambda _done:
 
     Raises `BadInput` with one line for a file that cannot be read, is no recording, is of a newer version, or holds no reading at all.
     """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise BadInput(f"there is no file {path}") from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    file = _file(path)
     recording = Recording(path, file)
     try:
         _demand_prefix(path, file.read(PREFIX.size))
@@ -211,6 +226,21 @@ def open_recording(path: Path, progress: Callable[[float], bool] = lambda _done:
         recording.close()
         raise
     return recording
+
+
+def _file(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def peek(path: Path) -> None:
+    """Raise `BadInput` for what is no recording, as `open_recording` does, after a look at the first bytes alone."""
+    with _file(path) as file:
+        _demand_prefix(path, file.read(PREFIX.size))
 
 
 def _demand_prefix(path: Path, data: bytes) -> None:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceSample
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.recorded_history import Bins, Collector, Readings, RecordedHistory, monotone
-from devexplorer.core.telemetry.recording import DevicesAre, Entry, Recorded
+from devexplorer.core.telemetry.recording import DevicesAre, Entry, Reading, Recorded
 from devexplorer.core.telemetry.recording_reader import Recording
 
 CHUNK_FRAMES = 64
@@ -30,7 +30,7 @@ CHUNK_FRAMES = 64
 CACHE_BYTES = 128 << 20
 CONTEXT_FRAMES = 8
 """Before a chunk that is read alone: what the allocators said last belongs to its first samples."""
-LATEST_MS = 5_000
+LATEST_MS = 2_000
 """What a device said last is looked for so far back."""
 FINE_BINS_S = 2 * 86_400
 """Longer recordings have no bins of the finest ring but for the minutes before the moment: they would take gigabytes."""
@@ -60,6 +60,7 @@ class _ReadsAlong:
     def __init__(self, events: Sequence[Entry]) -> None:
         self.next_chunk = -1
         self._state = State()
+        self._state.alerts.set_rules(())  # nobody asks this one
         self._events, self._taken = events, 0
         self._moment = [0]
         self._collectors: dict[Key, Collector] = {}
@@ -104,8 +105,10 @@ class _Chunk:
 class Reel:
     """Positions are milliseconds since the recording began, from 0 to `length_ms`."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, fresh: Callable[[], State] = State) -> None:
+        """`fresh` makes the states, before anything was read into them."""
         self.recording = recording
+        self._fresh = fresh
         self._frames = recording.frames
         self._frame_ends = [frame.head.last_ms for frame in self._frames]
         self._details: dict[str, list[Entry]] = {}
@@ -151,13 +154,13 @@ class Reel:
         return True
 
     def following(self, at_ms: int) -> Iterator[tuple[int, list[Entry]]]:
-        """What comes after a position, in order: until which position, and the records."""
+        """What comes after a position, in order: until which position that is all, and the records. The last one reaches the end."""
         events = self.recording.events[bisect_right(self.recording.events, at_ms, key=_at) :]
         taken = 0
         for frame in self._frames[bisect_right(self._frame_ends, at_ms) :]:
             entries = [entry for entry in self.recording.readings(frame) if entry.at_ms > at_ms]
             stop = bisect_right(events, frame.head.last_ms, lo=taken, key=_at)
-            yield frame.head.last_ms, list(merge(events[taken:stop], entries, key=_at))
+            yield min(frame.head.last_ms, self.length_ms - 1), list(merge(events[taken:stop], entries, key=_at))
             taken = stop
         yield self.length_ms, events[taken:]
 
@@ -166,6 +169,11 @@ class Reel:
     def is_near(self, at_ms: int) -> bool:
         """Whether the whole state of that moment can be had at once, without reading much."""
         return self._minutes_before(at_ms, may_read=False) is not None
+
+    def knows_before(self, at_ms: int) -> bool:
+        """Whether a state of that moment has the curves of everything before it: `advance` has come so far."""
+        found = self._minutes_before(at_ms, may_read=False)
+        return found is not None and found[0] <= self._overview.chunks
 
     def state_at(self, at_ms: int, *, whole: bool = True) -> State:
         """What the window knew at that moment. Not `whole`: without the readings of the minutes before, which take long to be read."""
@@ -179,7 +187,7 @@ class Reel:
             points = [entry for chunk in chunks for entry in chunk.points if entry.at_ms <= at_ms]
             latest = [*points, *(entry for entry in latest if not isinstance(entry.record, BenchPoint))]
             latest.sort(key=_at)
-        state, devices = State(), dict[int, Device]()
+        state, devices = self._fresh(), dict[int, Device]()
         for entry in merge(self._events_until(at_ms), latest, key=_at):
             take_over(state, entry.record)
             if isinstance(entry.record, DevicesAre):
@@ -207,17 +215,19 @@ class Reel:
         return events
 
     def _latest(self, at_ms: int) -> list[Entry]:
-        """The last readings before a moment, until every device has said something or for so long that it will not."""
-        found: list[Entry] = []
+        """The last reading of each kind of each device, unless it has said nothing for long."""
+        found: dict[tuple[type, str], Entry] = {}
         silent = set(self._devices_at(at_ms))
         number = self._frame_number(at_ms)
         for frame in reversed(self._frames[max(number + 1 - CHUNK_FRAMES, 0) : number + 1]):
-            entries = [entry for entry in self.recording.readings(frame) if entry.at_ms <= at_ms]
-            found = [*entries, *found]
-            silent -= {entry.record.device for entry in entries if isinstance(entry.record, DeviceSample)}
-            if not silent and frame.head.first_ms <= at_ms - LATEST_MS:
+            if not silent and frame.head.last_ms < at_ms - LATEST_MS:
                 break
-        return found
+            for entry in reversed(self.recording.readings(frame)):
+                record = entry.record
+                if entry.at_ms <= at_ms and isinstance(record, Reading):
+                    found.setdefault((type(record), record.device), entry)
+                    silent.discard(record.device)
+        return sorted(found.values(), key=_at)
 
     def _devices_at(self, at_ms: int) -> list[str]:
         lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=_at)]]

@@ -41,6 +41,8 @@ LIST_INTERVAL_S = 10.0
 """Between two listings of the cards; a card that is plugged in is found after so long at most."""
 NEWS_INTERVAL_S = 0.5
 """Changed problems are told so often at most."""
+SLOW_TICKS = 5
+"""Slow fields are read at every fifth tick, where ticks are seldom."""
 GRACE_S = 0.005
 """A card that has to wait so long for others is read by a thread of its own."""
 PARALLEL_S = 10.0
@@ -84,6 +86,7 @@ class Sampler:
         self._on_cards = on_cards
         self._patience_s = patience_s
         self._list_interval_s = list_interval_s
+        self._slow_interval_s = slow_interval_s
         self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s)
         self._names: dict[bytes, str] = {}
         self._readers: tuple[CardReader, ...] | None = None
@@ -141,8 +144,9 @@ class Sampler:
             self._list_due = None
 
     def set_interval(self, interval_s: float) -> None:
-        """Tick so often from now on (less often while nobody looks, say). Any thread."""
+        """Tick so often from now on, more seldom while nobody looks, say; slow fields then come every `SLOW_TICKS` ticks. Any thread."""
         self._interval_s = _positive(interval_s)
+        self._pace.slow_interval_s = max(self._slow_interval_s, SLOW_TICKS * interval_s)
         self._bell.set()
 
     def start(self) -> None:

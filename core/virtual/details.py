@@ -1,4 +1,4 @@
-"""What a virtual GPU says of its card beside memory and speed: a few figures of the profile; the rest is not modelled. No torch, any thread."""
+"""What a virtual GPU says of its card beside memory and speed: a few figures of the profile. No torch, any thread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from devexplorer.core.virtual.profiles import Profile
 
 
 def details(device: str, profile: Profile, time_unix_s: float) -> DeviceDetails:
-    """The profile's multiprocessors and power limit; nothing here is read from a card."""
+    """The profile's multiprocessors and power limit; the rest is not modelled."""
     return DeviceDetails(
         device=device,
         time_unix_s=time_unix_s,
         sm_count=profile.sm_count,
         power_limit_default_w=profile.tdp_w,
-        nvlinks=None,
         simulated=True,
     )

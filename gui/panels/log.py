@@ -50,8 +50,11 @@ class LogPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Append the lines that came since the last call."""
+        """Append the lines that came since the last call; write all anew when it is another log, of a recording."""
         new = self._new_lines()
+        if self._last is not None and len(new) == len(self._state.log):
+            self._last = None
+            self.text.clear()
         if not new:
             return
         cursor = QTextCursor(self.text.document())

@@ -36,7 +36,7 @@ def segments(parts: MemoryParts) -> tuple[Segment, ...]:
         named = parts._asdict()
         if parts.context is None:
             named["unsplit"] = named.pop("other_processes")
-    return tuple(Segment(key, named[key]) for key in PARTS if named.get(key))
+    return tuple(Segment(key, size) for key in PARTS if (size := named.get(key)))
 
 
 def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -> list[float]:
@@ -80,7 +80,7 @@ class MemoryBar(QWidget):
         found = segments(parts)
         if (found, total_bytes) != (self._segments, self._total):
             self._segments, self._total = found, total_bytes
-            self.setAccessibleDescription(", ".join(f"{part} {bytes_text(count)}" for part, count in ((one.part, one.bytes) for one in found)) or "unknown")
+            self.setAccessibleDescription(", ".join(f"{one.part} {bytes_text(one.bytes)}" for one in found) or "unknown")
             self.update()
 
     def part_at(self, x: float) -> Segment | None:
@@ -98,7 +98,7 @@ class MemoryBar(QWidget):
             return "How much memory is in use is not known here."
         here = self.part_at(x)
         lines = [f"{here.part}: {bytes_text(here.bytes)}", PARTS[here.key].definition, ""] if here else []
-        lines += [f"{part}: {bytes_text(count)}" for part, count in self._segments if here is None or part != here.part]
+        lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self._segments if one != here]
         if self._total is not None:
             lines.append(f"total: {bytes_text(self._total)}")
         return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
@@ -57,11 +58,11 @@ class ProcessesPanel(QWidget):
         self._theme = theme
         self.count = 0
         """Processes that are shown, for the tab's title."""
-        self.model = RowsModel(COLUMNS, self)
+        self.model = _Model(COLUMNS, self)
         self.table = _Table(self.model, "Processes", WIDTHS)
         header = self.table.horizontalHeader()
         header.setSectionsClickable(True)
-        header.setSortIndicatorShown(True)
+        header.setSortIndicatorShown(False)  # Qt's arrow covers the title of a narrow column: the model writes one behind it
         header.setSortIndicatorClearable(True)
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
@@ -87,6 +88,7 @@ class ProcessesPanel(QWidget):
             notes += self._note(device)
         header = self.table.horizontalHeader()
         column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
+        self.model.set_sorted(column, order)
         rows = [self._row(device, use) for device, use in self._sorted(found, column, order == Qt.SortOrder.DescendingOrder)]
         if column < 0 and notes:  # each device's note where its processes would be
             place = {name: at for at, name in enumerate(self._state.devices)}
@@ -183,6 +185,24 @@ class ProcessesPanel(QWidget):
             if field in details:
                 return details[field]
         return WHY_NOT
+
+
+class _Model(RowsModel):
+    """Says in its header by which column the rows are sorted."""
+
+    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
+
+    def set_sorted(self, column: int, order: Qt.SortOrder) -> None:
+        """The rows are sorted by this column; -1: by none."""
+        if (column, order) != self._sorted:
+            self._sorted = (column, order)
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        found = super().headerData(section, orientation, role)
+        if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal and section == self._sorted[0]:
+            return f"{found} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
+        return found
 
 
 class _Table(RowsTable):

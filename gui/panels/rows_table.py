@@ -21,7 +21,7 @@ ROW_PX, PAD_PX = 24, 12
 LEAST_ROWS = 2
 
 
-class _Padded(QStyledItemDelegate):
+class Padded(QStyledItemDelegate):
     """Room left and right of each text, so that a column of numbers does not touch the words behind it."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
@@ -43,7 +43,7 @@ class RowsTable(QTableView):
         super().__init__(parent)
         self.setModel(model)
         self.setAccessibleName(name)
-        self.setItemDelegate(_Padded(self))
+        self.setItemDelegate(Padded(self))
         self.setShowGrid(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)

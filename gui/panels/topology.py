@@ -38,7 +38,7 @@ SHOWN = {
     "peer atomics": "Whether one can do atomic operations in the other's memory",
 }
 """What the cells of the matrix can show, and what that is."""
-PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 130
+PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 114
 """Widths of columns; more for the mark of simulated links, and for the edge of the first column."""
 
 
@@ -228,7 +228,7 @@ class TopologyPanel(QWidget):
     def _split(self) -> None:
         """The matrix gets what it needs, at most three fifths where the picture needs the rest."""
         needed = 100 + len(self._names) * self._pair_px() + NODE_PX + CPUS_PX
-        matrix_px = min(needed, max(self.width() - self.picture.minimumWidth() - 8, self.width() // 2))
+        matrix_px = min(needed, max(self.width() - self.picture.minimumWidth() - 20, self.width() // 2))
         self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
 
     def _pair_px(self) -> int:

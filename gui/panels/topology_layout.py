@@ -51,6 +51,18 @@ class Wire(NamedTuple):
     label_at: QPointF | None = None
     width: float = 1.0
     simulated: bool = False
+    legs: tuple[QPointF, ...] = ()
+    """Of a bar: where each of its devices joins it."""
+
+    def between(self, a: str, b: str, bottom: float) -> QPainterPath:
+        """The part of the line that two of its devices use; `bottom` is the lower edge of the devices."""
+        if not self.legs:
+            return self.path
+        first, second = (self.legs[self.devices.index(device)] for device in (a, b))
+        path = QPainterPath(QPointF(first.x(), bottom))
+        for corner in (first, second, QPointF(second.x(), bottom)):
+            path.lineTo(corner)
+        return path
 
 
 @dataclass
@@ -179,15 +191,17 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
         y = bottom + (lane + 1) * LANE_PX - 8
         path = QPainterPath(QPointF(boxes[0].center().x(), y))
         path.lineTo(boxes[-1].center().x(), y)
+        legs = []
         for box in boxes:
             x = box.center().x() - (lane - (len(full) - 1) / 2) * 6  # a device on two bars has two legs
             path.moveTo(x, bottom)
             path.lineTo(x, y)
+            legs.append(QPointF(x, y))
         links = tuple(link for a, b in combinations(group, 2) if (link := pairs.link(a, b)) is not None)
         code = links[0].code or ""
         middle = QPointF((boxes[0].center().x() + boxes[-1].center().x()) / 2, y)
         words = f"{code} between any two" + (", simulated" if links[0].simulated else "")
-        layout.wires.append(Wire("nvlink", path, group, links, words, middle, _thick(links[0]), links[0].simulated))
+        layout.wires.append(Wire("nvlink", path, group, links, words, middle, _thick(links[0]), links[0].simulated, tuple(legs)))
     base = bottom + len(full) * LANE_PX
     far = max((abs(_middle(layout, link.a) - _middle(layout, link.b)) for link in rest), default=1.0)
     for link in rest:

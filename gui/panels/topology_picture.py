@@ -103,16 +103,20 @@ class TopologyPicture(QWidget):
 
     def _paint_wire(self, painter: QPainter, wire: Wire) -> None:
         theme = self._theme
-        marked = wire.kind == "nvlink" and len(self._marked) == 2 and self._marked <= set(wire.devices)
-        marked = marked or (wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self._marked)
-        colour = theme.accent if marked else theme.soft if wire.kind == "nvlink" else theme.bar_other
-        pen = QPen(QColor(colour), wire.width + (0.5 if marked else 0))
+        marked = wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self._marked
+        self._stroke(painter, wire, wire.path, theme.text if marked else theme.dim if wire.kind == "nvlink" else theme.bar_other)
+        if wire.kind == "nvlink" and len(self._marked) == 2 and self._marked <= set(wire.devices):
+            a, b = sorted(self._marked)
+            self._stroke(painter, wire, wire.between(a, b, self.layout_now.devices[a].bottom()), theme.text, more=1.5)
+
+    def _stroke(self, painter: QPainter, wire: Wire, path: QPainterPath, colour: str, more: float = 0.0) -> None:
+        pen = QPen(QColor(colour), wire.width + more)
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
         if wire.simulated:
             pen.setDashPattern([2 + 4 / pen.widthF(), 1 + 2 / pen.widthF()])
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.drawPath(wire.path)
+        painter.drawPath(path)
 
     def _paint_label(self, painter: QPainter, text: str, at: QPointF) -> None:
         """Words on a line, on a patch of the background."""
@@ -144,7 +148,7 @@ class TopologyPicture(QWidget):
 
     def _paint_switch(self, painter: QPainter, box: QRectF, marked: bool) -> None:
         theme = self._theme
-        painter.setPen(QPen(QColor(theme.accent if marked else theme.border_strong), 1))
+        painter.setPen(QPen(QColor(theme.text if marked else theme.border_strong), 1))
         painter.setBrush(QColor(theme.card))
         painter.drawRoundedRect(_crisp(box), 3, 3)
         self._words(painter, box, "PCIe switch" if box.width() > ROOM_FOR_NAME_PX else "switch", Role.LABEL, theme.dim)

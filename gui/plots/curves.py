@@ -46,7 +46,7 @@ def pooled(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]
     """
     if len(times) == 0:
         return times, values
-    missing: npt.NDArray[np.bool_] = np.isnan(values).all(axis=0)
+    missing = np.logical_and.reduce(np.isnan(values), axis=0)
     bins = np.floor(times / bin_s)
     new = np.concatenate(([True], (bins[1:] != bins[:-1]) | (missing[1:] != missing[:-1])))
     starts = np.flatnonzero(new)

@@ -119,6 +119,10 @@ class DevicePlot(TimelinePlot):
         shade.setAlphaF(BAND_ALPHA)
         curve.band.set_brushes([QBrush(shade)])
 
+    def _forget_drawn(self) -> None:
+        for curve in self._curves.values():
+            curve.pixel_s = 0.0
+
     def _draw(self) -> bool:
         shown = {device.info.id: device for device in self._shown_devices()}
         changed = False

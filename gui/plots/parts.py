@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID, PARTS
+from devexplorer.core.telemetry.waterfall import PARTS as WORDS
 from devexplorer.gui.panels.panel import EmptyState
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
@@ -27,9 +28,8 @@ from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, Timeline
 from devexplorer.gui.theme import DARK, Theme, device_colour
 
 OTHER_ALPHA, CACHED_ALPHA, HATCH_ALPHA = 0.7, 0.14, 0.6
-LABELS = dict(zip((part.id for part in PARTS), ("workspace", "other allocations", "cached", "context", "other processes"), strict=True))
-LABELS[FIRST] = "used"
-"""As the memory bar calls them. `used` is what stands for all of them where nobody asked the allocator."""
+STACK = (*(part.id for part in PARTS), FIRST)
+"""What can be in it, from the bottom. Memory used stands for all of them where nobody asked the allocator."""
 
 
 class _Taken(NamedTuple):
@@ -56,7 +56,7 @@ class PartsPlot(TimelinePlot):
         self._tops: Floats = np.empty(0)
         self._times: Floats = np.empty(0)
         self._stacked: dict[str, Floats] = {}
-        self._areas = {part: AreaItem(self._group) for part in LABELS}
+        self._areas = {part: AreaItem(self._group) for part in STACK}
         self._to_capacity = False
         self.scale_button = scale_button()
         self.scale_button.toggled.connect(self.set_to_capacity)
@@ -117,15 +117,23 @@ class PartsPlot(TimelinePlot):
         known = [part.id for part in PARTS if self._device.history.has(part.id)]
         return known or [FIRST]
 
+    def _label(self, part: str) -> str:
+        """As the memory bar calls it."""
+        if part == FIRST:
+            return WORDS["used"].short
+        if part == "other_processes_bytes" and self._device is not None and not self._device.history.has("context_bytes"):
+            return WORDS["unsplit"].short
+        return WORDS[part.removesuffix("_bytes")].short
+
     def _shown(self) -> list[str]:
-        return [part for part in self._parts() if self.legend.shows(LABELS[part])]
+        return [part for part in self._parts() if self.legend.shows(self._label(part))]
 
     def _series(self) -> list[Series]:
         if self._device is None:
             return []
         colour, history = self._device.colour, self._device.history
         return [
-            Series(LABELS[part], part_text_colour(part, colour, self._theme), False, history, part) for part in reversed(self._shown())
+            Series(self._label(part), part_text_colour(part, colour, self._theme), False, history, part) for part in reversed(self._shown())
         ]
 
     def _readout_titles(self) -> list[str]:
@@ -138,7 +146,7 @@ class PartsPlot(TimelinePlot):
             return []
         return [
             Entry(
-                LABELS[part],
+                self._label(part),
                 self._device.colour,
                 False,  # said once, behind the unit and over the readout
                 brushes=tuple(part_brushes(part, self._device.colour, self._theme)),
@@ -164,6 +172,9 @@ class PartsPlot(TimelinePlot):
     def _guides(self) -> list[tuple[float, str, str]]:
         found = limits(FIRST, [] if self._device is None else [self._device])
         return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
+
+    def _forget_drawn(self) -> None:
+        self._taken = _Taken()
 
     def _draw(self) -> bool:
         axis, shown, before = self._axis, tuple(self._shown()), self._taken

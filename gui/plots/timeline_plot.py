@@ -9,6 +9,8 @@ antialiased they cost what plain ones do (tests/benchmarks/plot_cost.py), wide a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyqtgraph as pg
@@ -34,6 +36,8 @@ TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
 LEAST_MOVE_PX = 0.25
 """Curves are not moved by less: a plot of a day would be painted thirty times a second for nothing."""
+EPOCH_S = 3600.0
+"""x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
 """New readings are drawn when they are half a pixel's time old, and never later than this."""
 
@@ -117,13 +121,20 @@ class TimelinePlot(Panel):
         self.setAccessibleName(text)
         self.canvas.setAccessibleName(f"{text} over time")
         if self._title_button is not None:
-            self._title_button.setText(f"{text} ▾")
+            words = f"{text} ▾"
+            self._title_button.setText(words)
+            # Qt would leave room for an icon and stand the words in the middle of it.
+            self._title_button.setFixedWidth(QFontMetrics(self._title_button.font()).horizontalAdvance(words) + 2 * BUTTON_EDGE_PX)
             self._title_button.setAccessibleName(f"Shown: {text}")
 
     # What subclasses say
 
     def _draw(self) -> bool:
         """Bring the curves up to date; returns whether one of them changed."""
+        raise NotImplementedError
+
+    def _forget_drawn(self) -> None:
+        """Draw everything anew next time: x counts from another moment."""
         raise NotImplementedError
 
     def _series(self) -> list[Series]:
@@ -177,6 +188,10 @@ class TimelinePlot(Panel):
             self._epoch_s = self._axis.now_unix_s
         if not self.isVisible():
             return
+        if abs(self._axis.now_unix_s - self._epoch_s) > EPOCH_S:
+            self._epoch_s = self._axis.now_unix_s
+            self._axis_is_stale = True
+            self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
         if self._axis_is_stale or abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * self._pixel_s:
@@ -246,6 +261,24 @@ class TimelinePlot(Panel):
     def legend_entries(self) -> list[Entry]:
         """What is shown, for a picture of the plot: all of it, also what has no room in the header."""
         return [entry for entry in self._entries() if self.legend.shows(entry.device)]
+
+    @property
+    def metrics_shown(self) -> tuple[str, ...]:
+        """Ids of what is shown, for an export of readings."""
+        return tuple(dict.fromkeys(line.metric for line in self._series())) or (self._metric.id,)
+
+    @property
+    def range_unix_s(self) -> tuple[float, float]:
+        """What is shown of time."""
+        return self._axis.left_unix_s, self._axis.right_unix_s
+
+    @contextmanager
+    def without_cursor(self) -> Iterator[None]:
+        """For a picture: nobody points at anything in it."""
+        was_visible = self._cursor.line.isVisible()
+        self._cursor.line.hide()
+        yield
+        self._cursor.line.setVisible(was_visible)
 
     def sizeHint(self) -> QSize:
         return QSize(640, 232)

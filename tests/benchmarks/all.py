@@ -21,7 +21,7 @@ SCRIPTS = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": ["--blocks", "6"],
     "move_overhead.py": [],
-    "timeline_memory.py": [],
+    "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
     "heartbeat.py": ["--seconds", "10"],
 }

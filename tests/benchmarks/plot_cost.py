@@ -21,7 +21,7 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     from devexplorer.core.devices.catalog import Catalog
     from devexplorer.core.records.devices import DeviceInfo, DeviceSample
     from devexplorer.core.state import State
-    from devexplorer.gui.plots.memory import MemoryPlot
+    from devexplorer.gui.plots.metric import MetricPlot
     from devexplorer.gui.plots.time_axis import TimeAxis
 
     app = QApplication.instance() or QApplication([])
@@ -33,9 +33,9 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     for name in names:
         values = noise.normal(8e9, 1e8, points)
         for moment, value in zip(np.linspace(NOW_S - axis.span_s, NOW_S, points), values, strict=True):
-            state.devices[name].memory.append(float(moment), float(value))
+            state.apply(DeviceSample(device=name, time_unix_s=float(moment), memory_used_bytes=int(value), simulated=simulated))
     host = QWidget()  # without a layout: the plot has exactly this size
-    plot = MemoryPlot(state, axis, host)
+    plot = MetricPlot(state, axis, parent=host)
     plot.resize(720, 232)
     host.resize(720, 232)
     host.show()

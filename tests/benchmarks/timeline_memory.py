@@ -1,66 +1,162 @@
-"""Memory of the window's state while a million samples pass through it: flat, because timelines are rings.
+"""A day of readings in the window: 24 hours at 10 Hz from 16 devices, fed at full speed. Is memory flat, what does a reading cost, and how
+long does it take to draw any part of it?
 
-Run it: `python tests/benchmarks/timeline_memory.py`. It fills the rings first, then compares resident memory before and
-after 1,000,000 more samples of nine devices (a day at 10 Hz and more).
+    python tests/benchmarks/timeline_memory.py [--hours 24]
+
+Resident memory is compared after the first quarter of an hour (the readings' rings are full) and at the end. A drawing is everything that
+one beat does for one plot of 700 × 206 pixels whose data all have to be taken anew: the refresh and the full repaint. Wanted: 10 ms.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import math
+import os
+import statistics
 import time
 
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import numpy as np
 import psutil
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
 from devexplorer.core.state import State
 
-SAMPLES = 1_000_000
-DEVICES = ("cpu", *(f"vgpu:{index}" for index in range(8)))
-MIB = 1 << 20
+DEVICES = tuple(f"vgpu:{index}" for index in range(16))
+RATE_HZ = 10
+START_S = 1_700_000_000.0
+SETTLED_S = 900.0
+MIB, GIB = 1 << 20, 1 << 30
+SPANS_S = (30.0, 120.0, 600.0, 3600.0, 21_600.0, 86_400.0)
+DRAWINGS, PANS = 15, 60
 
 
-def main(samples: int = SAMPLES) -> dict[str, float]:
-    """Push the samples; returns bytes before and after, their ratio, and microseconds for each sample."""
+def make_state() -> State:
+    """Sixteen simulated cards, whose dashed curves cost more than solid ones."""
     state = State()
-    state.set_catalog(Catalog(tuple(DeviceInfo(id=name, kind=name.partition(":")[0], name=name) for name in DEVICES)))
-    capacity = state.devices["cpu"].memory.capacity
-    push(state, 0, 2 * capacity * len(DEVICES))
-    process = psutil.Process()
+    infos = (DeviceInfo(id=name, kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True) for name in DEVICES)
+    state.set_catalog(Catalog(tuple(infos)))
+    return state
+
+
+def push(state: State, first: int, stop: int) -> float:
+    """Feed these ticks; returns the seconds that `State.apply` took for the samples, without making them."""
+    spent = 0.0
+    for tick in range(first, stop):
+        now = START_S + tick / RATE_HZ
+        samples = []
+        for number, name in enumerate(DEVICES):
+            wave = math.sin(tick / 5000 + number)
+            used = int((8 + 5 * wave) * GIB) + (tick * 4099 + number) % (GIB // 4)
+            samples.append(
+                DeviceSample(
+                    device=name, time_unix_s=now, memory_used_bytes=used, memory_free_bytes=16 * GIB - used, memory_total_bytes=16 * GIB,
+                    utilization_percent=50 + 40 * wave, memory_utilization_percent=30.0, encoder_percent=0.0, decoder_percent=0.0,
+                    temperature_c=60 + 10 * wave, power_w=150 + 90 * wave, power_instant_w=150.0, power_cap_w=250.0, energy_j=tick * 15.0,
+                    sm_clock_mhz=1410, memory_clock_mhz=5000, graphics_clock_mhz=1410, video_clock_mhz=1200, fan_percent=40.0,
+                    pcie_generation=4, pcie_width=16, pcie_tx_bytes_s=1e9, pcie_rx_bytes_s=2e9, ecc_corrected=0, ecc_uncorrected=0,
+                )
+            )  # fmt: skip
+            if tick % 10 == 0:
+                state.apply(
+                    AllocatorSample(
+                        device=name, time_unix_s=now, allocated_bytes=used // 2, reserved_bytes=used * 3 // 4, workspace_bytes=used // 3,
+                        context_bytes=GIB // 8, largest_free_block_bytes=used // 8, simulated=True,
+                    )
+                )  # fmt: skip
+        started = time.perf_counter()
+        for sample in samples:
+            state.apply(sample)
+        spent += time.perf_counter() - started
+    return spent
+
+
+def drawing_times(state: State, now_s: float) -> dict[str, tuple[float, float]]:
+    """Median and worst milliseconds of a drawing, by plot and span."""
+    from PySide6.QtWidgets import QApplication, QWidget
+
+    from devexplorer.gui.plots.slot import PlotSlot
+    from devexplorer.gui.plots.time_axis import TimeAxis
+
+    app = QApplication.instance() or QApplication([])
+    axis = TimeAxis()
+    host = QWidget()  # without a layout: the plot has exactly this size
+    host.resize(700, 206)
+    slot = PlotSlot(state, axis, parent=host)
+    slot.resize(700, 206)
+    host.show()
+    slot.refresh(now_s)
+    app.processEvents()
+
+    def draw() -> float:
+        slot.plot._forget_drawn()
+        started = time.perf_counter()
+        slot.refresh(now_s)
+        slot.plot.canvas.viewport().repaint()
+        return 1e3 * (time.perf_counter() - started)
+
+    results = {}
+    rng = np.random.default_rng(0)
+    for choice in ("memory_used_bytes", "utilization_percent", "parts:vgpu:3"):
+        slot.set_choice(choice)
+        axis.set_paused(False)
+        for span in SPANS_S:
+            axis.set_span(span)
+            app.processEvents()
+            draw()
+            took = [draw() for _ in range(DRAWINGS)]
+            results[f"{choice}, live {span:.0f} s"] = statistics.median(took), max(took)
+        axis.set_paused(True)
+        took = []
+        for _ in range(PANS):
+            width = float(10 ** rng.uniform(0, math.log10(86_400)))
+            axis.right_s = -float(rng.uniform(0, 86_400 - width))
+            axis.left_s = axis.right_s - width
+            axis.changed.emit()
+            took.append(draw())
+        results[f"{choice}, {PANS} paused ranges"] = statistics.median(took), max(took)
+    host.close()
+    host.deleteLater()
+    app.processEvents()
+    return results
+
+
+def main() -> dict[str, float]:
+    """Feed, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=24.0)
+    hours = parser.parse_args().hours
+    state, process = make_state(), psutil.Process()
+    empty = process.memory_info().rss
+    settled, ticks = round(SETTLED_S * RATE_HZ), round(hours * 3600 * RATE_HZ)
+    push(state, 0, settled)
     gc.collect()
     before = process.memory_info().rss
-    started = time.perf_counter()
-    push(state, 2 * capacity, samples)
-    seconds = time.perf_counter() - started
+    seconds = push(state, settled, ticks)
     gc.collect()
     after = process.memory_info().rss
-    assert len(state.devices["cpu"].memory) == capacity
-    return {
-        "samples": samples,
-        "before_bytes": before,
-        "after_bytes": after,
+    samples = (ticks - settled) * len(DEVICES)
+    found = {
+        "samples": float(samples),
+        "before_bytes": float(before),
+        "after_bytes": float(after),
         "ratio": after / before,
-        "microseconds_per_sample": seconds / samples * 1e6,
+        "microseconds_per_sample": 1e6 * seconds / samples,
     }
-
-
-def push(state: State, start: int, count: int) -> None:
-    """Feed `count` samples, the devices in turn, one tick of 0.1 s after the other, from tick `start` on."""
-    for number in range(count):
-        tick, device = divmod(number, len(DEVICES))
-        sample = DeviceSample(
-            device=DEVICES[device],
-            time_unix_s=1.7e9 + (start + tick) * 0.1,
-            memory_used_bytes=(number * 4096) % (15 << 30),
-            memory_total_bytes=15 << 30,
-        )
-        state.apply(sample)
+    print(
+        f"{hours:g} h of {len(DEVICES)} devices at {RATE_HZ} Hz, {samples:,} samples of "
+        f"{len(state.devices[DEVICES[0]].history.metrics)} quantities: resident {before / MIB:.1f} MiB after a quarter of an hour, "
+        f"{after / MIB:.1f} MiB at the end (ratio {after / before:.3f}; "
+        f"{(after - empty) / MIB:.1f} MiB more than empty), {found['microseconds_per_sample']:.1f} us a sample"
+    )
+    for name, (median, worst) in drawing_times(state, START_S + ticks / RATE_HZ).items():
+        found[f"{name}: ms"] = median
+        print(f"  {name}: {median:.1f} ms (median), {worst:.1f} ms at worst")
+    return found
 
 
 if __name__ == "__main__":
-    found = main()
-    print(
-        f"timeline memory: {found['before_bytes'] / MIB:.1f} MiB before, {found['after_bytes'] / MIB:.1f} MiB after "
-        f"{found['samples']:,.0f} samples, ratio {found['ratio']:.3f}, "
-        f"{found['microseconds_per_sample']:.2f} us a sample"
-    )
+    main()

@@ -281,7 +281,10 @@ def test_the_catalog_and_the_telemetry_come_without_torch_and_pynvml() -> None:
         "devices.catalog",
         "devices.cpu",
         "devices.nvml",
-        "telemetry.timeline",
+        "devices.drm",
+        "devices.visible_words",
+        "telemetry.drm_watch",
+        "telemetry.history",
         "telemetry.mailbox",
         "telemetry.sampler",
     ]

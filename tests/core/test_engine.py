@@ -149,7 +149,7 @@ def test_what_works_ends_once_after_everything_it_caused(
 ) -> None:
     for earlier in before:
         assert of(JobEnded, local.run(earlier))[-1].ok  # type: ignore[union-attr]
-    events = [event for event in local.run(command) if getattr(event, "request", 1)]
+    events = [event for event in local.run(command) if getattr(event, "request", 0)]
     events += [event for event in local.run(Cancel(job=99)) if getattr(event, "request", 0) == events[0].request]  # type: ignore[union-attr]
     assert isinstance(events[0], JobStarted)
     assert events[0].title

@@ -13,7 +13,6 @@ from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.workspace.storages import MOST_OBJECTS
 
 
-
 @pytest.fixture
 def place(virtual: VirtualMachine) -> Iterator[Place]:
     with place_of("vgpu") as made:

@@ -7,25 +7,14 @@ import inspect
 
 import psutil
 import pytest
-from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError
+from fakes.nvml import MIB, FakeCard, FakeNvml, opened
+from fakes.nvml_library import NvmlLibrary
 
 from devexplorer.core.devices.nvml import Card, Nvml, Slow
-from devexplorer.core.devices.nvml_card import ProcessFacts
-from devexplorer.core.records.devices import DeviceSample, ProcessUse
+from devexplorer.core.records.devices import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"
-
-
-def opened(fake: FakeNvml, *, container: bool = False) -> tuple[Nvml, tuple[Card, ...]]:
-    nvml = Nvml(
-        fake,
-        process_facts=lambda pid: ProcessFacts(f"program-{pid}", "ada", f"program-{pid} --run"),
-        hidden_processes=lambda: container,
-        driver_cards=lambda: frozenset(),
-    )
-    assert nvml.start()
-    return nvml, nvml.cards()
 
 
 def read(nvml: Nvml, card: Card) -> DeviceSample:
@@ -50,29 +39,62 @@ def test_a_healthy_card_answers_everything() -> None:
         compute_mode="Default",
         mig=False,
     )
-    assert read(nvml, card) == DeviceSample(
+    assert nvml.read(card, device="cuda:0", time_unix_s=5.0, slow=Slow(fan_percent=30.0, throttle_reasons=())) == DeviceSample(
         device="cuda:0",
         time_unix_s=5.0,
         memory_used_bytes=1024 * MIB,
+        memory_free_bytes=(15360 - 1024 - 256) * MIB,
+        memory_reserved_bytes=256 * MIB,
         memory_total_bytes=15360 * MIB,
         utilization_percent=43.0,
+        memory_utilization_percent=12.0,
         temperature_c=61.0,
         power_w=35.5,
-        power_cap_w=70.0,
         sm_clock_mhz=1590,
+        memory_clock_mhz=5001,
         fan_percent=30.0,
-        performance_state="P0",
-        processes=(ProcessUse(11, "program-11", 5 * MIB),),
+        throttle_reasons=(),
     )
     assert nvml.problems == ()
 
 
-def test_a_quick_reading_takes_five_calls() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, (card,) = opened(fake)
+def test_a_quick_reading_takes_six_calls_for_each_card() -> None:
+    fake = FakeNvml(FakeCard(uuid=A), FakeCard(uuid=B))
+    nvml, cards = opened(fake)
     fake.calls.clear()
-    nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=Slow())
-    assert fake.calls.total() == 5
+    for card in cards:
+        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=Slow())
+    assert fake.calls == {
+        "nvmlDeviceGetMemoryInfo_v2": 2,
+        "nvmlDeviceGetUtilizationRates": 2,
+        "nvmlDeviceGetTemperatureV": 2,
+        "nvmlDeviceGetPowerUsage": 2,
+        "nvmlDeviceGetClockInfo": 4,
+    }
+
+
+def test_the_same_six_calls_reach_the_driver_through_the_real_pynvml(nvml_library: NvmlLibrary) -> None:
+    nvml_library.reset(["h200"] * 8)
+    nvml = Nvml(hidden_processes=lambda: False)
+    nvml.start()
+    cards = nvml.cards()
+    nvml_library.reset_calls()
+    samples = [nvml.read(card, device=card.nvml_id, time_unix_s=0.0) for card in cards]
+    assert nvml_library.calls() == 8 * 6
+    for sample in samples:
+        known = {field for field in DeviceSample.__struct_fields__ if getattr(sample, field) is not None}
+        assert len(known) == 2 + 4 + 2 + 1 + 1 + 2 + 1  # with memory's four, both utilizations, both clocks, and `simulated`
+    nvml.close()
+
+
+def test_a_field_that_this_user_may_not_ask_for_says_so() -> None:
+    fake = FakeNvml(FakeCard(uuid=A))
+    fake.fail("nvmlDeviceGetPowerUsage", FakeNvml.NVML_ERROR_NO_PERMISSION)
+    nvml, (card,) = opened(fake)
+    assert read(nvml, card).power_w is None
+    assert [problem.reason for problem in nvml.problems] == ["not available: this user may not ask for it"]
+    fake.heal()
+    assert read(nvml, card).power_w == 35.5
 
 
 @pytest.mark.parametrize(
@@ -185,48 +207,6 @@ def test_a_card_lost_before_it_was_listed_stays_in_the_list(function: str) -> No
     assert [problem.device for problem in nvml.problems] == ["nvml:0"]
 
 
-def test_old_process_getters_fall_back_to_the_second_version() -> None:
-    fake = FakeNvml(FakeCard(uuid=A, compute=[(7, MIB)]))
-    fake.fail("nvmlDeviceGetComputeRunningProcesses", NVMLLibraryMismatchError("Unversioned function called"))
-    nvml, (card,) = opened(fake)
-    assert nvml.read_slow(card).processes == (ProcessUse(7, "program-7", MIB),)
-    assert nvml.problems == ()
-
-
-def test_processes_that_no_getter_tells_are_none_not_empty() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    for kind in ("Compute", "Graphics"):
-        fake.fail(f"nvmlDeviceGet{kind}RunningProcesses", NVMLLibraryMismatchError())
-        fake.fail(f"nvmlDeviceGet{kind}RunningProcesses_v2", FakeNvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    nvml, (card,) = opened(fake)
-    assert nvml.read_slow(card).processes is None
-    (problem,) = nvml.problems
-    assert problem.field == "processes"
-    assert "too old" in problem.reason
-
-
-def test_an_empty_process_list_means_nothing_in_a_container() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, (card,) = opened(fake, container=True)
-    assert nvml.read_slow(card).processes is None
-    assert "not visible from here" in nvml.problems[0].reason
-    nvml, (card,) = opened(fake)
-    assert nvml.read_slow(card).processes == ()
-
-
-def test_in_a_container_numbers_get_no_names() -> None:
-    nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A, compute=[(7, MIB)])), container=True)
-    assert nvml.read_slow(card).processes == (ProcessUse(7, None, MIB),)
-
-
-def test_a_process_in_both_lists_counts_once_and_impossible_ones_not_at_all() -> None:
-    compute = [(7, None), (0, MIB), (2**31, MIB), (9, 2**60)]
-    nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A, compute=compute, graphics=[(7, MIB), (8, None)])))
-    found = nvml.read_slow(card).processes
-    assert found is not None
-    assert [(process.pid, process.memory_bytes) for process in found] == [(7, MIB), (8, None), (9, None)]
-
-
 def test_no_samples_is_no_problem() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     fake.fail("nvmlDeviceGetUtilizationRates", 0)
@@ -283,19 +263,9 @@ def test_a_name_that_is_no_utf8_is_shown_as_far_as_it_is() -> None:
     assert card.name == "Tesla �� T4"
 
 
-def test_mig_instances_follow_their_card() -> None:
-    instances = [FakeCard(uuid="MIG-cccccccc-0000-0000-0000-000000000003", total=9 * MIB, used=MIB)]
-    fake = FakeNvml(FakeCard(uuid=A, mig=1, instances=instances), FakeCard(uuid=B))
-    nvml, (card, instance, other) = opened(fake)
-    assert (card.mig, card.mig_instance) == (True, None)
-    assert (instance.index, instance.mig_instance, instance.memory_total_bytes) == (0, 0, 9 * MIB)
-    assert other.index == 1
-    assert nvml.read(instance, device="cuda:0", time_unix_s=0.0).memory_used_bytes == MIB
-
-
 def test_features_that_a_card_simply_lacks_are_no_problems() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
-    for function in ("nvmlDeviceGetFanSpeed", "nvmlDeviceGetMigMode", "nvmlDeviceGetEccMode"):
+    for function in ("nvmlDeviceGetNumFans", "nvmlDeviceGetFanSpeed", "nvmlDeviceGetMigMode", "nvmlDeviceGetEccMode"):
         fake.fail(function, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)
     assert (card.ecc, card.mig, nvml.read_slow(card).fan_percent) == (None, None, None)
@@ -317,6 +287,52 @@ def test_a_shutdown_that_fails_is_nobody_s_business() -> None:
     fake.fail("nvmlShutdown", FakeNvml.NVML_ERROR_UNKNOWN)
     nvml.close()
     assert not nvml.started
+
+
+def garbage() -> FakeCard:
+    """What uninitialised structures and drivers that do not know look like."""
+    return FakeCard(
+        uuid=A,
+        used=2**64 - 1,
+        reserved=2**63,
+        utilization=2**32 - 1,
+        memory_utilization=101,
+        temperature=2**31 - 1,
+        power_mw=2**32 - 1,
+        clock=2**32 - 1,
+        memory_clock=2**32 - 1,
+    )
+
+
+def test_answers_that_cannot_be_right_are_not_known() -> None:
+    nvml, (card,) = opened(FakeNvml(garbage()))
+    sample = nvml.read(card, device="cuda:0", time_unix_s=5.0)
+    assert sample == DeviceSample(device="cuda:0", time_unix_s=5.0, memory_total_bytes=15360 * MIB)
+    reasons = {problem.field: problem.reason for problem in nvml.problems}
+    assert set(reasons) == {"utilization_percent", "temperature_c", "power_w", "sm_clock_mhz"}
+    assert all("cannot be right" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize("total", [0, 2**64 - 1])
+def test_a_card_without_a_size_has_no_memory_figures(total: int) -> None:
+    nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A, total=total)))
+    assert card.memory_total_bytes is None
+    sample = nvml.read(card, device="cuda:0", time_unix_s=5.0)
+    assert (sample.memory_used_bytes, sample.memory_free_bytes, sample.memory_total_bytes) == (None, None, None)
+    assert sample.temperature_c == 61.0
+
+
+def test_a_half_of_an_answer_is_kept() -> None:
+    nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A, memory_utilization=2**32 - 1)))
+    sample = nvml.read(card, device="cuda:0", time_unix_s=5.0)
+    assert (sample.utilization_percent, sample.memory_utilization_percent) == (43.0, None)
+
+
+def test_the_unsigned_temperature_s_largest_number_means_not_known() -> None:
+    fake = FakeNvml(FakeCard(uuid=A, temperature=-1))
+    fake.fail("nvmlDeviceGetTemperatureV", FakeNvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    nvml, (card,) = opened(fake)
+    assert nvml.read(card, device="cuda:0", time_unix_s=5.0).temperature_c is None
 
 
 def test_the_stand_in_has_the_names_and_codes_of_the_real_module() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml import Card, Nvml
-from devexplorer.core.records.devices import DeviceSample, Problem
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.sampler import Sampler, next_due
 
@@ -157,7 +157,7 @@ def test_the_threads_sample_everything_and_are_gone_after_stop() -> None:
     bench.sampler.start()
     until(lambda: all(len(bench.samples(device)) > 3 for device in ("cpu", "nvml:0", "nvml:1")))
     running = {thread.name for thread in threading.enumerate() if thread.name.startswith("sampler")}
-    assert {"sampler", "sampler-nvml:0", "sampler-nvml:1"} <= running
+    assert {"sampler", "sampler-1"} <= running
     with pytest.raises(RuntimeError, match="already running"):
         bench.sampler.start()
     assert bench.sampler.stop(5.0)
@@ -218,3 +218,80 @@ def test_nvml_that_takes_long_to_start_does_not_hold_up_the_cpu(gates: list[thre
 def test_the_interval_is_positive(interval: float) -> None:
     with pytest.raises(ValueError, match="positive"):
         Bench(FakeNvml(), interval_s=interval)
+
+
+def test_a_round_has_the_cpu_first_and_the_cards_in_nvml_s_order() -> None:
+    bench = Bench(FakeNvml(FakeCard(uuid=A), FakeCard(uuid=B)))
+    bench.sampler.set_names({A: "cuda:1", B: "cuda:0"})
+    assert [sample.device for sample in bench.sampler.read_round()] == ["cpu", "cuda:1", "cuda:0"]
+    assert not [event for event in bench.events if isinstance(event, DeviceSample)], "the one who asks has them"
+    assert {event.device for event in bench.events if isinstance(event, DeviceDetails)} == {"cuda:0", "cuda:1"}
+    bench.sampler.stop()
+
+
+def test_a_sampler_that_runs_by_itself_reads_no_rounds() -> None:
+    bench = Bench(FakeNvml(FakeCard(uuid=A)), interval_s=0.005)
+    bench.sampler.start()
+    with pytest.raises(RuntimeError, match="runs by itself"):
+        bench.sampler.read_round()
+    assert bench.sampler.stop(5.0)
+
+
+def test_details_come_seldom_and_at_once_under_a_new_name() -> None:
+    fake, clock = FakeNvml(FakeCard(uuid=A)), Clock()
+    bench = Bench(fake, clock=clock, details_interval_s=30.0)
+
+    def details() -> list[str]:
+        return [event.device for event in bench.events if isinstance(event, DeviceDetails)]
+
+    bench.sampler.tick()
+    bench.sampler.tick()
+    assert details() == ["nvml:0"]
+    asked = fake.calls["nvmlDeviceGetVbiosVersion"]
+    bench.sampler.set_names({A: "cuda:0"})
+    bench.sampler.tick()
+    assert details() == ["nvml:0", "cuda:0"]
+    assert fake.calls["nvmlDeviceGetVbiosVersion"] == asked, "nothing was asked again for it"
+    clock.now += 29.0
+    bench.sampler.tick()
+    assert len(details()) == 2
+    clock.now += 2.0
+    bench.sampler.tick()
+    assert details()[2:] == ["cuda:0"]
+    bench.sampler.stop()
+
+
+def test_another_interval_counts_at_once() -> None:
+    bench = Bench(FakeNvml(FakeCard(uuid=A)), interval_s=1000.0)
+    bench.sampler.start()
+    until(lambda: bench.samples("cpu"))
+    assert len(bench.samples("cpu")) == 1
+    bench.sampler.set_interval(0.005)
+    until(lambda: len(bench.samples("nvml:0")) > 3)
+    bench.sampler.set_interval(1000.0)
+    with pytest.raises(ValueError, match="positive"):
+        bench.sampler.set_interval(0.0)
+    assert bench.sampler.stop(5.0), "also in the middle of a long interval"
+
+
+def test_slow_fields_keep_to_every_fifth_tick_when_ticks_are_seldom() -> None:
+    fake, clock = FakeNvml(FakeCard(uuid=A)), Clock()
+    bench = Bench(fake, clock=clock)
+    bench.sampler.set_interval(1.0)
+    for _ in range(11):
+        bench.sampler.tick()
+        clock.now += 1.0
+    assert fake.calls["nvmlDeviceGetComputeRunningProcesses"] == 3, "at 0, 5 and 10 s"
+    bench.sampler.stop()
+
+
+def test_a_wall_clock_that_is_set_changes_only_the_stamps() -> None:
+    wall = [1e9]
+    bench = Bench(FakeNvml(FakeCard(uuid=A)), interval_s=0.005, unix_clock=lambda: wall[0])
+    bench.sampler.start()
+    for now in (1e9, 9e8, 2e9):
+        wall[0] = now
+        count = len(bench.samples("nvml:0"))
+        until(lambda count=count: len(bench.samples("nvml:0")) > count + 3)  # type: ignore[misc]
+        assert bench.samples("nvml:0")[-1].time_unix_s == now
+    assert bench.sampler.stop(5.0)

@@ -176,6 +176,9 @@ def test_a_device_that_comes_back_has_its_history_and_colour(state: State) -> No
 def test_the_context_is_what_the_driver_counts_for_the_engine_beyond_its_allocator(state: State) -> None:
     state.apply(READY)
     uses = (ProcessUse(pid=READY.pid, memory_bytes=500), ProcessUse(pid=77, memory_bytes=100))
+    inside = AllocatorSample(device="nvml:0", time_unix_s=1.0, allocated_bytes=150, reserved_bytes=200, workspace_bytes=150)
+    state.apply(inside)
     state.apply(DeviceSample(device="nvml:0", time_unix_s=1.0, memory_used_bytes=650, memory_total_bytes=1000, processes=uses))
-    state.apply(AllocatorSample(device="nvml:0", time_unix_s=1.0, allocated_bytes=150, reserved_bytes=200, workspace_bytes=150))
+    assert state.devices["nvml:0"].parts.context is None, "not before the allocator has reserved the same before and after"
+    state.apply(inside)
     assert state.devices["nvml:0"].parts == MemoryParts(150, 0, 50, 300, 150, 350)

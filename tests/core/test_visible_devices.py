@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,9 +11,10 @@ from hypothesis import strategies as st
 
 from devexplorer.core.devices.visible import assignment, card_number, checked, hidden_by, seen, value_text
 from devexplorer.core.devices.visible_words import ONCE, cards_to_choose, explained, what_it_does
+from devexplorer.core.engine.engine import Engine
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.records.messages import AddVirtual, Rebuilt
+from devexplorer.core.records.messages import AddVirtual, Answer, EngineReady, Event, JobEnded, Rebuilt
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
 
@@ -149,6 +152,28 @@ def test_cards_that_join_later_lengthen_the_list_and_change_no_number() -> None:
 def test_what_the_shell_has_set_hides_no_virtual_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert len(there(machine(None))) == 2
+
+
+def test_adding_cards_that_the_list_hides_says_so(virtual: VirtualMachine) -> None:
+    virtual.reset()
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine = Engine(events.put, visible_devices="0", gauge_seconds=None)
+    engine.start()
+    answers: dict[int, Answer] = {}
+    try:
+        for request in (1, 2):
+            engine.submit(AddVirtual(request=request, spec="Tesla T4"))
+        while not isinstance(event := events.get(timeout=30), JobEnded) or event.request != 2:
+            if isinstance(event, Answer):
+                answers[event.request] = event
+            if isinstance(event, EngineReady):
+                assert event.cuda_visible_devices == "0"
+    finally:
+        assert engine.close()
+    assert answers[1].title == "vgpu:0 is here"
+    assert "does not see" in answers[2].title
+    assert "CUDA_VISIBLE_DEVICES=0" in answers[2].words
+    assert not answers[2].failed, "it is there: another list shows it"
 
 
 # --- words

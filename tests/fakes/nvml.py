@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.nvml_card import ProcessFacts
+
 MIB = 1 << 20
 
 
@@ -215,7 +218,7 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
         card = self._ask("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""), handle)
         used = card.used if version else card.used + card.reserved
-        free = card.total - card.used - card.reserved
+        free = (card.total - card.used - card.reserved) % 2**64
         return SimpleNamespace(total=card.total, used=used, free=free, reserved=card.reserved)
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> tuple[int, int]:
@@ -427,10 +430,12 @@ class FakeNvml:
 
     def nvmlDeviceGetTopologyCommonAncestor(self, left: Any, right: Any) -> int:
         self._ask("nvmlDeviceGetTopologyCommonAncestor", left)
+        self._fault("nvmlDeviceGetTopologyCommonAncestor", right.index)
         return self.topology.get(frozenset((left.index, right.index)), 50)
 
     def nvmlDeviceGetP2PStatus(self, left: Any, right: Any, index: int) -> int:
         self._ask("nvmlDeviceGetP2PStatus", left)
+        self._fault("nvmlDeviceGetP2PStatus", right.index)
         return self.peers.get((left.index, right.index, index), 0)
 
     def nvmlDeviceGetCpuAffinity(self, handle: Any, words: int) -> list[int]:
@@ -452,9 +457,25 @@ class FakeNvml:
         for key in ((function, card), (function, None)):
             if key in self._gates:
                 self._gates[key].wait()
+        self._fault(function, card)
+
+    def _fault(self, function: str, card: int | None) -> None:
         for key in ((function, card), (function, None), *([("*", card)] if card is not None else [])):
             if key in self._faults:
                 raise self._faults[key]
+
+
+def opened(fake: FakeNvml, *, container: bool = False, **options: Any) -> tuple[Nvml, tuple[Card, ...]]:
+    """The door to a fake, started, and its cards. Processes are called `program-PID` and belong to ada."""
+    options.setdefault("driver_cards", frozenset)
+    nvml = Nvml(
+        fake,
+        process_facts=lambda pid: ProcessFacts(f"program-{pid}", "ada", f"program-{pid} --run"),
+        hidden_processes=lambda: container,
+        **options,
+    )
+    assert nvml.start()
+    return nvml, nvml.cards()
 
 
 class SimpleHandle:

@@ -138,6 +138,20 @@ class NvmlLibrary:
         """Take a card out of the list, or put it back."""
         self.lib.fake_nvml_list(card, int(not gone))
 
+    def list_new_cards_only_after_start(self) -> None:
+        """A card that is plugged in is seen when NVML is started anew, as NVIDIA's library does it."""
+        self.lib.fake_nvml_seen_after_start(1)
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of all functions of NVML that it has."""
+        self.lib.fake_nvml_function.restype = ctypes.c_char_p
+        names, number = [], 0
+        while (name := self.lib.fake_nvml_function(number)) is not None:
+            names.append(name.decode())
+            number += 1
+        return names
+
     def mig(self, card: int, instances: int | None) -> None:
         """Switch MIG on with new instances, or off (None)."""
         self.lib.fake_nvml_mig(card, int(instances is not None), instances or 0)

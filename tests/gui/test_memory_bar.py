@@ -19,10 +19,10 @@ def device_parts() -> MemoryParts:
 def test_the_parts_stand_in_the_order_of_what_can_be_done_about_them():
     assert segments(device_parts()) == (
         Segment("workspace", 4 * GIB),
-        Segment("other allocations", 2 * GIB),
+        Segment("other_allocated", 2 * GIB),
         Segment("cached", 2 * GIB),
         Segment("context", 1 * GIB),
-        Segment("other processes", 3 * GIB),
+        Segment("other_processes", 3 * GIB),
         Segment("free", 12 * GIB),
     )
 
@@ -32,13 +32,19 @@ def test_where_only_the_sum_is_known_it_is_one_part():
     assert segments(MemoryParts(None, None, None, None, None, None)) == ()
 
 
+def test_a_context_that_is_not_known_is_not_passed_off_as_other_processes():
+    found = segments(MemoryParts(1, 2, 3, None, 4, 5, 6))
+    assert [one.key for one in found] == ["workspace", "other_allocated", "cached", "unsplit", "driver", "free"]
+    assert found[3].part == "context and other processes"
+
+
 def test_widths_follow_the_bytes_and_small_parts_stay_visible():
-    found = (Segment("workspace", 1), Segment("other processes", 500), Segment("free", 499))
+    found = (Segment("workspace", 1), Segment("other_processes", 500), Segment("free", 499))
     assert widths(found, 1000, 100) == [1.0, 50.0, 49.0]
 
 
 def test_readings_that_add_up_to_more_than_the_capacity_stay_inside_the_bar():
-    found = (Segment("workspace", 900), Segment("other processes", 600))
+    found = (Segment("workspace", 900), Segment("other_processes", 600))
     assert sum(widths(found, 1000, 100)) <= 100
 
 

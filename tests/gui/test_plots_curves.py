@@ -95,3 +95,26 @@ def test_a_scale_does_not_flicker_when_the_data_waver() -> None:
     assert scale.top == top
     assert scale.fit(20.0)
     assert scale.top < top / 3
+
+
+def test_bins_reach_their_edges_and_a_lone_one_is_seen() -> None:
+    times = np.array([5.0, 15.0, 25.0, 35.0, 45.0])
+    nan = np.nan
+    rows = np.array([[1.0, 2.0, nan, 4.0, nan], [3.0, 4.0, nan, 6.0, nan]])
+
+    out_times, out_rows = to_edges(times, rows, half_s=5.0, last_s=38.0)
+
+    assert out_times.tolist() == [0, 5, 15, 20, 25, 30, 35, 38, 45]
+    np.testing.assert_array_equal(out_rows[0], [1, 1, 2, 2, nan, 4, 4, 4, nan])
+    np.testing.assert_array_equal(out_rows[1], [3, 3, 4, 4, nan, 6, 6, 6, nan])
+
+
+def test_curves_that_are_stacked_stay_in_step() -> None:
+    nan = np.nan
+    times = np.array([0.1, 0.4, 1.1, 1.4, 1.6])
+    values = np.array([[2.0, 4.0, nan, nan, 8.0], [1.0, nan, nan, nan, 3.0]])
+
+    pooled_times, means = pooled(times, values, bin_s=1.0)
+
+    np.testing.assert_allclose(pooled_times, [0.25, 1.25, 1.6])
+    np.testing.assert_array_equal(means, [[3.0, nan, 8.0], [0.5, nan, 3.0]])

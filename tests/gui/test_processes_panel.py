@@ -80,6 +80,7 @@ def test_a_click_on_a_column_sorts_by_it_and_what_is_not_known_stays_last(qtbot:
     assert column(panel, "pid") == ["7", "7", "8", "9"]
     click_header(qtbot, panel, "pid")
     assert column(panel, "pid") == ["9", "8", "7", "7"]
+    assert panel.model.headerData(TITLES.index("pid"), Qt.Orientation.Horizontal) == "pid ↓"
     click_header(qtbot, panel, "name")
     assert column(panel, "name") == ["python", "Xorg", "Xorg", "—"]
     click_header(qtbot, panel, "name")

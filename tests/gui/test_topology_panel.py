@@ -211,6 +211,16 @@ def test_links_of_one_kind_between_all_are_one_bar_and_others_are_arcs() -> None
     assert thick["NV2"] > thick["NV1"]
 
 
+def test_a_pair_on_a_bar_uses_the_part_between_its_legs() -> None:
+    layout = arrange(names(8), Pairs([server_topology(8)]), (), 900, 240)
+    [bar] = [wire for wire in layout.wires if wire.kind == "nvlink"]
+    bottom = layout.devices["cuda:2"].bottom()
+    used = bar.between("cuda:5", "cuda:2", bottom).boundingRect()
+    left, right = (layout.devices[name].center().x() for name in ("cuda:2", "cuda:5"))
+    assert (used.left(), used.right()) == pytest.approx((left, right))
+    assert (used.top(), used.bottom()) == pytest.approx((bottom, bar.legs[0].y()))
+
+
 def test_devices_without_a_node_have_a_place_too() -> None:
     pairs = Pairs([Topology(source="nvml", links=(PeerLink(a="cuda:0", b="cuda:1", code="PHB"),), affinities=(Affinity(device="cuda:0"),))])
     [socket] = arrange(names(2), pairs, (), 600, 200).sockets

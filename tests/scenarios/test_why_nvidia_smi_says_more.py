@@ -1,4 +1,4 @@
-"""Why nvidia-smi says hundreds of MiB when my tensor has 4: every byte between the two has a name, and what can be given back is given back.
+"""Why nvidia-smi says hundreds of MiB when my tensor has 4: every byte between the two has a name, and some can be given back.
 
 The complaints are pytorch/pytorch issues 37250, 40989, 20532 and 60150.
 """
@@ -70,7 +70,9 @@ def test_every_byte_between_nvidia_smi_and_the_tensor_has_a_name(place: Place) -
     assert parts.workspace == 4 * MIB
     assert [(use.name, use.bytes) for use in device.allocator.objects] == [("x", 4 * MIB)]  # type: ignore[union-attr]
     views = memory_views(device.info, device.used_bytes, device.engine_bytes, device.allocator)
-    assert [view.bytes for view in views if view.bytes is not None] == sorted((view.bytes or 0 for view in views if view.bytes is not None), reverse=True)
+    assert [view.bytes for view in views if view.bytes is not None] == sorted(
+        (view.bytes or 0 for view in views if view.bytes is not None), reverse=True
+    )
     assert (device.used_bytes or 0) > 10 * 4 * MIB
     assert "4.00 MiB" in said(device)
     assert "only ending the engine gives them back" in said(device) or parts.context is None

@@ -61,6 +61,7 @@ static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;
 static int init_count, driver_loaded = 1, driver_epoch = 1, opened_epoch;
 static unsigned session; /* grows with every start, so that handles of an earlier one are told apart */
 static double frozen_s = -1;
+static int seen_after_start; /* whether a card that is plugged in is listed only after NVML was started anew */
 
 /* One row per function and one for all of them ("*"); one column per card and one for calls without a card, or for all. */
 static _Atomic int faults[FUNCTION_COUNT + 1][MOST_CARDS + 1];
@@ -169,21 +170,23 @@ int session_end(void) {
     return code;
 }
 
+static int visible(const Card *card) { return card->listed && (!seen_after_start || card->born < session); }
+
 int listed_count(void) {
     int count = 0;
-    for (int i = 0; i < card_count; i++) count += cards[i].listed;
+    for (int i = 0; i < card_count; i++) count += visible(&cards[i]);
     return count;
 }
 
 Card *listed_card(unsigned index) {
     for (int i = 0; i < card_count; i++)
-        if (cards[i].listed && index-- == 0) return &cards[i];
+        if (visible(&cards[i]) && index-- == 0) return &cards[i];
     return NULL;
 }
 
 int index_of(const Card *card) {
     int index = 0;
-    for (int i = 0; i < card->number; i++) index += cards[i].listed;
+    for (int i = 0; i < card->number; i++) index += visible(&cards[i]);
     return index;
 }
 
@@ -248,6 +251,7 @@ API int fake_nvml_add(const char *model) {
     card->instances = mig ? 2 : 0;
     snprintf(card->name, sizeof card->name, "%s", found->name);
     card->listed = 1;
+    card->born = init_count ? session : 0;
     return card_count++;
 }
 
@@ -266,6 +270,7 @@ API void fake_nvml_reset(int count) {
     driver_loaded = 1;
     driver_epoch++;
     frozen_s = -1;
+    seen_after_start = 0;
     card_count = 0;
     for (int i = 0; i < count; i++) fake_nvml_add(NULL);
     pthread_cond_broadcast(&gate);
@@ -307,6 +312,9 @@ API void fake_nvml_lose(int card, int lost) { cards[card].lost = lost; }
 
 /* A card that is taken out of the list (0), or put back; later ones move up. */
 API void fake_nvml_list(int card, int listed) { cards[card].listed = listed; }
+
+/* Whether a card that is plugged in is listed only after NVML was started anew. */
+API void fake_nvml_seen_after_start(int so) { seen_after_start = so; }
 
 /* MIG mode; each change makes new instances with new UUIDs. */
 API void fake_nvml_mig(int card, int on, int instances) {

@@ -80,6 +80,7 @@ typedef struct {
     const Model *model;
     int number; /* as it was added; its place in the list differs once an earlier one was removed */
     int listed, lost;
+    unsigned born; /* session in which it was plugged in; 0: it was there from the start */
     int mig, instances, mig_generation;
     char name[96];
     int own_processes[2];

@@ -1,0 +1,17 @@
+"""Moments and lengths of time in the words of recordings. Pure functions, any thread."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def moment_text(time_unix_s: float) -> str:
+    """Day and time on this machine's clock: `2026-11-20 13:04:05`."""
+    return datetime.fromtimestamp(time_unix_s).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def elapsed_text(seconds: float) -> str:
+    """`3723.4` -> `1:02:03`; below an hour `2:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
