@@ -24,6 +24,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tabs: dict[str, Annotated[int, msgspec.Meta(ge=40, le=10_000)]] = {}
     """Height in pixels of each bottom tab, by its title."""
     span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
+    left_plot: str = "memory_used_bytes"
+    """What each plot shows: a metric, `tflops`, or `parts:` and a device."""
+    right_plot: str = "tflops"
     alert_rules: tuple[Rule, ...] = ()
     """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not know."""
     notifications: bool = True

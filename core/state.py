@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import (
     Answer,
@@ -126,6 +126,10 @@ class Run:
     datasheet_tflops: float | None = None
     latest: BenchPoint | None = None
     points: int = 0
+    cells: list[SweepCell] = field(default_factory=list)
+    """Shapes that this run has finished so far."""
+    rows: list[BandwidthRow] = field(default_factory=list)
+    """Copies that it has finished so far."""
     started_unix_s: float | None = None
     result: BenchResult | None = None
     reason: str | None = None
@@ -305,7 +309,12 @@ class State:
             return Change.NOTHING
         run.latest = point
         run.points += 1
-        device.throughput.append(point.time_unix_s, (point.tflops,))
+        if point.cell is not None:
+            run.cells.append(point.cell)
+        if point.row is not None:
+            run.rows.append(point.row)
+        if point.tflops is not None:  # a copy has no throughput of this kind
+            device.throughput.append(point.time_unix_s, (point.tflops,))
         return Change.SAMPLES | Change.RUNS
 
     def _bench_started(self, number: int, time_unix_s: float) -> Change:

@@ -110,6 +110,23 @@ def table(controller: Controller, dialogs: Dialogs, window: MainWindow) -> list[
         ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, lambda: None, "Ctrl+T", "theme"),
         ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses", d.threads, c.why_no_engine, "", "cpu"),
         ActionSpec(
+            "visible",
+            "CUDA_VISIBLE_DEVICES…",
+            "Choose which cards the engine sees, and in which order; it is restarted",
+            d.visible_devices,
+            c.why_no_engine,
+        ),
+        ActionSpec("record", "Record…", "Write every reading to a file that can be replayed", d.record, window.why_no_recording, "Ctrl+R"),
+        ActionSpec(
+            "stop_recording",
+            "Stop recording",
+            "End the recording and close its file",
+            window.stop_recording.emit,
+            window.why_no_stop_recording,
+        ),
+        ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider", d.replay, lambda: None, "Ctrl+O"),
+        ActionSpec("snapshot", "Open an allocator snapshot…", "Browse a snapshot in PyTorch's format", d.open_snapshot, c.why_no_engine),
+        ActionSpec(
             "restart",
             "Restart engine",
             "End the engine process, free all its memory, rebuild the workspace",

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.background import Background
 from devexplorer.core.crash import install_hooks
 from devexplorer.core.records.messages import Command, Event, Log
 from devexplorer.core.settings import SettingsFile
@@ -36,6 +37,7 @@ from devexplorer.gui.replaying import Replaying
 
 if TYPE_CHECKING:
     from devexplorer.core.session import Session
+    from devexplorer.gui.plots.export import PlotExport
     from devexplorer.gui.tour import Tour
 
 FIRST_PAINT_MS = 20
@@ -67,6 +69,15 @@ class App:
         self.go_live: Callable[[], None] = lambda: None
         """Starts the session of this machine, for a window that was opened on a recording."""
         self.replaying = Replaying(self.window, self.state, self._heart, lambda: self.go_live())
+        self.window.recorder = lambda: self.session.recording if self.session is not None else None
+        self.window.stop_recording.connect(self.stop_recording)
+        self.window.dialogs.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
+        self.window.dialogs.replay_chosen.connect(self.replay)
+        self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
+        self.background = Background(self.put)
+        self._plot_export: PlotExport | None = None
+        for slot in self.window.slots:
+            slot.export_requested.connect(self._export)
 
     def _send(self, command: Command) -> int:
         session = self.replaying.session
@@ -109,6 +120,17 @@ class App:
         if (session := self.replaying.session) is not None:
             session.restart_engine()
 
+    def _set_visible_devices(self, value: str | None) -> None:
+        if self.session is not None:
+            self.session.set_visible_devices(value)
+
+    def _export(self, kind: str) -> None:
+        if self._plot_export is None:
+            from devexplorer.gui.plots.export import PlotExport  # loads QtSvg
+
+            self._plot_export = PlotExport(self.state, self.window.axis, self.window.slots, self.background.start, self.window)
+        self._plot_export.ask(kind)
+
     def _start_engine_again(self) -> None:
         if (session := self.replaying.session) is not None:
             session.start_engine_again()
@@ -144,6 +166,8 @@ class App:
         if self.session is not None:
             self.session.close(CLOSE_SECONDS)
         self.replaying.close(max(until - time.monotonic(), 0.1))
+        self.background.join(max(until - time.monotonic(), 0.1))
+        self.window.notifications.close()
 
 
 def open_window(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QSpinBox, QWidget
@@ -14,7 +15,10 @@ from devexplorer.gui.controller import Controller
 from devexplorer.gui.panels.panel import give_room
 from devexplorer.gui.theme import Theme
 
-RECORDINGS = "DevExplorer recordings (*.devx)"
+if TYPE_CHECKING:
+    from devexplorer.gui.panels.snapshot import SnapshotDialog
+
+RECORDINGS = "DevExplorer recordings (*.devrec)"
 SNAPSHOTS = "Allocator snapshots (*.pickle *.pkl)"
 
 
@@ -31,6 +35,7 @@ class Dialogs(QObject):
     def __init__(self, window: QWidget, state: State, controller: Controller, theme: Callable[[], Theme]) -> None:
         super().__init__(window)
         self._window, self._state, self._controller, self._theme = window, state, controller, theme
+        self._snapshot: SnapshotDialog | None = None
         self.folder = ""
         """Where the last file was chosen."""
 
@@ -91,15 +96,31 @@ class Dialogs(QObject):
 
         WordsDialog(self._window).open()
 
+    def snapshot(self) -> None:
+        """The allocator snapshot that was opened last, in one window that stays beside the main one."""
+        if self._snapshot is None:
+            from devexplorer.gui.panels.snapshot import SnapshotDialog
+
+            self._snapshot = SnapshotDialog(self._state, self._theme(), self._window)
+        self._snapshot.set_theme(self._theme())
+        self._snapshot.refresh()
+        self._snapshot.show()
+        self._snapshot.raise_()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours of the dialogs that stay open."""
+        if self._snapshot is not None:
+            self._snapshot.set_theme(theme)
+
     # files
 
     def record(self) -> None:
         """Where to record to."""
-        self._file("Record to", RECORDINGS, ".devx", self.recording_chosen.emit, save=True)
+        self._file("Record to", RECORDINGS, ".devrec", self.recording_chosen.emit, save=True)
 
     def replay(self) -> None:
         """Which recording to show."""
-        self._file("Open a recording", RECORDINGS, ".devx", self.replay_chosen.emit)
+        self._file("Open a recording", RECORDINGS, ".devrec", self.replay_chosen.emit)
 
     def save_snapshot(self, device: str) -> None:
         """Where to save the snapshot of a device's allocator."""

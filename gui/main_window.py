@@ -5,7 +5,10 @@ Main thread only. Panels know the state, never each other and never the engine.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
@@ -38,16 +41,22 @@ from devexplorer.gui.panels.objects import ObjectsPanel
 from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.panels.replay_bar import ReplayBar
 from devexplorer.gui.panels.topology import TopologyPanel
-from devexplorer.gui.plots.memory import MemoryPlot
-from devexplorer.gui.plots.throughput import ThroughputPlot
+from devexplorer.gui.panels.waterfall import WaterfallPanel
+from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.record_button import RecordButton
 from devexplorer.gui.status_bar import StatusBar
 from devexplorer.gui.tabs import BottomTabs
 from devexplorer.gui.theme import Theme
 from devexplorer.gui.toolbar import Toolbar
 
+if TYPE_CHECKING:
+    from devexplorer.core.telemetry.recorder import Recorder
+
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
+RECENT_S = 60.0
+"""While a recording is on show, an older error is one of the recording: the log has it, and nobody has to hear of it now."""
 SPLITS_PX = {"rows": [452, 206, 148], "panels": [276, 784, 328], "plots": [700, 700]}
 
 
@@ -58,6 +67,7 @@ class MainWindow(QMainWindow):
     restart_requested = Signal()
     start_requested = Signal()
     tour_requested = Signal()
+    stop_recording = Signal()
 
     def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
         super().__init__()
@@ -65,6 +75,8 @@ class MainWindow(QMainWindow):
         self.setAcceptDrops(False)
         self.state, self.controller, self._theme = state, controller, theme
         self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
+        self.recorder: Callable[[], Recorder | None] = lambda: None
+        """What records now; the application says where to ask."""
         self._specs: list[ActionSpec] = table(controller, self.dialogs, self)
         self.actions_by_id = make_qactions(self._specs, self)
         refresh(self._specs, self.actions_by_id)
@@ -72,14 +84,17 @@ class MainWindow(QMainWindow):
         self.axis.set_span(settings.span_s)
         self.toolbar = Toolbar(state, self.actions_by_id, theme)
         self.banner = Banner(theme)
-        self.replay_bar = ReplayBar(theme)
         self.devices = DevicesPanel(state, theme)
         self.objects = ObjectsPanel(state, theme)
         self.inspector = InspectorPanel(state, theme)
-        self.memory = MemoryPlot(state, self.axis)
-        self.throughput = ThroughputPlot(state, self.axis)
+        self.memory = PlotSlot(state, self.axis, settings.left_plot)
+        self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
+        self.slots = (self.memory, self.throughput)
         self.benchmark = BenchmarkPanel(state, theme)
         self.processes = ProcessesPanel(state, theme)
+        self.replay_bar = ReplayBar(theme)
+        self.replay_bar.hide()
+        self.waterfall = WaterfallPanel(state, theme)
         self.details = DetailsPanel(state, theme)
         self.topology = TopologyPanel(state, theme)
         state.alerts.set_rules(complete(settings.alert_rules))
@@ -88,6 +103,8 @@ class MainWindow(QMainWindow):
         self.notifications.on_desktop = settings.notifications
         self.log = LogPanel(state, theme)
         self.status = StatusBar(state, theme)
+        self.record = RecordButton(theme)
+        self.status.add(self.record)
         self._move_shortcuts: list[QShortcut] = []
         self._mentioned: Log | None = None
         """The error that the line across the window spoke of last."""
@@ -102,10 +119,11 @@ class MainWindow(QMainWindow):
     # --- composition ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self, settings: Settings) -> None:
-        self.below = BottomTabs("Benchmark, device, topology, processes, alerts, log", settings.tabs)
+        self.below = BottomTabs("Benchmark, memory, device, topology, processes, alerts, log", settings.tabs)
         self.tabs = self.below.tabs
         for panel, title, height in (
             (self.benchmark, "Benchmark", 148),
+            (self.waterfall, "Memory", 280),
             (self.details, "Device", 280),
             (self.topology, "Topology", 260),
             (self.processes, "Processes", 148),
@@ -154,8 +172,14 @@ class MainWindow(QMainWindow):
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
         self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
         self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
-        self.devices.selected.connect(self.details.set_device)
+        self.devices.selected.connect(self._device_chosen)
         self.details.device_chosen.connect(self.devices.choose)
+        self.waterfall.release_requested.connect(c.release_cache)
+        self.waterfall.restart_requested.connect(self.restart_requested)
+        self.waterfall.record_requested.connect(c.record_allocator)
+        self.waterfall.browse_requested.connect(lambda device: c.open_snapshot(device=device))
+        self.waterfall.save_requested.connect(self.dialogs.save_snapshot)
+        self.waterfall.open_requested.connect(self.dialogs.open_snapshot)
         self.alerts.rules_changed.connect(self._rules_changed)
         self.alerts.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
         self.alerts.dismissed.connect(self._dismiss_alert)
@@ -173,6 +197,8 @@ class MainWindow(QMainWindow):
         self.benchmark.start_requested.connect(c.benchmark)
         self.benchmark.stop_requested.connect(c.stop_benchmark)
         self.status.cancel_requested.connect(c.cancel)
+        self.record.record_requested.connect(self.dialogs.record)
+        self.record.stop_requested.connect(self.stop_recording)
         self.status.stop_requested.connect(c.stop_benchmark)
         self.status.start_engine_requested.connect(self.start_requested)
 
@@ -199,6 +225,9 @@ class MainWindow(QMainWindow):
         if changes & (Change.DETAILS | Change.DEVICES | Change.ENGINE):
             self.details.refresh()
             self.topology.refresh()
+            self.waterfall.refresh()
+        if changes & Change.SNAPSHOT:
+            self.dialogs.snapshot()
         if changes & Change.ALERTS:
             self._show_alerts()
         if changes & Change.LOG:
@@ -212,12 +241,13 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
-        for panel in (self.details, self.alerts):
+        for panel in (self.waterfall, self.details, self.alerts):
             if panel.isVisible():
                 panel.refresh()
         self.processes.refresh()
         self.benchmark.refresh()
         self.status.refresh()
+        self.record.refresh(self.recorder())
 
     def refresh_actions(self) -> None:
         """Enable what can be done now, everywhere."""
@@ -256,12 +286,18 @@ class MainWindow(QMainWindow):
 
     def _mention_errors(self) -> None:
         latest: Log | None = self.state.log[-1] if self.state.log else None
-        if latest is not None and latest is not self._mentioned and latest.level == "error":
-            self._mentioned = latest
+        if latest is None or latest is self._mentioned:
+            return
+        self._mentioned = latest
+        if latest.level == "error" and (self.state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
             lines = latest.text.splitlines() or ["An error without words."]
             self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette -------------------------------------------------------------------------------------
+
+    def _device_chosen(self, device: str) -> None:
+        self.details.set_device(device)
+        self.waterfall.show_device(device)
 
     def _selection_changed(self, targets: tuple[str, ...]) -> None:
         self.inspector.set_selection(targets)
@@ -293,6 +329,16 @@ class MainWindow(QMainWindow):
         self.below.show_page(self.benchmark)
         self.benchmark.start()
 
+    def why_no_recording(self) -> str | None:
+        """Reason why nothing can be recorded now."""
+        if self.state.recording is not None:
+            return "A recording is on show: go back to live first."
+        return None if self.recorder() is None else "A recording is being made already."
+
+    def why_no_stop_recording(self) -> str | None:
+        """Reason why no recording can be stopped."""
+        return None if self.recorder() is not None else "Nothing is being recorded."
+
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)
 
@@ -309,8 +355,9 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         themes.apply(app, theme)
         for part in (
-            self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory, self.throughput,
-            self.benchmark, self.details, self.topology, self.processes, self.alerts, self.log, self.status,
+            self.dialogs, self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory,
+            self.throughput, self.benchmark, self.waterfall, self.details, self.topology, self.processes, self.alerts, self.log,
+            self.status, self.record,
         ):  # fmt: skip
             part.set_theme(theme)
 
@@ -323,6 +370,8 @@ class MainWindow(QMainWindow):
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             splitters={name: self._splits.get(name, splitter.sizes()) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,
+            left_plot=self.memory.choice,
+            right_plot=self.throughput.choice,
             tabs=self.below.heights,
             alert_rules=self.alerts.rules,
             notifications=self.notifications.on_desktop,

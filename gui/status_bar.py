@@ -64,6 +64,12 @@ class StatusBar(QFrame):
         self.set_theme(theme)
         self.refresh()
 
+    def add(self, widget: QWidget) -> None:
+        """Put `widget` at the right end."""
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(widget)
+
     def set_theme(self, theme: Theme) -> None:
         """Dots and words follow the theme through the style sheet; nothing is painted here."""
         self._theme = theme

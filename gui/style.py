@@ -42,6 +42,7 @@ QPushButton[look="quiet"], QToolButton[look="quiet"] {
 QPushButton[look="quiet"]:hover, QToolButton[look="quiet"]:hover { color: $text; background: $button_hover; }
 QPushButton[look="quiet"]:focus, QToolButton[look="quiet"]:focus { border-color: $accent; }
 QPushButton[look="quiet"]:disabled, QToolButton[look="quiet"]:disabled { color: $disabled; }
+QPushButton[look="quiet"]:checked { color: $text; background: $border; }
 QPushButton[look="copy"] { color: $dim; background: $code; border-radius: 4px; padding: 1px 6px; }
 QPushButton[look="copy"]:hover { color: $text; }
 QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none; }
@@ -67,12 +68,12 @@ QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }
 QAbstractSpinBox::up-arrow { image: url("$icons/style-up.svg"); width: 10px; height: 10px; }
 QCheckBox { spacing: 7px; }
-QCheckBox::indicator, QTreeView::indicator {
+QCheckBox::indicator, QTreeView::indicator, QListView::indicator {
   width: 14px; height: 14px; background: $window; border: 1px solid $bar_other; border-radius: 3px;
 }
 QCheckBox::indicator:focus { border-color: $accent; }
 QCheckBox:focus { color: $text; }
-QCheckBox::indicator:checked, QTreeView::indicator:checked {
+QCheckBox::indicator:checked, QTreeView::indicator:checked, QListView::indicator:checked {
   background: $accent; border-color: $accent; image: url("$icons/style-tick.svg");
 }
 QCheckBox::indicator:disabled { background: $panel; border-color: $border; }
@@ -126,6 +127,14 @@ QScrollBar::handle:hover { background: $bar_other; }
 QScrollBar::add-line, QScrollBar::sub-line { width: 0; height: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 QAbstractScrollArea::corner { background: transparent; border: 0; }
+
+QSlider { background: transparent; border: 1px solid transparent; border-radius: 5px; min-height: 20px; }
+QSlider:focus { border-color: $accent; }
+QSlider::groove:horizontal { background: $bar_free; border-radius: 2px; height: 4px; margin: 0 4px; }
+QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; margin: 0 4px; }
+QSlider::sub-page:horizontal:disabled { background: $bar_free; }
+QSlider::handle:horizontal { background: $text; border-radius: 6px; width: 12px; margin: -4px 0; }
+QSlider::handle:horizontal:disabled { background: $disabled; }
 
 QSplitter::handle { background: transparent; }
 QFrame#toolbar { background: $panel; border: 0; border-bottom: 1px solid $border; }

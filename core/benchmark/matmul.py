@@ -12,7 +12,7 @@ import torch
 
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
 
 WARM_UP_SECONDS = 0.2
 MOST_SAMPLES = 200_000
@@ -108,11 +108,11 @@ class MatmulRun:
 
     def __init__(
         self,
-        spec: BenchSpec,
+        spec: MatmulSpec,
         run: int,
         timer: BlockTimer,
         *,
-        prepare: Callable[[BenchSpec], Operation] | None = None,
+        prepare: Callable[[MatmulSpec], Operation] | None = None,
         datasheet_tflops: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -132,7 +132,7 @@ class MatmulRun:
         self._blocks = 0
         self._seconds = 0.0
 
-    def _real_operands(self, spec: BenchSpec) -> Operation:
+    def _real_operands(self, spec: MatmulSpec) -> Operation:
         a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device)
         return product(a, b, spec.dtype)[0]
 
@@ -192,12 +192,12 @@ class MatmulRun:
     def _tflops(self, seconds: float) -> float:
         return self.spec.flop / seconds / 1e12
 
-    def result(self, *, stopped: bool) -> BenchResult | None:
+    def result(self, *, stopped: bool) -> MatmulResult | None:
         """The figures of all blocks so far; None when there was not one."""
         if not self._samples:
             return None
         slow, median, fast = np.percentile(self._samples, (80, 50, 20))
-        return BenchResult(
+        return MatmulResult(
             run=self.run,
             spec=self.spec,
             tflops=Spread(median=self._tflops(float(median)), p20=self._tflops(float(slow)), p80=self._tflops(float(fast))),

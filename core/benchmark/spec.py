@@ -7,7 +7,7 @@ import re
 from devexplorer.core.dtypes import item_bytes
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""
@@ -61,7 +61,7 @@ def check_product(dtype: str) -> str:
     return dtype
 
 
-def check_limits(spec: BenchSpec) -> None:
+def check_limits(spec: MatmulSpec) -> None:
     """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the link)."""
     findings = []
     if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
@@ -86,7 +86,7 @@ def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
     return m * k * size, k * n * size, m * n * out
 
 
-def check_fits(spec: BenchSpec, free_bytes: int | None) -> None:
+def check_fits(spec: MatmulSpec, free_bytes: int | None) -> None:
     """Raise `DoesNotFit` when the operands need more than `free_bytes` (None: nobody knows, so nothing is refused)."""
     needed = sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
     if free_bytes is not None and needed > free_bytes:

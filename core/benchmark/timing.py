@@ -1,12 +1,19 @@
 """How one block of iterations is timed on each kind of device. Runs on the thread that runs the benchmark.
 
-A timer calls `operation` so many times and returns the seconds on the device's own clock:
+A timer calls `operation` so many times and returns the seconds on the device's own clock, in two ways:
 
+`block`, one iteration right after the other:
 - CPU: the block as a whole on the wall clock, nothing between the iterations; one figure per block.
 - CUDA: events between the iterations, queued, one synchronisation per block; one figure per iteration (or per small group).
 - other accelerators: the block as a whole on the wall clock between two synchronisations.
 - virtual: the simulated clock; one iteration goes through the dispatcher and pays its cost, the others of the block cost
-  the same and are booked; then the block is paced so that simulated seconds pass like seconds.
+  the same and are booked; then the block is paced so that simulated seconds pass like seconds (live curves), or not (`paced=False`).
+
+`singly`, each iteration a figure of its own, with something between them that is not counted (a cache flush):
+- CUDA: a pair of events around each iteration, all queued, one synchronisation per block.
+- CPU, other accelerators: the wall clock around each iteration where a flush stands between them. Without one, around as many as the
+  clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
+- virtual: as `block`; the cost model has no cache, every byte comes from memory each time.
 """
 
 from __future__ import annotations
@@ -15,16 +22,23 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from math import ceil
+from typing import NamedTuple, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.virtual.machine import VirtualMachine
 
 Operation = Callable[[], object]
 MOST_EVENTS = 200
-"""CUDA events per block; they are made once and used again."""
+"""CUDA events per block of `block`; they are made once and used again."""
+MOST_PAIRS = 1000
+"""Pairs of CUDA events per block of `singly`."""
+CPU_SHORTEST_SECONDS = 2e-4
+"""What the wall clock can tell to within 0.1 %: reading it twice costs about 0.1 µs, and what else a timed call costs is about as much."""
+SLICE_SECONDS = 0.02
+"""A paced block of a virtual GPU is booked in slices of this length."""
 
 
 class Block(NamedTuple):
@@ -32,9 +46,16 @@ class Block(NamedTuple):
 
     iterations: int
     seconds: float
-    """All of the block, on the device's clock."""
+    """All iterations together, on the device's clock."""
     samples: tuple[float, ...]
-    """Seconds per iteration: one figure per iteration where they are timed one by one, else the block's mean."""
+    """Seconds per iteration: one figure per iteration where they are timed one by one, else the mean of a group or of the block."""
+    between: float = 0.0
+    """What passed between the iterations and is not counted: cache flushes."""
+
+    @property
+    def spent(self) -> float:
+        """All that passed."""
+        return self.seconds + self.between
 
 
 class BlockTimer(Protocol):
@@ -42,8 +63,16 @@ class BlockTimer(Protocol):
 
     simulated: bool
 
+    def now(self) -> float:
+        """Seconds on the clock by which budgets are spent: the wall, or the simulated clock."""
+        ...
+
     def block(self, operation: Operation, iterations: int) -> Block:
-        """Call `operation` `iterations` times (at least 1) and time it."""
+        """Call `operation` `iterations` times (at least 1), one right after the other, and time it."""
+        ...
+
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long one takes."""
         ...
 
 
@@ -52,6 +81,10 @@ class CpuTimer:
 
     simulated = False
 
+    def now(self) -> float:
+        """See `BlockTimer`."""
+        return time.perf_counter()
+
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
         start = time.perf_counter()
@@ -59,6 +92,11 @@ class CpuTimer:
             operation()
         seconds = time.perf_counter() - start
         return Block(iterations, seconds, (seconds / iterations,))
+
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """See `BlockTimer`."""
+        group = 1 if flush is not None else _group(each, iterations)
+        return _in_groups(self.block, operation, iterations, group, flush)
 
 
 class CudaTimer:
@@ -73,14 +111,21 @@ class CudaTimer:
         self._device = torch.device(device)
         self._events: list[torch.cuda.Event] = []
 
+    def now(self) -> float:
+        """See `BlockTimer`."""
+        return time.perf_counter()
+
+    def _some_events(self, count: int) -> list[torch.cuda.Event]:
+        while len(self._events) < count:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        return self._events[:count]
+
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
         with torch.cuda.device(self._device):
             group = -(-iterations // MOST_EVENTS)
             groups = [min(group, iterations - done) for done in range(0, iterations, group)]
-            while len(self._events) <= len(groups):
-                self._events.append(torch.cuda.Event(enable_timing=True))
-            events = self._events[: len(groups) + 1]
+            events = self._some_events(len(groups) + 1)
             events[0].record()
             for event, size in zip(events[1:], groups, strict=True):
                 for _ in range(size):
@@ -90,6 +135,23 @@ class CudaTimer:
             seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
         return Block(iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True)))
 
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """See `BlockTimer`. While the card flushes, the host queues what comes next: launching small products does not slow them down."""
+        iterations = min(iterations, MOST_PAIRS)
+        start = self.now()
+        with torch.cuda.device(self._device):
+            events = self._some_events(2 * iterations)
+            for before, after in zip(events[::2], events[1::2], strict=True):
+                if flush is not None:
+                    flush()
+                before.record()
+                operation()
+                after.record()
+            torch.cuda.synchronize(self._device)
+            samples = tuple(before.elapsed_time(after) / 1e3 for before, after in zip(events[::2], events[1::2], strict=True))
+        seconds = sum(samples)
+        return Block(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
+
 
 class SynchronisedTimer:
     """Wall clock between two synchronisations, for accelerators without events that we have tried."""
@@ -98,6 +160,10 @@ class SynchronisedTimer:
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize
+
+    def now(self) -> float:
+        """See `BlockTimer`."""
+        return time.perf_counter()
 
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
@@ -109,29 +175,83 @@ class SynchronisedTimer:
         seconds = time.perf_counter() - start
         return Block(iterations, seconds, (seconds / iterations,))
 
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """See `BlockTimer`. A figure contains one synchronisation."""
+        group = 1 if flush is not None else _group(each, iterations)
+        return _in_groups(self.block, operation, iterations, group, flush)
+
+
+def _group(each: float, iterations: int) -> int:
+    """How many iterations of about `each` seconds the wall clock times at once."""
+    return min(max(ceil(CPU_SHORTEST_SECONDS / each), 1), iterations) if each > 0 else iterations
+
+
+def _in_groups(
+    block: Callable[[Operation, int], Block], operation: Operation, iterations: int, group: int, flush: Operation | None
+) -> Block:
+    """Blocks of `group` iterations as one block of many samples; a last group that would be shorter is left out."""
+    samples, seconds, start = [], 0.0, time.perf_counter()
+    for _ in range(max(iterations // group, 1)):
+        if flush is not None:
+            flush()
+        part = block(operation, group)
+        samples.append(part.samples[0])
+        seconds += part.seconds
+    return Block(len(samples) * group, seconds, tuple(samples), max(time.perf_counter() - start - seconds, 0.0))
+
 
 class VirtualTimer:
-    """The calling thread's time on a virtual GPU's simulated clock, paced to the wall so that live curves move as a real card's would."""
+    """The calling thread's time on a virtual GPU's simulated clock.
+
+    `paced`: simulated seconds pass like seconds, so that live curves move as a real card's would. Otherwise a block takes no longer than
+    the one iteration that is carried out, and the device's clock has still been busy for all of them.
+    """
 
     simulated = True
 
-    def __init__(self, device: str, machine: VirtualMachine, stop: threading.Event) -> None:
+    def __init__(self, device: str, machine: VirtualMachine, stop: threading.Event, *, paced: bool = True) -> None:
         self._device = device
         self._machine = machine
         self._stop = stop
+        self._paced = paced
+
+    def now(self) -> float:
+        """See `BlockTimer`."""
+        return self._machine.clock_seconds(self._device)
 
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
         start = time.perf_counter()
-        before = self._machine.clock_seconds(self._device)
+        before = self.now()
         operation()
-        each = self._machine.clock_seconds(self._device) - before
-        # Booked in slices of at most 20 ms while the wall passes, so that a reading in the middle of the block sees a busy device.
+        each = self.now() - before
+        if not self._paced:
+            self._machine.advance(self._device, (iterations - 1) * each)
+            return Block(iterations, iterations * each, (each,))
+        # Booked in slices while the wall passes, so that a reading in the middle of the block sees a busy device.
         booked, total = 1, iterations * each
         while booked < iterations and not self._stop.is_set():
-            share = min(iterations - booked, max(int(0.02 / each), 1))
+            share = min(iterations - booked, max(int(SLICE_SECONDS / each), 1))
             self._machine.advance(self._device, share * each)
             booked += share
             self._stop.wait(max(booked * each - (time.perf_counter() - start), 0.0))
         self._stop.wait(max(total - (time.perf_counter() - start), 0.0) if booked == iterations else 0.0)
         return Block(booked, booked * each, (each,))
+
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """See `BlockTimer`. Nothing is flushed."""
+        return self.block(operation, iterations)
+
+
+def timer_for(device: str, fleet: Fleet, stop: threading.Event, *, paced: bool = True) -> BlockTimer:
+    """The timer of this kind of device; `paced` concerns virtual GPUs."""
+    match fleet.info(device).kind:
+        case "cpu":
+            return CpuTimer()
+        case "cuda":
+            return CudaTimer(device)
+        case "virtual":
+            machine = fleet.backend(device)
+            assert isinstance(machine, VirtualMachine)
+            return VirtualTimer(device, machine, stop, paced=paced)
+    return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))

@@ -24,7 +24,7 @@ from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.cli.run import INTERRUPTED, refuse
 from devexplorer.core.dtypes import parse_dtype
 from devexplorer.core.formats import number_text, shape_text
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.records.messages import Answer, BenchEnded, StartBenchmark, StopBenchmark
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def bench(arguments: argparse.Namespace) -> int:
     wanted = _specs(arguments, findings)
     if not findings.check_virtual(arguments.virtual):  # nobody knows which devices there would be
         findings.demand_none()
-    results: list[BenchResult] = []
+    results: list[MatmulResult] = []
     failures: list[str] = []
     with LocalEngine(arguments.virtual) as engine:
         # every device is checked before the first minute is spent
@@ -58,7 +58,7 @@ def bench(arguments: argparse.Namespace) -> int:
     return 2 if failures else 0
 
 
-def _specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
+def _specs(arguments: argparse.Namespace, findings: Findings) -> list[MatmulSpec]:
     """What the arguments ask for, one specification per device; harmless values where something is wrong."""
     if arguments.benchmark not in BENCHMARKS:
         findings.add(f"there is no benchmark '{arguments.benchmark}' in this version; there is {', '.join(BENCHMARKS)}")
@@ -74,10 +74,10 @@ def _specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]
     elif arguments.iterations is None:
         seconds = DEFAULT_SECONDS
     devices = [name for group in arguments.device or [["cpu"]] for name in group]
-    return [BenchSpec(device=name, dtype=dtype, m=m, n=n, k=k, seconds=seconds, iterations=iterations) for name in devices]
+    return [MatmulSpec(device=name, dtype=dtype, m=m, n=n, k=k, seconds=seconds, iterations=iterations) for name in devices]
 
 
-def _run_all(engine: LocalEngine, specs: list[BenchSpec], results: list[BenchResult], failures: list[str], *, progress: bool) -> bool:
+def _run_all(engine: LocalEngine, specs: list[MatmulSpec], results: list[MatmulResult], failures: list[str], *, progress: bool) -> bool:
     """Run one after the other; returns whether Ctrl-C ended it."""
     with ExitStack() as stack:
         bar = stack.enter_context(_progress(console())) if progress and console().is_terminal else None
@@ -94,7 +94,7 @@ def _run_all(engine: LocalEngine, specs: list[BenchSpec], results: list[BenchRes
     return False
 
 
-def _follow(engine: LocalEngine, request: int, spec: BenchSpec, progress: Progress | None) -> tuple[BenchResult | None, str | None]:
+def _follow(engine: LocalEngine, request: int, spec: MatmulSpec, progress: Progress | None) -> tuple[MatmulResult | None, str | None]:
     """The run's result, and why it ended when that was not its time."""
     task = None if progress is None else progress.add_task(f"{spec.device} {spec.dtype}", total=spec.seconds, speed="warming up")
     result, reason = None, None
@@ -128,7 +128,7 @@ def _stopped_by_interrupt(stop: Callable[[], object]) -> Iterator[Callable[[], b
         signal.signal(signal.SIGINT, before)
 
 
-def _print(arguments: argparse.Namespace, results: list[BenchResult]) -> None:
+def _print(arguments: argparse.Namespace, results: list[MatmulResult]) -> None:
     if arguments.json:
         print_document(benchmark=arguments.benchmark, runs=[run_document(result) for result in results])
         return

@@ -27,7 +27,7 @@ from devexplorer.core.benchmark.timing import (
 )
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
 from devexplorer.core.virtual.backend import meta_empty
@@ -41,7 +41,7 @@ class _Active:
     """A run under way."""
 
     number: int
-    spec: BenchSpec
+    spec: MatmulSpec
     run: MatmulRun
     stop: threading.Event = field(default_factory=threading.Event)
     started: bool = False
@@ -67,7 +67,7 @@ class Benchmarks:
         """Whether a run on the CPU waits for its next block on the jobs thread."""
         return any(active.thread is None for active in list(self._active.values()))
 
-    def check(self, spec: BenchSpec) -> BenchSpec:
+    def check(self, spec: MatmulSpec) -> MatmulSpec:
         """The specification with its device's canonical name. Raises `BadInput` where it could not run now; allocates nothing."""
         device = self._fleet.choose(spec.device)
         spec = msgspec.structs.replace(spec, device=device)
@@ -107,7 +107,7 @@ class Benchmarks:
             active.thread.start()
             self._threads.append(active.thread)
 
-    def _timer(self, device: str, kind: str, stop: threading.Event) -> tuple[BlockTimer, Callable[[BenchSpec], Operation] | None]:
+    def _timer(self, device: str, kind: str, stop: threading.Event) -> tuple[BlockTimer, Callable[[MatmulSpec], Operation] | None]:
         if kind == "cpu":
             return CpuTimer(), None
         if kind == "virtual":
@@ -177,7 +177,7 @@ class Benchmarks:
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
 
 
-def _check_dtype(spec: BenchSpec, info: DeviceInfo) -> None:
+def _check_dtype(spec: MatmulSpec, info: DeviceInfo) -> None:
     """Refuse what torch would run in another dtype, or what the chip that a virtual GPU imitates has no unit for."""
     narrow = spec.dtype == "int8" or spec.dtype.startswith("float8")
     if info.kind == "virtual" and (narrow or spec.dtype == "tf32") and spec.dtype not in info.datasheet_tflops:
@@ -188,7 +188,7 @@ def _check_dtype(spec: BenchSpec, info: DeviceInfo) -> None:
         raise BadInput(f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {spec.device} has none, take float32")
 
 
-def _meta_operands(spec: BenchSpec) -> Operation:
+def _meta_operands(spec: MatmulSpec) -> Operation:
     """Operands without values: their memory is counted and each product pays its cost, and the CPU computes nothing."""
     dtype = torch_dtype(spec.dtype)
     a, b = meta_empty((spec.m, spec.k), dtype, spec.device), meta_empty((spec.n, spec.k), dtype, spec.device).t()

@@ -37,6 +37,7 @@ from devexplorer.core.records.messages import (
     StopBenchmark,
 )
 from devexplorer.core.virtual import backend as virtual
+from devexplorer.core.virtual.details import details
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.virtual.topology import topology
@@ -148,10 +149,12 @@ class Engine:
         return [device.id for device in self.machine.add(profiles)]
 
     def send_devices(self, request: int = 0) -> None:
-        """Announce the list of devices, and how the virtual ones are joined (NVML knows it of the others)."""
+        """Announce the list of devices, and of the virtual ones what NVML says of the others: their details, and how they are joined."""
         self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
         if self.machine is not None:
             self.send(topology([(gpu.id, gpu.profile) for gpu in self.machine.gpus]))
+            for gpu in self.machine.gpus:
+                self.send(details(gpu.id, gpu.profile, self.clock()))
 
     def progress(self, request: int) -> Callable[[float, str], None]:
         """A callback that reports progress of one command, at most 20 times a second."""

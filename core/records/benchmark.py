@@ -5,8 +5,19 @@ from __future__ import annotations
 import msgspec
 
 
-class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A matmul benchmark to run: `A (M×K) @ B (K×N)`, `out=` preallocated."""
+class Spread(msgspec.Struct, frozen=True):
+    """Median and the 20th and 80th percentile of one quantity over the iterations (or blocks) of a run."""
+
+    median: float
+    p20: float
+    p80: float
+
+
+# --- what to measure
+
+
+class MatmulSpec(msgspec.Struct, frozen=True, kw_only=True, tag="matmul"):
+    """Matrix products: `A (M×K) @ B (K×N)`, `out=` preallocated; `batch` of them at once when that is more than 1."""
 
     device: str
     dtype: str = "float32"
@@ -14,7 +25,15 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
     m: int
     n: int
     k: int
+    batch: int = 1
+    transpose_a: bool = False
+    """A is stored as K×M and read transposed."""
+    transpose_b: bool = False
+    """B is stored as N×K and read transposed, as the weight of a linear layer is."""
+    flush_cache: bool = False
+    """Overwrite the device's L2 cache between iterations."""
     mode: str = "live"
+    """`live`: blocks until stopped; `burst`: cold L2, iterations timed one by one; `sustained`: one steady window in eight parts."""
     seconds: float | None = 10.0
     """How long to measure after warm-up; None: until stopped."""
     iterations: int | None = None
@@ -24,49 +43,275 @@ class BenchSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of one iteration: 2·M·N·K (a multiplication and an addition per inner element)."""
-        return 2 * self.m * self.n * self.k
+        """Floating-point operations of one iteration: 2·M·N·K per product (a multiplication and an addition per inner element)."""
+        return 2 * self.batch * self.m * self.n * self.k
 
 
-class BenchPoint(msgspec.Struct, frozen=True, kw_only=True, tag="bench_point"):
-    """One block of a running benchmark."""
+class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
+    """Matrix products of many shapes on one device, one after the other in burst mode."""
+
+    device: str
+    dtype: str = "float32"
+    shapes: tuple[tuple[int, int, int], ...] = ()
+    """(M, N, K) each, in the order in which they are measured. A search adds to them."""
+    search_seconds: float | None = None
+    """Look for the shape with the highest throughput for so long, starting from `shapes`; None: measure `shapes`, no more."""
+    shape_seconds: float = 0.2
+    """Measured time per shape."""
+    done: tuple[SweepCell, ...] = ()
+    """What an earlier run has measured already: taken over, not measured again."""
+
+
+class BandwidthSpec(msgspec.Struct, frozen=True, kw_only=True, tag="bandwidth"):
+    """Copies between devices, or within one: every pair of `sources` and `destinations` in every size."""
+
+    sources: tuple[str, ...]
+    destinations: tuple[str, ...]
+    sizes: tuple[int, ...] = (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 28)
+    """Bytes per copy."""
+    pinned: tuple[bool, ...] = (True, False)
+    """Kinds of host memory to measure with; without meaning where the host is not involved."""
+    both_ways: bool = False
+    """Also copy there and back at the same time."""
+    seconds: float = 0.2
+    """Measured time per pair, size and kind."""
+
+    @property
+    def device(self) -> str:
+        """The device that the run is listed under."""
+        return next((name for name in (*self.destinations, *self.sources) if name != "cpu"), "cpu")
+
+
+class ScalingSpec(msgspec.Struct, frozen=True, kw_only=True, tag="scaling"):
+    """The same job once per device: all at once, and one after the other on the first device."""
+
+    devices: tuple[str, ...]
+    dtype: str = "float32"
+    size: int = 1000
+    """Side of the square matrices."""
+    iterations: int = 1000
+    """Products per job."""
+
+    @property
+    def device(self) -> str:
+        """The device that the run is listed under."""
+        return self.devices[0]
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
+    """Steps of a model: forward, or forward, backward and optimizer."""
+
+    target: str
+    """An object of the workspace, a sample model, or `module:factory` where the engine may run it."""
+    device: str
+    batch: int = 8
+    train: bool = False
+    optimizer: str = "sgd"
+    """`sgd`, `adam` or `adamw`; only with `train`."""
+    autocast: str | None = None
+    """`float16` or `bfloat16`; None: as the parameters are."""
+    compiled: bool = False
+    """Through `torch.compile`."""
+    seconds: float = 5.0
+
+
+BenchSpec = MatmulSpec | SweepSpec | BandwidthSpec | ScalingSpec | ModelSpec
+
+
+# --- what was measured
+
+
+class SweepCell(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One shape of a sweep."""
+
+    m: int
+    n: int
+    k: int
+    tflops: Spread | None = None
+    """None with a reason: it could not be measured."""
+    iterations: int = 0
+    reason: str | None = None
+
+
+class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pair, size and kind of copy."""
+
+    source: str
+    destination: str
+    bytes: int
+    pinned: bool | None = None
+    """Kind of host memory; None where the host is not involved."""
+    both_ways: bool = False
+    """There and back at once; the rate is the sum of both."""
+    gb_per_s: Spread | None = None
+    """Decimal GB/s of data arrived; a copy within one device counts once."""
+    seconds: Spread | None = None
+    """Of one copy, from the call to its end: its latency where it is small."""
+    iterations: int = 0
+    verified: bool | None = None
+    """Whether what arrived was compared bit by bit and equal; None: not compared."""
+    reason: str | None = None
+    """Why it was not measured."""
+    simulated: bool = False
+
+
+class DeviceWall(msgspec.Struct, frozen=True):
+    """How long one job took."""
+
+    device: str
+    seconds: float
+
+
+class BenchPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bench_point"):
+    """One block of a running benchmark. Of the quantities those are set that this benchmark measures."""
 
     run: int
     device: str
     time_unix_s: float
     """End of the block."""
-    tflops: float
+    tflops: float | None = None
     """From the block's median iteration where iterations are timed one by one, else from its mean."""
-    iterations: int
-    seconds: float
+    gb_per_s: float | None = None
+    samples_per_s: float | None = None
+    iterations: int = 0
+    seconds: float = 0.0
     """Duration of the block on the device's clock."""
+    done: float | None = None
+    """0 to 1 where the end is known."""
+    text: str = ""
+    """What is measured now, in two or three words (`2048×2048×2048`)."""
+    cell: SweepCell | None = None
+    """A shape that is finished."""
+    row: BandwidthRow | None = None
+    """A copy that is finished."""
     simulated: bool = False
 
 
-class Spread(msgspec.Struct, frozen=True):
-    """Median and the 20th and 80th percentile of one quantity over the iterations (or blocks) of a run."""
-
-    median: float
-    p20: float
-    p80: float
-
-
-class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished (or stopped) run."""
-
+class _Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: int
-    spec: BenchSpec
-    tflops: Spread
-    iterations: int
-    blocks: int
+    stopped: bool
+    """True when it was stopped, or ended by an error, before its time; what was measured until then is kept."""
+    simulated: bool
     seconds: float
     """Measured time on the device's clock, warm-up left out."""
-    stopped: bool
-    """True when it was stopped before its time; what was measured until then is kept."""
-    simulated: bool
+    iterations: int = 0
     threads: int | None = None
     """CPU only."""
     torch_version: str = ""
     verified: bool | None = None
-    """Whether one product was compared with a higher precision and agreed; None when not compared."""
+    """Whether values were compared with a higher precision (or bit by bit) and agreed; None: not compared."""
+    failure: str | None = None
+    """Why it ended before its time, where it was not the user who stopped it."""
+
+
+class MatmulResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="matmul"):
+    """A finished (or stopped) matmul run."""
+
+    spec: MatmulSpec
+    tflops: Spread
+    blocks: int
+    noise: float | None = None
+    """Interquartile range over median of the samples: below 0.01 quiet, above 0.05 noisy."""
+    parts_tflops: tuple[float, ...] = ()
+    """Sustained: the eight parts of the window."""
+    drift: float | None = None
+    """Sustained: the last part over the first, minus 1."""
+    samples_tflops: tuple[float, ...] = ()
+    """At most 200 of the samples, evenly chosen, in the order in which they were measured: what comparisons of runs rest on."""
     datasheet_tflops: float | None = None
+
+
+class SweepResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
+    """A finished (or stopped) sweep."""
+
+    spec: SweepSpec
+    cells: tuple[SweepCell, ...]
+    """In the order of measurement, those of `spec.done` first."""
+    datasheet_tflops: float | None = None
+
+
+class BandwidthResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="bandwidth"):
+    """A finished (or stopped) bandwidth run."""
+
+    spec: BandwidthSpec
+    rows: tuple[BandwidthRow, ...]
+
+
+class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
+    """A finished (or stopped) scaling run."""
+
+    spec: ScalingSpec
+    parallel_seconds: float | None
+    """Until the last of the jobs was done, all started at once; None when it was stopped before."""
+    sequential_seconds: float | None
+    """All jobs one after the other on the first device."""
+    walls: tuple[DeviceWall, ...] = ()
+    """Each job of the parallel part."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Sequential over parallel."""
+        if self.parallel_seconds is None or self.sequential_seconds is None or self.parallel_seconds <= 0:
+            return None
+        return self.sequential_seconds / self.parallel_seconds
+
+    @property
+    def efficiency(self) -> float | None:
+        """Speed-up per device."""
+        return None if self.speedup is None else self.speedup / len(self.spec.devices)
+
+
+class ModelResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
+    """A finished (or stopped) run of model steps."""
+
+    spec: ModelSpec
+    samples_per_s: Spread
+    step_seconds: Spread
+    flop_per_step: int | None = None
+    """Counted by torch.utils.flop_counter; None where it cannot count."""
+    tflops: Spread | None = None
+    peak_memory_bytes: int | None = None
+    """The most that was allocated on the device during the steps; None where nobody counts."""
+
+
+BenchResult = MatmulResult | SweepResult | BandwidthResult | ScalingResult | ModelResult
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Under which conditions a run was measured: readings of the same span, and what was installed."""
+
+    started_unix_s: float
+    ended_unix_s: float
+    host: str = ""
+    device: str = ""
+    device_name: str = ""
+    uuid: str | None = None
+    simulated: bool = False
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    torch_version: str | None = None
+    python_version: str | None = None
+    devexplorer_version: str | None = None
+    git_revision: str | None = None
+    """Of DevExplorer, where it runs from a checkout."""
+    threads: int | None = None
+    sm_clock_mhz: Spread | None = None
+    memory_clock_mhz: Spread | None = None
+    power_w: Spread | None = None
+    temperature_c: Spread | None = None
+    power_cap_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    """All that were seen; None: not known."""
+    other_processes: tuple[str, ...] | None = None
+    """`name (pid)` of others that used the device; None: not visible from here."""
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of the history."""
+
+    id: int
+    result: BenchResult
+    conditions: Conditions
+    tags: tuple[str, ...] = ()
+    imported: bool = False
+    """Measured elsewhere, read from somebody's file."""

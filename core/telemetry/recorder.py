@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import cast, get_args
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, count_text
@@ -25,7 +26,6 @@ from devexplorer.core.telemetry.moments import elapsed_text
 from devexplorer.core.telemetry.recording import (
     Damaged,
     DevicesAre,
-    Happening,
     Header,
     Kind,
     Reading,
@@ -43,6 +43,7 @@ SYNC_S = 1.0
 MOST_WAITING = 100_000
 """Records that wait for a disk that does not answer; two minutes of 8 devices. What comes then is counted and left out."""
 MOST_IN_A_FRAME = 2_000
+_RECORDED = frozenset(get_args(Recorded))
 
 Write = Callable[[int, memoryview], int]
 
@@ -102,12 +103,8 @@ class Recorder:
 
     def put(self, event: Event) -> None:
         """Record an event soon, if it is of a kind that is recorded."""
-        if isinstance(event, Log):
-            if event.level not in ("warning", "error"):
-                return
-        elif not isinstance(event, Reading | Happening):
-            return
-        self._put(event)
+        if type(event) in _RECORDED and not (isinstance(event, Log) and event.level not in ("warning", "error")):
+            self._put(cast("Recorded", event))
 
     def put_devices(self, devices: Sequence[DeviceInfo], problems: Sequence[Problem] = ()) -> None:
         """Record that these are the devices from now on."""

@@ -43,7 +43,7 @@ NEWS_INTERVAL_S = 0.5
 """Changed problems are told so often at most."""
 SLOW_TICKS = 5
 """Slow fields are read at every fifth tick, where ticks are seldom."""
-GRACE_S = 0.005
+GRACE_S = 0.02
 """A card that has to wait so long for others is read by a thread of its own."""
 PARALLEL_S = 10.0
 """After that has happened every card has its own thread for so long; then one thread for all is tried again."""
@@ -176,14 +176,14 @@ class Sampler:
         """Read everything once, all cards in parallel: the CPU's sample, then each card's in NVML's order.
 
         A card that does not answer within `patience_s` has a sample with device and time only. Lists the cards first
-        when nobody did, and again when it is time. Details and topology go to `put`. Raises RuntimeError when the
-        sampler runs by itself.
+        when nobody did, and again, for the next round, when it is time. Details and topology go to `put`. Raises
+        RuntimeError when the sampler runs by itself.
         """
         if self._thread is not None:
             raise RuntimeError("the sampler runs by itself: its samples come by `put`")
         until = time.monotonic() + patience_s
         listed = threading.Event()
-        if self._list_if_due(listed):
+        if self._list_if_due(listed) and not self.opened:
             listed.wait(patience_s)
         read: _Replies = SimpleQueue()
         readers = [reader for reader in self._readers or () if self._name(reader) is not None]
@@ -211,9 +211,7 @@ class Sampler:
     def _loop(self) -> None:
         due = self._clock()
         while not self._stop.is_set():
-            self._have_cards_read()
             self._put(self._cpu.read(self._unix_clock()))
-            self._list_if_due()
             now = self._clock()
             for reader in self._readers or ():
                 since = reader.busy_since
@@ -222,6 +220,8 @@ class Sampler:
             if now >= self._news_due and (self.opened or self._listing_is_late()):
                 self._news_due = now + NEWS_INTERVAL_S
                 self._tell_news()
+            self._list_if_due()
+            self._have_cards_read()  # last: from here on this thread sleeps, and they have the interpreter for themselves
             due = next_due(due, now, self._interval_s)
             if not self._bell.wait(min(due - now, GRACE_S)):
                 self._help_out()

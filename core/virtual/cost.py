@@ -3,8 +3,9 @@
     seconds of an operation = max(FLOP / (peak · COMPUTE), bytes / (bandwidth · MEMORY)) + LAUNCH
     seconds of a copy       = bytes / (slower link · LINK) + COPY
 
-Every constant is an assumption of one number for all cards, with its source beside it; docs/virtual_gpus.md repeats them. None of them is
-random, and none is fitted to what it is later compared with.
+Every constant is an assumption with its source beside it; docs/virtual_gpus.md repeats them. None of them is random. Five published
+products give the compute factors; docs/virtual_gpus.md says, for every published product, how far the model is off with factors that were
+not taken from it (tests/benchmarks/cost_model.py computes that).
 """
 
 from __future__ import annotations
@@ -13,9 +14,32 @@ import threading
 
 from devexplorer.core.virtual.profiles import Profile
 
-COMPUTE_EFFICIENCY = 271 / 312
-"""Share of the datasheet rate that a large product reaches: bf16 on an A100-SXM4-80GB, 271 of 312 TFLOP/s (the `peak_burst` of the
-mamf-finder tables in stas00/ml-engineering). That row is where the factor comes from: do not check the model on it."""
+LAUNCH_SECONDS = 4e-6
+"""What each kernel costs beyond its work: a few microseconds. NVIDIA's article "Getting Started with CUDA Graphs" puts back-to-back short
+kernels at 3.8 µs each; cited from memory."""
+
+
+def _reached(tflops: float, datasheet: float, m: int, n: int, k: int) -> float:
+    """Share of the datasheet rate in a published M×N×K product, without its launch."""
+    flop = 2 * m * n * k
+    return flop / (flop / (tflops * 1e12) - LAUNCH_SECONDS) / (datasheet * 1e12)
+
+
+COMPUTE_EFFICIENCY = {
+    "8.0": _reached(285, 312, 18432, 1536, 30720),  # NVIDIA A100 80GB PCIe
+    "9.0": _reached(850, 989, 1536, 2816, 40960),  # NVIDIA H200
+    "10.0": _reached(1737, 2250, 4096, 8192, 3072),  # NVIDIA B200
+    "gfx942": _reached(676, 1307.4, 19456, 3072, 8192),  # AMD Instinct MI300X
+}
+"""Share of the datasheet rate that large products reach, by architecture: of each, the bfloat16 row that was measured with the newest
+method in the mamf-finder tables of stas00/ml-engineering (`resources/reference_tflops.csv`). The rows of its other cards check it."""
+
+OTHER_COMPUTE_EFFICIENCY = COMPUTE_EFFICIENCY["9.0"]
+"""For architectures without a published product: the median of NVIDIA's three."""
+
+EIGHT_BIT_EFFICIENCY = _reached(1525, 1979, 1280, 16896, 16384) / COMPUTE_EFFICIENCY["9.0"]
+"""What 8-bit products reach of their datasheet rate, relative to bfloat16: float8 on the H200, from the same tables. float8 on the other
+cards checks it; that int8 is like float8 is an assumption."""
 
 MEMORY_EFFICIENCY = 0.88
 """Share of the datasheet bandwidth that a streaming kernel reaches: 1.80 of 2.04 TB/s on an A100 80GB SXM, confirmed by Nsight Compute
@@ -23,10 +47,6 @@ MEMORY_EFFICIENCY = 0.88
 
 LINK_EFFICIENCY = 12.36 / 15.75
 """Share of a link's rate that a large copy reaches: the sample output in nvbandwidth's README, 12.36 GB/s, taken to be PCIe 3 x16."""
-
-LAUNCH_SECONDS = 4e-6
-"""What each kernel costs beyond its work: a few microseconds. NVIDIA's article "Getting Started with CUDA Graphs" puts back-to-back short
-kernels at 3.8 µs each; cited from memory."""
 
 COPY_SECONDS = 6e-6
 """What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548, section 5.2)."""
@@ -37,6 +57,12 @@ FLOAT64_SHARE = {"6.0": 1 / 2, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6":
 units; float64 tensor cores are left out), and AMD's MI300X datasheet (81.7 of 163.4 TFLOP/s). Elsewhere 1/64."""
 
 
+def compute_efficiency(compute_capability: str, dtype: str) -> float:
+    """Share of the datasheet rate that large products reach on a chip of this architecture."""
+    share = COMPUTE_EFFICIENCY.get(compute_capability, OTHER_COMPUTE_EFFICIENCY)
+    return share * EIGHT_BIT_EFFICIENCY if dtype == "int8" or dtype.startswith("float8") else share
+
+
 class Roofline:
     """Seconds that operations take on one profile."""
 
@@ -44,7 +70,8 @@ class Roofline:
         self.profile = profile
         rates = dict(profile.tflops)
         rates["float64"] = rates["float32"] * FLOAT64_SHARE.get(profile.compute_capability, 1 / 64)
-        self._seconds_per_flop = {dtype: 1 / (rate * 1e12 * COMPUTE_EFFICIENCY) for dtype, rate in rates.items()}
+        chip = profile.compute_capability
+        self._seconds_per_flop = {dtype: 1 / (rate * 1e12 * compute_efficiency(chip, dtype)) for dtype, rate in rates.items()}
         self._fallback = self._seconds_per_flop["float32"]
         self._seconds_per_byte = 1 / (profile.memory_gb_s * 1e9 * MEMORY_EFFICIENCY)
 

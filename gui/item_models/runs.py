@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from devexplorer.core.benchmark.documents import run_document
 from devexplorer.core.formats import MISSING, number_text, seconds_text, shape_text
-from devexplorer.core.records.benchmark import BenchResult
+from devexplorer.core.records.benchmark import MatmulResult
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.rows import Cell, Column, TableRow
 from devexplorer.gui.theme import Theme, device_colour
@@ -62,7 +62,7 @@ def _state_cell(run: Run, theme: Theme) -> Cell:
     return Cell("done", theme.dim)
 
 
-def runs_document(results: Iterable[BenchResult]) -> str:
+def runs_document(results: Iterable[MatmulResult]) -> str:
     """The finished runs as `devexplorer bench matmul --json` prints them."""
     import json  # when it is copied, not when the window starts
 

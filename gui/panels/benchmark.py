@@ -26,7 +26,7 @@ from devexplorer.core.benchmark.spec import check_fits, operand_bytes, parse_sec
 from devexplorer.core.dtypes import parse_dtype
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, number_text
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.state import Run, State
 from devexplorer.gui.icons import icon
 from devexplorer.gui.item_models.rows import RowsModel
@@ -45,7 +45,7 @@ COLUMN_PX = [150, 112, 150, 80, 70, 70, 104, 84, 74, 200]
 
 
 class BenchmarkPanel(QWidget):
-    """`start_requested` carries a `tuple[BenchSpec, ...]`, one per device; `stop_requested` a run or None (all)."""
+    """`start_requested` carries a `tuple[MatmulSpec, ...]`, one per device; `stop_requested` a run or None (all)."""
 
     start_requested = Signal(object)
     stop_requested = Signal(object)
@@ -142,7 +142,7 @@ class BenchmarkPanel(QWidget):
             self._check()
         self._show_buttons()
 
-    def specs(self) -> tuple[BenchSpec, ...]:
+    def specs(self) -> tuple[MatmulSpec, ...]:
         """What the form asks for, one specification per device. Raises one `BadInput` with everything that is wrong."""
         findings: list[str] = []
 
@@ -162,7 +162,7 @@ class BenchmarkPanel(QWidget):
         if findings or dtype is None or shape is None:
             raise BadInput(*findings)
         m, n, k = shape
-        specs = tuple(BenchSpec(device=d, dtype=dtype, m=m, n=n, k=k, seconds=seconds) for d in self.devices.chosen)
+        specs = tuple(MatmulSpec(device=d, dtype=dtype, m=m, n=n, k=k, seconds=seconds) for d in self.devices.chosen)
         for spec in specs:
             parts = self._state.devices[spec.device].parts
             # The engine's own cache is given to new tensors, so it counts as free.

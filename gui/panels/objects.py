@@ -91,8 +91,11 @@ class ObjectsPanel(Panel):
         (self if self.is_empty else self.tree).setFocus()
 
     def _say_why_empty(self) -> None:
-        ready = self._state.engine is not None
-        if ready:
+        live = self._state.recording is None
+        ready = self._state.engine is not None and live
+        if not live:
+            words = "A recording has what was watched: devices, moves, benchmarks. The objects themselves are not in it."
+        elif ready:
             words = "Nothing here yet. Build a sample model or create a tensor."
         elif self._state.engine_words == "engine stopped":
             words = "The engine has stopped, and the objects went with it."
@@ -104,6 +107,7 @@ class ObjectsPanel(Panel):
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
         self.empty.set_ready(ready)
+        self.empty.button.setVisible(live)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""

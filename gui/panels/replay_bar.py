@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from devexplorer.core.replay import ReplayView
 
 HEIGHT_PX = 40
-TITLE_PX = 150
+TITLE_PX = 220
 """Of the title at least."""
 STEP_MS = 100
 """One step of the slider, but for recordings of years."""
@@ -121,12 +121,11 @@ class ReplayBar(QFrame):
             self._show_recording(view)
         if not self.slider.isSliderDown():
             self.slider.setValue(view.position_ms // self._step_ms)
-        self._show_moment(view.now_unix_s, view.position_ms)
+        self._show_moment(view)
         self._showing = False
 
     def _show_recording(self, view: ReplayView) -> None:
         """Everything but the position."""
-        self.title.set_full_text(self._title(view))
         self.simulated.setVisible(view.simulated)
         for widget in (self._warning, self.incomplete):
             widget.setVisible(bool(view.findings))
@@ -139,7 +138,8 @@ class ReplayBar(QFrame):
         self.slider.setRange(0, last)
         self.slider.setSingleStep(max(1000 // self._step_ms, 1))
         self.slider.setPageStep(max(last // 20, 1))
-        self.end.setText(f"of {elapsed_text(view.length_ms / 1000)}" if view.opened else "")
+        length = elapsed_text(view.length_ms / 1000)
+        self.end.setMinimumWidth(self.end.fontMetrics().horizontalAdvance(f"{length} of {length}"))  # the slider keeps its length
         for speed, button in self.speeds.items():
             button.setChecked(speed == view.speed)
         self._show_playing()
@@ -149,15 +149,18 @@ class ReplayBar(QFrame):
         if not view.opened:
             return f"Opening {view.file}, {view.progress:.0%}"
         read = "" if view.progress >= 1 else f", {view.progress:.0%} looked through"
-        return f"Recording of {view.host}, {moment_text(view.begin_unix_s)}{read}"
+        return f"Recording of {view.host}, {moment_text(view.now_unix_s)[:10]}{read}"
 
-    def _show_moment(self, now_unix_s: float, position_ms: int) -> None:
-        if self._view is None or not self._view.opened:
-            self.now.setText("")
-            return
-        text = f"{moment_text(now_unix_s)[11:]}   {elapsed_text(position_ms / 1000)}"
-        if self.now.text() != text:
-            self.now.setText(text)
+    def _show_moment(self, view: ReplayView) -> None:
+        """Times; the title has the day, which can change on the way."""
+        texts = {self.now: "", self.end: ""}
+        if view.opened:
+            elapsed, length = elapsed_text(view.position_ms / 1000), elapsed_text(view.length_ms / 1000)
+            texts = {self.now: moment_text(view.now_unix_s)[11:], self.end: f"{elapsed} of {length}"}
+        for shown, text in texts.items():
+            if shown.text() != text:
+                shown.setText(text)
+        self.title.set_full_text(self._title(view))
 
     def _show_playing(self) -> None:
         playing = self._view is not None and self._view.playing

@@ -33,8 +33,8 @@ class MetricPlot(DevicePlot):
         self._to_capacity = False
         self.scale_button = scale_button()
         self.scale_button.toggled.connect(self.set_to_capacity)
+        self.add_to_header(self.scale_button)  # before it is shown, or it would be a window of its own for a moment
         self.scale_button.setVisible(metric in MEMORY)
-        self.add_to_header(self.scale_button)
         self.empty = EmptyState("", "Show memory used")
         self.empty.chosen.connect(self.first_requested)
         self.set_empty_state(self.empty)

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.formats import number_text, shape_text
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.state import Device, Run, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.panels.panel import EmptyState
@@ -23,7 +23,7 @@ FIRST_SIZE = 1024
 class ThroughputPlot(DevicePlot):
     """One line per device that was measured, its datasheet figure dotted; shape and current values in the header.
 
-    `start_requested` carries a `tuple[BenchSpec, ...]`, as the benchmark panel's signal of that name does.
+    `start_requested` carries a `tuple[MatmulSpec, ...]`, as the benchmark panel's signal of that name does.
     """
 
     start_requested = Signal(object)
@@ -99,5 +99,5 @@ class ThroughputPlot(DevicePlot):
         return next((name for name in usable if name != "cpu"), usable[0] if usable else "cpu")
 
     def _offer_taken(self) -> None:
-        spec = BenchSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
+        spec = MatmulSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
         self.start_requested.emit((spec,))

@@ -22,7 +22,7 @@ import numpy as np
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
@@ -66,7 +66,7 @@ class Load:
                 controller.build(MODEL)
                 self.asked = True
         elif self.loaded_at is None:
-            controller.benchmark([BenchSpec(device="cpu", m=1024, n=1024, k=1024, seconds=None)])
+            controller.benchmark([MatmulSpec(device="cpu", m=1024, n=1024, k=1024, seconds=None)])
             self.loaded_at = time.perf_counter()
             QTimer.singleShot(int(self.seconds * 1000), self.app.qt.quit)
         elif state.active_runs and time.perf_counter() > self.move_due:

@@ -15,7 +15,7 @@ import torch
 
 from devexplorer.core.benchmark.matmul import MatmulRun
 from devexplorer.core.benchmark.timing import CpuTimer
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 
 SIZES = (512, 1024, 2048, 4096)
 BLOCK_SECONDS = 0.05
@@ -33,7 +33,7 @@ def bare_block(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, iterations: 
 
 def compare(size: int, blocks: int) -> tuple[float, float, int]:
     """Median TFLOP/s of ours and of the bare loop, and how many blocks each had."""
-    run = MatmulRun(BenchSpec(device="cpu", m=size, n=size, k=size, seconds=None, block_seconds=BLOCK_SECONDS), 1, CpuTimer())
+    run = MatmulRun(MatmulSpec(device="cpu", m=size, n=size, k=size, seconds=None, block_seconds=BLOCK_SECONDS), 1, CpuTimer())
     run.prepare()
     a, b = torch.rand(size, size), torch.rand(size, size)
     out = torch.empty(size, size)

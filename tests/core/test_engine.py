@@ -13,7 +13,7 @@ from devexplorer.core.engine import handlers
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceSample
 from devexplorer.core.records.messages import (
     AddVirtual,
@@ -89,7 +89,7 @@ def ended(request: int) -> Callable[[Event], bool]:
 
 
 def matmul(device: str, **given: object) -> StartBenchmark:
-    return StartBenchmark(spec=BenchSpec(device=device, m=32, n=32, k=32, **given))  # type: ignore[arg-type]
+    return StartBenchmark(spec=MatmulSpec(device=device, m=32, n=32, k=32, **given))  # type: ignore[arg-type]
 
 
 def of(kind: type[Event], events: list[Event]) -> list[Event]:
@@ -417,7 +417,7 @@ def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_goes_on(monkeypatch: 
         assert answer.failed
         assert "out of memory" in answer.title
         assert gauges(local)["vgpu:0"].allocated_bytes == before
-        (answer,) = of(Answer, local.run(StartBenchmark(spec=BenchSpec(device="vgpu:0", m=4096, n=4096, k=4096))))
+        (answer,) = of(Answer, local.run(StartBenchmark(spec=MatmulSpec(device="vgpu:0", m=4096, n=4096, k=4096))))
         assert isinstance(answer, Answer)
         assert "needs 192.00 MiB" in answer.words
         assert of(UndoState, local.run(EditElement(target="x", index=(0, 0), value=2.0)))

@@ -16,7 +16,7 @@ from fakes.nvml import FakeNvml
 
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.messages import (
     BuildModel,
     Command,
@@ -118,7 +118,7 @@ def test_it_works_in_a_session_of_its_own_behind_everything_else_and_ends_with_i
     assert any(isinstance(event, ObjectChanged) for event in built)
     moved = child.run(2, Move(request=2, targets=("mlp",), device="vgpu:1"))
     assert any(isinstance(event, Moved) and event.report.destination == "vgpu:1" for event in moved)
-    child.process.send(StartBenchmark(request=3, spec=BenchSpec(device="cpu", m=64, n=64, k=64, seconds=600)))
+    child.process.send(StartBenchmark(request=3, spec=MatmulSpec(device="cpu", m=64, n=64, k=64, seconds=600)))
     child.until(lambda event: isinstance(event, BenchPoint))
     child.process.close()
     assert child.process.join(3.0), "in the middle of a benchmark"
@@ -175,7 +175,7 @@ def test_after_it_was_killed_the_workspace_comes_back_and_nothing_is_left() -> N
         session.send(BuildModel(recipe="mlp"))
         done = session.send(Move(targets=("mlp",), device="vgpu:1"))
         until(lambda event: isinstance(event, JobEnded) and event.request == done)
-        session.send(StartBenchmark(spec=BenchSpec(device="cpu", m=256, n=256, k=256, seconds=600)))
+        session.send(StartBenchmark(spec=MatmulSpec(device="cpu", m=256, n=256, k=256, seconds=600)))
         until(lambda event: isinstance(event, BenchPoint))
         os.kill(ready.pid, signal.SIGKILL)
         lost = until(lambda event: isinstance(event, EngineLost))

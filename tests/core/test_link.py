@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from devexplorer.core.engine.link import EVENT_LIMIT, FRAME_HEAD, decode_command, decode_event, frame, read_payload
 from devexplorer.core.errors import LinkError
-from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.messages import AddVirtual, Log, Move, Offer, StartBenchmark
 
 
 def test_records_survive_the_link() -> None:
-    command = StartBenchmark(request=7, spec=BenchSpec(device="vgpu:1", m=64, n=32, k=16))
+    command = StartBenchmark(request=7, spec=MatmulSpec(device="vgpu:1", m=64, n=32, k=16))
     event = Log(level="output", text="ünï", time_unix_s=1.5)
     stream = io.BytesIO(frame(command) + frame(event))
     first, second = read_payload(stream, EVENT_LIMIT), read_payload(stream, EVENT_LIMIT)

@@ -11,7 +11,7 @@ from devexplorer.core.benchmark.matmul import MatmulRun, agrees, operands, produ
 from devexplorer.core.benchmark.timing import Block, CpuTimer, Operation, VirtualTimer
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.workspace.meter import Meter
 
@@ -36,7 +36,7 @@ class PlayedTimer:
 
 def run_with(timer: PlayedTimer, **spec: object) -> MatmulRun:
     arguments = {"device": "cpu", "m": 16, "n": 16, "k": 16, "seconds": None, **spec}
-    return MatmulRun(BenchSpec(**arguments), 7, timer, clock=lambda: 5.0)  # type: ignore[arg-type]
+    return MatmulRun(MatmulSpec(**arguments), 7, timer, clock=lambda: 5.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", CPU_DTYPES)

@@ -180,7 +180,7 @@ def test_a_card_lost_in_the_middle_comes_back(watch: Watch) -> None:
     until(lambda: watch.told_of("the card is lost"))
     until(lambda: any(card.broken for card in watch.sampler.cards))
     assert [card.uuid for card in watch.sampler.cards] == UUIDS[:2], "it is still that card"
-    assert known(watch.of("nvml:0", DeviceDetails)[-1]).keys() <= {"driver_version", "cuda_version"}
+    until(lambda: known(watch.of("nvml:0", DeviceDetails)[-1]).keys() <= {"driver_version", "cuda_version"})
     watch.goes_on("nvml:1")
     watch.library.lose(0, False)
     until(lambda: watch.last("nvml:0").power_w is not None)

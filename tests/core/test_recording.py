@@ -53,7 +53,7 @@ def test_a_file_that_ends_anywhere_is_read_up_to_there_and_says_so(tmp_path: Pat
         path = tmp_path / "cut"
         path.write_bytes(whole[:length])
         if length < devices_known:
-            with pytest.raises(BadInput, match="^[^\n]*$"):
+            with pytest.raises(BadInput, match=r"^[^\n]*$"):
                 open_recording(path)
             continue
         recording = opened(path)

@@ -4,7 +4,7 @@ import pytest
 
 from devexplorer.core.benchmark.spec import check_fits, operand_bytes, parse_seconds, parse_shape
 from devexplorer.core.errors import BadInput, DoesNotFit
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_operands_in_bytes() -> None:
 
 
 def test_too_large_is_refused_with_the_bytes_it_needs() -> None:
-    spec = BenchSpec(device="vgpu:0", m=1024, n=1024, k=1024)
+    spec = MatmulSpec(device="vgpu:0", m=1024, n=1024, k=1024)
     check_fits(spec, None)
     check_fits(spec, 3 * 4 * 1024 * 1024)
     with pytest.raises(DoesNotFit, match=r"needs 12\.00 MiB") as caught:

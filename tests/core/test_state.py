@@ -7,7 +7,7 @@ import math
 import pytest
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.records.messages import (
     Answer,
@@ -34,7 +34,7 @@ READY = EngineReady(
 )  # fmt: skip
 CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1000)
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="A10", uuid="GPU-1", usable=False, reason="not asked yet")
-SPEC = BenchSpec(device="cpu", m=1, n=1, k=1)
+SPEC = MatmulSpec(device="cpu", m=1, n=1, k=1)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 def test_a_large_product_is_bound_by_compute_and_an_addition_by_memory():
     product = operation_seconds(T4, 2 * 4096**3, 3 * 4096**2 * 2, "float16")
-    assert product == pytest.approx(2 * 4096**3 / (65e12 * cost.COMPUTE_EFFICIENCY) + cost.LAUNCH_SECONDS)
+    assert product == pytest.approx(2 * 4096**3 / (65e12 * cost.compute_efficiency("7.5", "float16")) + cost.LAUNCH_SECONDS)
     addition = operation_seconds(T4, 0, 3 * 4096**2 * 4)
     assert addition == pytest.approx(3 * 4096**2 * 4 / (320e9 * cost.MEMORY_EFFICIENCY) + cost.LAUNCH_SECONDS)
 
@@ -35,14 +35,6 @@ def test_float64_follows_the_chip():
 
     assert share(T4) == pytest.approx(1 / 32, rel=1e-3)
     assert share(A100) == pytest.approx(1 / 2, rel=1e-3)
-
-
-def test_published_products_on_other_cards_lie_within_15_percent():
-    """One factor for all cards: rows that it was not taken from show how far it is off (MI300X reaches only half its datasheet)."""
-    published = {("NVIDIA A100 80GB PCIe", 285), ("NVIDIA H100 80GB HBM3", 795), ("NVIDIA H200", 850), ("NVIDIA B200", 1737)}
-    for name, tflops in published:
-        seconds = operation_seconds(load_profiles()[name], 2 * 8192**3, 3 * 8192**2 * 2, "bfloat16")
-        assert 2 * 8192**3 / seconds / 1e12 == pytest.approx(tflops, rel=0.15)
 
 
 def test_a_copy_goes_over_the_slower_link():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem, ProcessUse
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Log, Moved
 from devexplorer.core.records.objects import MoveReport
@@ -30,7 +30,7 @@ CARDS = tuple(
     for index in range(2)
 )  # fmt: skip
 PROBLEM = Problem("the fan cannot be read", device="cuda:1", field="fan_percent")
-SPEC = BenchSpec(device="cuda:0", m=64, n=64, k=64)
+SPEC = MatmulSpec(device="cuda:0", m=64, n=64, k=64)
 
 
 def sample(device: str, at_s: float, used: int | None, **more: float) -> DeviceSample:
@@ -48,8 +48,8 @@ def sample(device: str, at_s: float, used: int | None, **more: float) -> DeviceS
 
 
 def used_at(device: str, at_s: float) -> int:
-    """What `readings` says about the memory: it grows by 1 MiB each second, on the second card by 2."""
-    return int(at_s) * (1 + int(device[-1] == "1")) << 20
+    """What `readings` says about the memory: it grows by 64 MiB each second, on the second card by 128."""
+    return (int(at_s) * (1 + int(device[-1] == "1")) << 26) % (24 * GIB)
 
 
 def readings(at_s: float, devices: tuple[DeviceInfo, ...] = CARDS) -> list[tuple[int, Recorded]]:
@@ -64,7 +64,7 @@ def happenings() -> list[tuple[int, Recorded]]:
         bytes=1024, seconds=0.1, wall_seconds=0.1, gb_per_s=None, simulated=False,
     )  # fmt: skip
     spread = Spread(2.0, 1.5, 2.5)
-    result = BenchResult(
+    result = MatmulResult(
         run=5, spec=SPEC, tflops=spread, iterations=9, blocks=3, seconds=10.0, stopped=False, simulated=False
     )  # fmt: skip
     at = START_UNIX_S

@@ -196,9 +196,8 @@ def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) ->
     driver.until(lambda: any(run.points >= 3 for run in driver.state.runs.values()), "points")
     run = next(iter(driver.state.runs.values()))
     assert driver.window.toolbar.benchmark.text() == "Stop benchmark"
-    times, values = driver.window.throughput.curve_data("vgpu:0")
-    assert len(times) >= 3
-    assert values.max() > 0
+    driver.until(lambda: len(driver.window.throughput.curve_data("vgpu:0")[0]) >= 3, "drawn: a curve waits for half a pixel of news")
+    assert driver.window.throughput.curve_data("vgpu:0")[1].max() > 0
     driver.click(driver.window.toolbar.benchmark)
     driver.until(lambda: run.ended, "stopped")
     assert run.result is not None
@@ -216,10 +215,13 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     driver.key(Qt.Key.Key_2, CTRL)
     driver.on("lenet", "vgpu:1")
     engine.gauge.read()
-    driver.heartbeat.tick()
-    values = driver.window.memory.curve_data("vgpu:1")[1]
+
+    def drawn() -> bool:
+        values = driver.window.memory.curve_data("vgpu:1")[1]
+        return bool(values[-1] > values[0])
+
+    driver.until(drawn, "drawn: a curve waits for half a pixel of news")
     held = driver.state.objects["lenet"].bytes_by_device["vgpu:1"]
-    assert values[-1] > values[0]
     parts = driver.state.devices["vgpu:1"].parts
     assert parts.workspace is not None
     assert parts.workspace >= held

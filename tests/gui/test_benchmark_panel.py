@@ -12,7 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Run, State
@@ -46,7 +46,7 @@ def panel(qtbot: QtBot, state: State) -> BenchmarkPanel:
 
 
 def start(state: State, number: int, device: str = "vgpu:0", datasheet: float | None = 65.0) -> None:
-    spec = BenchSpec(device=device, dtype="float16", m=512, n=256, k=128)
+    spec = MatmulSpec(device=device, dtype="float16", m=512, n=256, k=128)
     simulated = device.startswith("vgpu")
     state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
     state.apply(BenchStarted(run=number, time_unix_s=NOW))
@@ -59,7 +59,7 @@ def point(state: State, number: int, tflops: float) -> None:
 
 def end(state: State, number: int, *, stopped: bool = False) -> None:
     run = state.runs[number]
-    result = BenchResult(
+    result = MatmulResult(
         run=number, spec=run.spec, tflops=Spread(32.5, 31.0, 33.0), iterations=12345, blocks=20, seconds=1.25,
         stopped=stopped, simulated=run.simulated, datasheet_tflops=run.datasheet_tflops,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def test_start_asks_for_one_specification_per_chosen_device(qtbot: QtBot, panel:
         qtbot.mouseClick(panel.start_button, Qt.MouseButton.LeftButton)
 
     [specs] = asked.args or []
-    assert specs == tuple(BenchSpec(device=device, dtype="float16", m=64, n=128, k=32, seconds=2.5) for device in ("cpu", "vgpu:1"))
+    assert specs == tuple(MatmulSpec(device=device, dtype="float16", m=64, n=128, k=32, seconds=2.5) for device in ("cpu", "vgpu:1"))
 
 
 def test_no_seconds_means_until_stopped(qtbot: QtBot, panel: BenchmarkPanel) -> None:
@@ -179,7 +179,7 @@ def test_clicks_and_space_in_the_menu_pick_several_devices(qtbot: QtBot, panel: 
 
 
 def test_a_run_is_followed_from_warming_up_to_done(panel: BenchmarkPanel, state: State) -> None:
-    spec = BenchSpec(device="vgpu:0", dtype="float16", m=512, n=256, k=128)
+    spec = MatmulSpec(device="vgpu:0", dtype="float16", m=512, n=256, k=128)
     state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
     row = shown_row(panel)
     assert row[:4] == ["vgpu:0  simulated", "float16", "512×256×128", "—"]
@@ -200,7 +200,7 @@ def test_stopped_and_failed_runs_say_so(panel: BenchmarkPanel, state: State) -> 
     start(state, 1)
     point(state, 1, 30.0)
     end(state, 1, stopped=True)
-    state.runs[2] = Run(2, BenchSpec(device="cpu", dtype="float8_e4m3fn", m=8, n=8, k=8), ended=True, reason="no fp8")
+    state.runs[2] = Run(2, MatmulSpec(device="cpu", dtype="float8_e4m3fn", m=8, n=8, k=8), ended=True, reason="no fp8")
 
     assert shown_row(panel, 0)[-1] == "failed: no fp8"
     assert shown_row(panel, 0)[6] == "—"

@@ -23,7 +23,7 @@ from devexplorer.gui.plots.parts import PartsPlot
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.throughput import ThroughputPlot
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.theme import LIGHT
+from devexplorer.gui.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -186,6 +186,29 @@ def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
 
     plot.legend.button("cached").click()
     assert list(plot.stack_data()[1]) == ["workspace_bytes", "other_allocated_bytes", "context_bytes", "other_processes_bytes"]
+
+
+def test_areas_are_painted_where_they_are_and_a_gap_is_left_out(show: Show) -> None:
+    state = make_state("vgpu:0")
+    allocate(state, "vgpu:0", 200)
+    for age in np.arange(119, 0, -1.0):
+        if not 40 < age < 80:
+            state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW - float(age), memory_used_bytes=4 * GIB))
+    slot = show(state, "parts:vgpu:0")
+    canvas = slot.plot.canvas
+    view = canvas.getViewBox()
+    image = canvas.grab().toImage()
+
+    def colour(share: float, gib: float) -> str:
+        where = canvas.mapFromScene(view.mapToScene(QPointF(view.width() * share, view.height() * (1 - gib / 5))))
+        return image.pixelColor(where).name()
+
+    device, panel = DARK.devices[0].lower(), DARK.panel.lower()
+    assert colour(0.25, 0.5) == colour(0.9, 0.5) == device, "tensors of the workspace"
+    assert colour(0.25, 1.5) not in (device, panel), "other allocations, paler"
+    assert colour(0.25, 3.3) == DARK.bar_context.lower()
+    assert colour(0.25, 4.5) == panel, "free"
+    assert colour(0.5, 0.4) == panel, "nothing was read then"
 
 
 def test_where_nobody_asked_the_allocator_the_sum_stands_alone(show: Show) -> None:

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.background import Background
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, BenchSpec
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import Answer, BenchPreparing, Event
 from devexplorer.core.state import State
@@ -44,7 +44,7 @@ def state() -> State:
     for age in range(100, 0, -1):
         state.apply(DeviceSample(device="cpu", time_unix_s=NOW - age, memory_used_bytes=6 * GIB, utilization_percent=age / 2))
         state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW - age, memory_used_bytes=(2 + age % 2) * GIB, power_w=70.0))
-    spec = BenchSpec(device="vgpu:0", m=64, n=64, k=64)
+    spec = MatmulSpec(device="vgpu:0", m=64, n=64, k=64)
     state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
     state.apply(BenchPoint(run=1, device="vgpu:0", time_unix_s=NOW - 5, tflops=4.5, iterations=9, seconds=0.05))
     return state

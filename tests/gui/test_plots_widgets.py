@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Marker, State
@@ -61,7 +61,7 @@ def fill(state: State, name: str, used: Callable[[float], float | None], seconds
 
 
 def start_run(state: State, number: int, device: str, *, datasheet: float | None, tflops: float, age: float = 20) -> None:
-    spec = BenchSpec(device=device, dtype="float16", m=4096, n=4096, k=4096)
+    spec = MatmulSpec(device=device, dtype="float16", m=4096, n=4096, k=4096)
     simulated = device.startswith("vgpu")
     state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
     state.apply(BenchStarted(run=number, time_unix_s=NOW - age))
@@ -71,7 +71,7 @@ def start_run(state: State, number: int, device: str, *, datasheet: float | None
 
 def end_run(state: State, number: int, median: float) -> None:
     run = state.runs[number]
-    result = BenchResult(
+    result = MatmulResult(
         run=number, spec=run.spec, tflops=Spread(median, median, median), iterations=9, blocks=1, seconds=1.0,
         stopped=False, simulated=run.simulated, datasheet_tflops=run.datasheet_tflops,
     )  # fmt: skip

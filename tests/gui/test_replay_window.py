@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fakes import recordings
 from fakes.nvml import FakeNvml
-from fakes.recordings import GIB, START_UNIX_S
+from fakes.recordings import START_UNIX_S
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -19,8 +19,9 @@ from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.messages import Command, EngineReady, Event, Log
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
-from devexplorer.core.telemetry.recording_reader import open_recording
 from devexplorer.gui.app import App
+from devexplorer.gui.main import main
+from devexplorer.gui.panels.device_words import card_texts
 
 DEADLINE_S = 30.0
 
@@ -141,7 +142,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
         assert at_ms == pytest.approx(at_s * 1000, abs=1500)
         used = recordings.used_at("cuda:1", at_ms / 1000)
         assert driver.state.devices["cuda:1"].used_bytes == used
-        assert f"{used / (1 << 20):.0f} MiB".split()[0] in _texts(driver.window.devices.items["cuda:1"])
+        assert card_texts(driver.state.devices["cuda:1"]).used in driver.window.devices.items["cuda:1"].accessibleDescription()
         times, values = driver.window.memory.curve_data("cuda:1")[:2]
         shown = times <= START_UNIX_S + at_ms / 1000
         assert driver.window.axis.now_unix_s == pytest.approx(START_UNIX_S + at_ms / 1000)
@@ -155,12 +156,6 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
     assert driver.state.recording is None
     assert set(driver.window.devices.items) == here
     assert driver.window.axis.now_unix_s == pytest.approx(time.time(), abs=DEADLINE_S)
-
-
-def _texts(widget) -> str:  # type: ignore[no-untyped-def]
-    from PySide6.QtWidgets import QLabel
-
-    return " ".join([widget.accessibleName(), widget.accessibleDescription(), *(child.text() for child in widget.findChildren(QLabel))])
 
 
 def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, forge: Path) -> None:
@@ -177,7 +172,6 @@ def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, fo
 def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Path) -> None:
     driver.open(forge)
     driver.ready()
-    driver.view_ms = 0  # type: ignore[attr-defined]
     replay = driver.app.replaying.replay
     assert replay is not None
     replay.pause()
@@ -298,7 +292,7 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     here = {name: device.info.name for name, device in driver.state.devices.items()}
     driver.app.stop_recording()
     assert session.recording is None
-    driver.until(lambda: (found := open_recording(path)) is not None and (found.close() or found.ended), "the file has its end")
+    driver.until(lambda: session._tap._ending[0].closed, "the file has its end")
     driver.open(path)
     driver.ready()
     driver.app.replaying.replay.seek(10**9)  # type: ignore[union-attr]
@@ -306,7 +300,17 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     assert {name: device.info.name for name, device in driver.state.devices.items()} == here
     assert all(device.sample is not None for device in driver.state.devices.values())
     assert [entry.text for entry in driver.state.log] == ["for the record"]
-    assert driver.state.devices["cuda:0" if "cuda:0" in here else "nvml:0"].total_bytes == driver.app.replaying._aside.devices[
-        "cuda:0" if "cuda:0" in here else "nvml:0"
-    ].total_bytes  # fmt: skip
-    assert GIB
+
+
+def test_the_command_line_says_in_one_line_what_cannot_be_replayed(tmp_path: Path, forge: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("nothing")
+    for arguments, words in (
+        (["--replay", str(tmp_path / "absent")], "there is no file"),
+        (["--replay", str(text)], "is no recording of DevExplorer"),
+        (["--replay", str(forge), "devices"], "--replay opens the window; leave devices away, or --replay"),
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1

@@ -6,7 +6,7 @@ from fakes.host import hosted
 from fakes.look_records import CPU, VGPU, state_with
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.messages import BenchPreparing, BenchStarted, Cancel, Command, JobProgress, JobStarted, StopBenchmark
 from devexplorer.core.state import State
 from devexplorer.gui.controller import Controller
@@ -21,7 +21,7 @@ def bar_for(qtbot: QtBot, state: State, now: float) -> StatusBar:
 
 
 def run(state: State, number: int, device: str, seconds: float | None = 30.0, *, started: bool = True) -> None:
-    spec = BenchSpec(device=device, m=64, n=64, k=64, seconds=seconds)
+    spec = MatmulSpec(device=device, m=64, n=64, k=64, seconds=seconds)
     state.apply(JobStarted(request=number, title=f"benchmark on {device}", time_unix_s=START))
     state.apply(BenchPreparing(request=number, run=number, spec=spec, simulated=True))
     if started:

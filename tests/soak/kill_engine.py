@@ -25,7 +25,7 @@ from PySide6.QtCore import QEventLoop
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.messages import Event
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
@@ -110,7 +110,7 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
 def load(qt: QApplication, app: App) -> None:
     """A CPU benchmark, one on a virtual GPU, and a few moves on their way."""
     for device in ("cpu", "vgpu:3"):
-        app.controller.benchmark([BenchSpec(device=device, m=512, n=512, k=512, seconds=60)])
+        app.controller.benchmark([MatmulSpec(device=device, m=512, n=512, k=512, seconds=60)])
     for device in ("vgpu:1", "cpu", "vgpu:2"):
         app.controller.move(device, [MODEL])
     wait(qt, lambda: bool(app.state.active_runs), "a benchmark runs")

@@ -146,7 +146,7 @@ int enter_device(Function function, const Handle *handle, Card **card, int *inst
 }
 
 int field_fault(int card, unsigned field) {
-    if (field >= FIELDS) return SUCCESS; /* nvml.c says that there is no such field */
+    if (field >= FIELDS) return SUCCESS; /* readings.c says that there is no such field */
     const int code = field_faults[field][card];
     return code > 0 ? code : SUCCESS;
 }

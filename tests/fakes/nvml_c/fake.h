@@ -1,4 +1,4 @@
-/* What the two halves of the fake driver share: control.c holds the cards and what tests do to them, nvml.c answers like NVML.
+/* What the parts of the fake driver share: control.c holds the cards and what tests do to them, the others answer like NVML.
  * Codes and numbers are NVML's own (nvml.h of NVIDIA, as the package nvidia-ml-py publishes them). */
 #pragma once
 

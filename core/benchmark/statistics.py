@@ -1,0 +1,214 @@
+"""What the samples of one run say, and what two runs of samples can say about each other. Pure functions, any thread; no torch.
+
+How two runs are compared, so that a sceptic can check it. Samples that follow each other resemble each other (a card warms up, another
+process comes and goes), so 200 of them are far fewer than 200 independent ones and a test that counts them one by one finds differences
+everywhere. Therefore each run is cut into eight consecutive parts (batch means, as simulations use them: Law, Simulation Modeling and
+Analysis, 9.5), and the medians of the parts are compared:
+
+- p-value: Mann and Whitney's test of the parts, exact: all 12,870 ways to deal sixteen values into two hands of eight are counted, ties
+  take their mean rank. Two-sided.
+- interval of the ratio: the test turned round (Hodges and Lehmann): the ratios of all pairs of parts, of which as many are left out at
+  both ends as the test allows, at 95 %.
+
+Both depend on nothing random, so the same two runs always give the same answer. Neither knows what happens between runs (another
+placement in memory, another day): that only reruns show.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from devexplorer.core.records.benchmark import Spread
+
+Floats = npt.NDArray[np.float64]
+
+PARTS = 8
+"""Consecutive parts of a run that are taken as independent of each other."""
+FEWEST = 4
+"""Parts that each of two runs needs: of three and three, 1 in 10 ways to deal is as extreme as can be."""
+ALPHA = 0.05
+QUIET, NOISY = 0.01, 0.05
+"""Interquartile range over median: below the one a run is quiet, above the other noisy."""
+MOST_SAMPLES = 200
+_IQR_OVER_P20_P80 = 0.6745 / 0.8416
+"""Of a normal distribution: its quartiles lie 0.6745 deviations from the median, its 20th and 80th percentile 0.8416."""
+
+
+class Verdict(enum.Enum):
+    """What can be said about the difference of two runs."""
+
+    NO_DIFFERENCE = "no difference"
+    """Chance alone makes such a difference too often."""
+    SMALL = "small"
+    """Chance does not explain it, but it is smaller than the noise within one of the runs."""
+    CLEAR = "clear"
+    """Chance does not explain it, and it is more than the noise of either run."""
+    APART = "apart"
+    """No samples: the middle 60 % of both do not overlap."""
+    OVERLAP = "overlap"
+    """No samples: the middle 60 % of both overlap."""
+    UNKNOWN = "unknown"
+    """One figure each, or too few."""
+
+
+class Difference(NamedTuple):
+    """The second run against the first."""
+
+    ratio: float
+    """Median over median."""
+    low: float | None
+    """95 % interval of the ratio; without samples: the ratio of the ends of the middle 60 %. None: not known."""
+    high: float | None
+    p_value: float | None
+    """None: without samples there is none."""
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """Median, 20th and 80th percentile; raises `ValueError` without a sample."""
+    if not len(samples):
+        raise ValueError("a spread needs at least one sample")
+    p20, median, p80 = (float(value) for value in np.percentile(np.asarray(samples, dtype=np.float64), (20, 50, 80)))
+    return Spread(median=median, p20=min(p20, median), p80=max(p80, median))  # interpolation can be off by one rounding
+
+
+def noise(samples: Sequence[float]) -> float | None:
+    """Interquartile range over median. None where there are fewer than two samples, or no positive median."""
+    if len(samples) < 2:
+        return None
+    lower, median, upper = np.percentile(np.asarray(samples, dtype=np.float64), (25, 50, 75))
+    return max(float((upper - lower) / median), 0.0) if median > 0 else None
+
+
+def noise_of_spread(known: Spread) -> float | None:
+    """What `noise` would be if the samples were normally distributed; None where all three figures are one (a single sample, say)."""
+    if known.median <= 0 or known.p80 <= known.p20:
+        return None
+    return (known.p80 - known.p20) / known.median * _IQR_OVER_P20_P80
+
+
+def noise_words(value: float | None) -> str:
+    """A verdict of one or two words; empty where the noise is not known."""
+    if value is None:
+        return ""
+    return "quiet" if value < QUIET else "noisy" if value > NOISY else "some noise"
+
+
+def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, ...]:
+    """At most so many of the samples, evenly chosen, in their order, the first and the last among them."""
+    if most < 2:
+        raise ValueError(f"at least 2 samples have to be kept, not {most}")
+    if len(samples) <= most:
+        return tuple(map(float, samples))
+    return tuple(float(samples[place]) for place in np.linspace(0, len(samples) - 1, most).round().astype(int))
+
+
+def parts(samples: Sequence[float], count: int = PARTS) -> Floats:
+    """The medians of `count` consecutive parts of equal length (to within one sample); the samples themselves where there are fewer."""
+    values = np.asarray(samples, dtype=np.float64)
+    if len(values) <= count:
+        return values
+    return np.array([np.median(part) for part in np.array_split(values, count)])
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The second run against the first by their samples, all positive, in the order of measurement."""
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if not len(a) or not len(b) or not (np.isfinite(a).all() and np.isfinite(b).all() and (a > 0).all() and (b > 0).all()):
+        raise ValueError("runs are compared by positive samples, at least one each")
+    ratio = float(np.median(b) / np.median(a))
+    one, two = parts(a), parts(b)
+    if min(len(one), len(two)) < FEWEST:
+        return Difference(ratio, None, None, None)
+    low, high = _interval(one, two)
+    return Difference(ratio, min(low, ratio), max(high, ratio), _mann_whitney(one, two))
+
+
+def difference_of_spreads(first: Spread, second: Spread) -> Difference:
+    """The second run against the first where only their spreads are known, all positive. No interval where one of them has no width."""
+    if min(first.median, first.p20, second.median, second.p20) <= 0:
+        raise ValueError("runs are compared by positive figures")
+    ratio = second.median / first.median
+    if first.p20 == first.p80 or second.p20 == second.p80:
+        return Difference(ratio, None, None, None)
+    return Difference(ratio, second.p20 / first.p80, second.p80 / first.p20, None)
+
+
+def verdict(found: Difference, noises: Sequence[float | None], p_value: float | None = None) -> Verdict:
+    """What can be said. `noises` of both runs; `p_value` where it was adjusted for several comparisons."""
+    p = found.p_value if p_value is None else p_value
+    if found.low is None or found.high is None:
+        return Verdict.UNKNOWN
+    if p is None:
+        return Verdict.OVERLAP if found.low <= 1 <= found.high else Verdict.APART
+    if p >= ALPHA:
+        return Verdict.NO_DIFFERENCE
+    most = max((value for value in noises if value is not None), default=0.0)
+    apart = max(found.ratio, 1 / found.ratio) - 1
+    return Verdict.CLEAR if apart > most else Verdict.SMALL
+
+
+def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Holm's adjustment: with several comparisons at once, the chance that any of them is wrong stays below `ALPHA`. Keeps the order."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    found = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min((len(p_values) - rank) * p_values[place], 1.0))
+        found[place] = highest
+    return tuple(found)
+
+
+def range_over_median(values: Sequence[float]) -> float | None:
+    """How far reruns of one thing lie apart: the largest less the smallest, over the median. None for fewer than two."""
+    if len(values) < 2:
+        return None
+    median = float(np.median(np.asarray(values, dtype=np.float64)))
+    return (max(values) - min(values)) / median if median > 0 else None
+
+
+# --- the exact test ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def _deals(first: int, second: int) -> npt.NDArray[np.intp]:
+    """Every way to deal `first + second` places: the places of the first hand, shape `(ways, first)`; 12,870 rows for 8 and 8."""
+    ways = math.comb(first + second, first)
+    flat = itertools.chain.from_iterable(itertools.combinations(range(first + second), first))
+    return np.fromiter(flat, dtype=np.intp, count=ways * first).reshape(ways, first)
+
+
+def _mean_ranks(values: Floats) -> Floats:
+    """Ranks from 1 on; equal values share the mean of theirs."""
+    ordered = np.sort(values)
+    return (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right") + 1) / 2
+
+
+def _mann_whitney(a: Floats, b: Floats) -> float:
+    """Share of all ways to deal that are at least as far from the middle as what was seen."""
+    ranks = _mean_ranks(np.concatenate((a, b)))
+    middle = len(a) * (len(a) + len(b) + 1) / 2
+    sums = ranks[_deals(len(a), len(b))].sum(axis=1)
+    seen = abs(ranks[: len(a)].sum() - middle)
+    return float(np.mean(np.abs(sums - middle) >= seen - 1e-9))
+
+
+@cache
+def _left_out(first: int, second: int) -> int:
+    """How many ratios of pairs are left out at either end of the interval."""
+    sums = (_deals(first, second) + 1).sum(axis=1) - first * (first + 1) // 2
+    below = np.cumsum(np.bincount(sums, minlength=first * second + 1)) / len(sums)
+    return int(np.searchsorted(below, ALPHA / 2, "right"))
+
+
+def _interval(a: Floats, b: Floats) -> tuple[float, float]:
+    ratios = np.sort(np.divide.outer(b, a), axis=None)
+    left_out = max(_left_out(len(a), len(b)) - 1, 0)
+    return float(ratios[left_out]), float(ratios[len(ratios) - 1 - left_out])
