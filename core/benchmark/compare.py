@@ -6,7 +6,7 @@ The first run is what the others are compared with. `core.benchmark.statistics` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
@@ -172,10 +172,10 @@ def _p_value(cell: Cell | None) -> float | None:
     return None if cell is None or cell.difference is None else cell.difference.p_value
 
 
-def _judge(cell: Cell | None, first: Cell | None, corrected: object) -> Cell | None:
+def _judge(cell: Cell | None, first: Cell | None, corrected: Iterator[float]) -> Cell | None:
     if cell is None or first is None or cell.difference is None:
         return cell
-    p_value = None if cell.difference.p_value is None else next(corrected)  # type: ignore[call-overload]
+    p_value = None if cell.difference.p_value is None else next(corrected)
     decided = verdict(cell.difference, (first.figure.noise, cell.figure.noise), p_value)
     return cell._replace(verdict=decided, words=_words(first.figure, cell.figure, cell.difference, decided))
 
@@ -227,7 +227,7 @@ def _remarks(
         remarks.append(f"The values were wrong: {', '.join(wrong)}; the speed of wrong results means nothing.")
     left_out = len({key for each in found for key in each} - set(keys))
     if left_out:
-        remarks.append(f"{count_text(left_out, 'figure')} that not all of these runs have {'is' if left_out == 1 else 'are'} left out.")
+        remarks.append(f"Left out: {count_text(left_out, 'figure')} that the first run or all others lack.")
     again = [run for run in runs if run.result.spec == runs[0].result.spec and not run.result.simulated]
     medians = [each[keys[0]].spread.median for run, each in zip(runs, found, strict=True) if run in again and keys[0] in each]
     apart = range_over_median(medians)

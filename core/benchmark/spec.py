@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from devexplorer.core.dtypes import item_bytes
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records.benchmark import MatmulSpec, SweepSpec
+from devexplorer.core.records.devices import DeviceInfo
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""
+LARGEST_BATCH = 100_000
 LONGEST_SECONDS = 1e8
 """Three years; what is longer is a typing error, and more than some systems can wait."""
+MOST_SHAPES = 4096
+"""Of one sweep: a grid of 64 by 64, or a cube of 16."""
 PRODUCTS = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8")
 """Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it overflows)."""
+MODES = ("live", "burst", "sustained")
+FLUSH_BYTES = 256 << 20
+"""What is overwritten to empty a cache: more than any card's L2 holds (126 MB on a B200), the size that triton's do_bench takes."""
+FLOAT8_MULTIPLE = 16
+"""N and K of float8 products: "divisible by 16" in the checks of `torch._scaled_mm`."""
+INT8_MULTIPLE = 8
+"""N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm` (aten/src/ATen/native/cuda/Blas.cpp)."""
+
+Shape = tuple[int, int, int]
 
 
-def parse_shape(text: str) -> tuple[int, int, int]:
+def parse_shape(text: str) -> Shape:
     """Return (M, N, K) for `N` or `MxNxK` (also `M×N×K`, `M*N*K`, `M,N,K`).
 
     >>> parse_shape("1024"), parse_shape("64x128x32")
@@ -33,6 +47,68 @@ def parse_shape(text: str) -> tuple[int, int, int]:
         raise BadInput(f"size '{text}' has a side of {max(sides)}; the largest side is {LARGEST_SIDE}")
     m, n, k = sides * 3 if len(sides) == 1 else sides
     return m, n, k
+
+
+def range_of(text: str) -> tuple[int, ...]:
+    """Return the sides that `START:END:STEP` means, the end included where the steps meet it; `*2` as the step doubles.
+
+    A single number is a range of one, and what commas separate is joined.
+
+    >>> range_of("256:1024:256"), range_of("64:512:*2"), range_of("100, 200:210:5")
+    ((256, 512, 768, 1024), (64, 128, 256, 512), (100, 200, 205, 210))
+    """
+    return tuple(dict.fromkeys(side for part in text.split(",") for side in _one_range(part.strip())))
+
+
+def _one_range(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(":")]
+    factor = len(parts) == 3 and parts[2].startswith("*")
+    numbers = [part.removeprefix("*") if factor and place == 2 else part for place, part in enumerate(parts)]
+    if len(parts) not in (1, 3) or not all(re.fullmatch(r"[+-]?\d{1,18}", number, re.ASCII) for number in numbers):
+        raise BadInput(f"'{text}' is not a range of sizes; write START:END:STEP (256:4096:256), with *2 as the step to double, or one number")
+    start, end, step = (int(number) for number in (numbers if len(numbers) == 3 else numbers * 2 + ["1"]))
+    if start < 1 or end < start:
+        raise BadInput(f"the range '{text}' goes from {start} to {end}; it must start at 1 or above and not end before its start")
+    if end > LARGEST_SIDE:
+        raise BadInput(f"the range '{text}' ends at {end}; the largest side is {LARGEST_SIDE}")
+    if step < (2 if factor else 1):
+        raise BadInput(f"the range '{text}' has the step {parts[2]}; a step is at least 1, a factor at least *2")
+    sides = tuple(itertools.takewhile(lambda side: side <= end, _powers(start, step))) if factor else tuple(range(start, end + 1, step))
+    if len(sides) > MOST_SHAPES:
+        raise BadInput(f"the range '{text}' has {len(sides)} sizes; {MOST_SHAPES} are the most that one sweep measures")
+    return sides
+
+
+def _powers(start: int, factor: int) -> itertools.accumulate[int]:
+    return itertools.accumulate(itertools.repeat(factor), lambda side, by: side * by, initial=start)
+
+
+def grid(text: str) -> tuple[Shape, ...]:
+    """Return the shapes that a range, or three of them as `MxNxK`, means; several such grids are joined by `;`.
+
+    One range gives squares (M = N = K); three give every combination, K fastest.
+
+    >>> grid("256:512:256"), grid("64x128:256:128x32")
+    (((256, 256, 256), (512, 512, 512)), ((64, 128, 32), (64, 256, 32)))
+    """
+    shapes: dict[Shape, None] = {}
+    for part in text.split(";"):
+        ranges = [range_of(side) for side in re.split(r"[x×X]", part)]
+        if len(ranges) == 1:
+            shapes.update(dict.fromkeys((side, side, side) for side in ranges[0]))
+        elif len(ranges) == 3:
+            m, n, k = ranges
+            _few_enough(len(shapes) + len(m) * len(n) * len(k), text)  # before they are made: three ranges can mean billions
+            shapes.update(dict.fromkeys(itertools.product(m, n, k)))
+        else:
+            raise BadInput(f"'{part.strip()}' is not a grid; write one range for squares (256:4096:256) or three as MxNxK (64x128:512:128x256)")
+    _few_enough(len(shapes), text)
+    return tuple(shapes)
+
+
+def _few_enough(count: int, text: str) -> None:
+    if count > MOST_SHAPES:
+        raise BadInput(f"'{text.strip()}' means {count} shapes; {MOST_SHAPES} are the most that one sweep measures, take larger steps")
 
 
 def parse_seconds(text: str | float, what: str = "") -> float:
@@ -61,22 +137,121 @@ def check_product(dtype: str) -> str:
     return dtype
 
 
+def check_chip(dtype: str, info: DeviceInfo) -> None:
+    """Raise `BadInput` for a dtype that the chip has no unit for, or that torch would quietly compute in another one."""
+    narrow = dtype == "int8" or dtype.startswith("float8")
+    if info.kind == "virtual" and (narrow or dtype == "tf32") and dtype not in info.datasheet_tflops:
+        raise BadInput(f"{info.name} has no {dtype} unit; it has {', '.join(info.datasheet_tflops)}")
+    capability = tuple(int(part) for part in (info.compute_capability or "").split(".") if part.isdigit())
+    if dtype == "tf32" and (info.kind not in ("cuda", "virtual") or (len(capability) == 2 and capability < (8, 0))):
+        raise BadInput(f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {info.id} has none, take float32")
+    if dtype.startswith("float8") and info.kind == "cuda" and len(capability) == 2 and capability < (8, 9):
+        raise BadInput(
+            f"{dtype} needs the tensor cores of Ada or Hopper (compute capability 8.9 or newer); {info.name} has "
+            f"{info.compute_capability}, take float16 or bfloat16"
+        )
+    if dtype == "float64" and info.kind == "mps":
+        raise BadInput("Metal has no float64; take float32")
+
+
+def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
+    """Why the kernel of this dtype does not take these operands on this kind of device; None when it does."""
+    shape = f"{spec.m}x{spec.n}x{spec.k}"
+    if spec.dtype.startswith("float8"):
+        if spec.n % FLOAT8_MULTIPLE or spec.k % FLOAT8_MULTIPLE:
+            return f"float8 products need N and K that are multiples of {FLOAT8_MULTIPLE}, not {shape}; {_nearest(spec, FLOAT8_MULTIPLE)}"
+        if spec.transpose_a:
+            return "float8 products read A by rows: it cannot be transposed"
+    if spec.dtype == "int8" and kind in ("cuda", "virtual"):
+        if spec.n % INT8_MULTIPLE or spec.k % INT8_MULTIPLE:
+            return f"int8 products need N and K that are multiples of {INT8_MULTIPLE}, not {shape}; {_nearest(spec, INT8_MULTIPLE)}"
+        if spec.m <= 16:
+            return f"int8 products need more than 16 rows, not {shape}; take an M of 32"
+    if spec.batch > 1 and (spec.dtype == "int8" or spec.dtype.startswith("float8")):
+        return f"torch has no batched {spec.dtype} product; take a batch of 1"
+    return None
+
+
+def _nearest(spec: MatmulSpec, multiple: int) -> str:
+    """The next larger sides that would do."""
+    n, k = (-(-side // multiple) * multiple for side in (spec.n, spec.k))
+    return f"take {spec.m}x{n}x{k}"
+
+
 def check_limits(spec: MatmulSpec) -> None:
     """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the link)."""
     findings = []
     if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
         findings.append(f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+    if not 1 <= spec.batch <= LARGEST_BATCH:
+        findings.append(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
+    if spec.mode not in MODES:
+        findings.append(f"there is no mode '{spec.mode}'; there is {', '.join(MODES)}")
     if spec.seconds is not None:
-        try:
-            parse_seconds(spec.seconds)
-        except BadInput as error:
-            findings += error.findings
+        findings += _duration(spec.seconds)
     if spec.iterations is not None and spec.iterations < 1:
         findings.append(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     if not 0.001 <= spec.block_seconds <= 60:
         findings.append(f"a block of {spec.block_seconds} s is not possible; it lasts from 0.001 to 60 s")
     if findings:
         raise BadInput(*findings)
+
+
+def _duration(seconds: float, what: str = "") -> tuple[str, ...]:
+    try:
+        parse_seconds(seconds, what)
+    except BadInput as error:
+        return error.findings
+    return ()
+
+
+def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
+    """Raise `BadInput` with everything that is wrong, but for whether it fits (`check_fits`)."""
+    check_limits(spec)
+    findings: list[str] = []
+    try:
+        check_product(spec.dtype)
+        check_chip(spec.dtype, info)
+    except BadInput as error:
+        findings += error.findings
+    problem = shape_problem(spec, info.kind)
+    if problem is not None:
+        findings.append(problem)
+    if findings:
+        raise BadInput(*findings)
+
+
+def check_sweep(spec: SweepSpec, info: DeviceInfo) -> None:
+    """Raise `BadInput` with everything that is wrong. Shapes that do not fit are none of it: they become cells with a reason."""
+    findings: list[str] = []
+    if not spec.shapes and spec.search_seconds is None:
+        findings.append("a sweep needs sizes (256:4096:256), or seconds for a search")
+    if len(spec.shapes) > MOST_SHAPES:
+        findings.append(f"{len(spec.shapes)} shapes are too many; {MOST_SHAPES} are the most that one sweep measures")
+    wrong = next((shape for shape in spec.shapes if not all(1 <= side <= LARGEST_SIDE for side in shape)), None)
+    if wrong is not None:
+        findings.append(f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+    if spec.search_seconds is not None:
+        findings += _duration(spec.search_seconds, "search")
+    findings += _duration(spec.shape_seconds, "per shape")
+    try:
+        check_product(spec.dtype)
+        check_chip(spec.dtype, info)
+    except BadInput as error:
+        findings += error.findings
+    if findings:
+        raise BadInput(*findings)
+
+
+def flush_bytes(spec: MatmulSpec, kind: str) -> int:
+    """What the run overwrites between iterations to empty the cache; 0: nothing.
+
+    Burst always does so on an accelerator. On the CPU only where it is asked for (there is no cold L2 to speak of between two calls of one
+    program, and each iteration would have to be timed alone). A virtual GPU has no cache: each byte comes from memory each time.
+    """
+    if kind == "virtual":
+        return 0
+    return FLUSH_BYTES if spec.flush_cache or (spec.mode == "burst" and kind != "cpu") else 0
 
 
 def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
@@ -86,13 +261,19 @@ def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
     return m * k * size, k * n * size, m * n * out
 
 
-def check_fits(spec: MatmulSpec, free_bytes: int | None) -> None:
-    """Raise `DoesNotFit` when the operands need more than `free_bytes` (None: nobody knows, so nothing is refused)."""
-    needed = sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None) -> None:
+    """Raise `DoesNotFit` when a run needs more than `free_bytes` (None: nobody knows, so nothing is refused).
+
+    `kind` of the device counts what a flush of its cache needs too.
+    """
+    operands = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+    flush = 0 if kind is None else flush_bytes(spec, kind)
+    needed = operands + flush
     if free_bytes is not None and needed > free_bytes:
-        shape = f"{spec.m}x{spec.n}x{spec.k}"
+        shape = f"{spec.m}x{spec.n}x{spec.k}" + (f", {spec.batch} at once," if spec.batch > 1 else "")
+        flushed = f" ({bytes_text(flush)} of it to flush the cache)" if flush else ""
         raise DoesNotFit(
-            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}, and {bytes_text(free_bytes)} are free; "
+            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}{flushed}, and {bytes_text(free_bytes)} are free; "
             "take a smaller size",
             device=spec.device,
             needed_bytes=needed,

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import cast, get_args
 
 from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.formats import count_text
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import Event, Log
-from devexplorer.core.telemetry.moments import elapsed_text
 from devexplorer.core.telemetry.recording import (
     Damaged,
     DevicesAre,
@@ -96,10 +95,6 @@ class Recorder:
     def closed(self) -> bool:
         """Whether the file is closed and nothing more will be done."""
         return not self._writer.is_alive() and not self._syncer.is_alive()
-
-    def words(self, now_unix_s: float) -> str:
-        """What is going on, for a line of text: `recording to night.devrec: 1:02:03, 26.5 MiB`."""
-        return f"recording to {self.path.name}: {elapsed_text(now_unix_s - self.started_unix_s)}, {bytes_text(self._written, 1)}"
 
     def put(self, event: Event) -> None:
         """Record an event soon, if it is of a kind that is recorded."""

@@ -35,9 +35,9 @@ class CardTexts(NamedTuple):
     """Used and total for a compact row: `6.71/22.5 GiB`."""
     readings: tuple[Reading, ...]
     reason: str
-    """Why the device cannot be used; empty when it can."""
+    """Why the device cannot be used and says nothing of itself either; empty where there are readings."""
     warning: str
-    """Something about a usable device that the user should know; empty when there is nothing."""
+    """Something that the user should know beside the readings; empty when there is nothing."""
     held: str = ""
     """What holds its clocks down against one's wish (`power cap`); empty when nothing does, or it is not known."""
 
@@ -62,6 +62,10 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         readings.append(Reading("", _whole(None if sample is None else sample.temperature_c), "°C"))
         readings.append(Reading("", _whole(None if sample is None else sample.power_w), "W"))
     whole = [problem.reason for problem in problems if problem.device == info.id and problem.field is None]
+    unusable = "" if info.usable else info.reason or "This torch cannot use it."
+    watched = sample is not None and sample.memory_used_bytes is not None
+    if unusable and watched:  # what it does is worth more room than why tensors cannot go there
+        whole.append(unusable)
     return CardTexts(
         id=info.id,
         name=info.name,
@@ -71,10 +75,10 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         of_total=of_total,
         short=f"{used_text}/{total_text} {word}",
         readings=tuple(readings),
-        reason="" if info.usable else info.reason or "This torch cannot use it.",
-        warning=" ".join(whole) if info.usable else "",
+        reason="" if watched else unusable,
+        warning=" ".join(whole) if info.usable or watched else "",
         held=", ".join(reason.partition(" (")[0] for reason in held_down(sample.throttle_reasons))
-        if sample is not None and info.usable
+        if sample is not None
         else "",
     )
 

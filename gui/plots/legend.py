@@ -147,7 +147,9 @@ class Legend(QWidget):
             return
         self._entries = tuple(entries)
         for gone in self._buttons.keys() - {entry.device for entry in entries}:
-            self._buttons.pop(gone).deleteLater()
+            button = self._buttons.pop(gone)
+            button.hide()  # at once: it is deleted only when the event loop comes round
+            button.deleteLater()
         for entry in entries:
             if entry.device not in self._buttons:
                 button = LegendEntry(self)

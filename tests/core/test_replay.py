@@ -79,7 +79,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_it_opens_at_its_beginning_and_says_what_it_is(stage: Stage) -> None:
-    assert not stage.session.view.opened
     stage.ready()
     view = stage.session.view
     assert (view.host, view.file, view.length_ms, view.position_ms, view.simulated) == ("forge", "forge.devrec", 120_000, 0, False)

@@ -127,7 +127,6 @@ def test_a_session_records_what_the_window_sees_and_ends_the_file(tmp_path: Path
     session.drain()
     session.start_recording(tmp_path / "r")
     assert session.recording is not None
-    assert session.recording.words(session.recording.started_unix_s + 62).startswith("recording to r: 1:02, ")
     with pytest.raises(BadInput, match="exists already"):
         session.start_recording(tmp_path / "r")
     assert session.recording is not None, "the one that runs goes on"

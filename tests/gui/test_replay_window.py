@@ -143,7 +143,7 @@ def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> Non
         used = recordings.used_at("cuda:1", at_ms / 1000)
         assert driver.state.devices["cuda:1"].used_bytes == used
         assert card_texts(driver.state.devices["cuda:1"]).used in driver.window.devices.items["cuda:1"].accessibleDescription()
-        times, values = driver.window.memory.curve_data("cuda:1")[:2]
+        times, values = driver.window.memory.plot.curve_data("cuda:1")[:2]
         shown = times <= START_UNIX_S + at_ms / 1000
         assert driver.window.axis.now_unix_s == pytest.approx(START_UNIX_S + at_ms / 1000)
         assert values[shown][-1] == used
@@ -178,10 +178,10 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
     for at_s, markers, lines in ((50, 2, 1), (5, 0, 0), (25, 2, 0)):
         replay.seek(at_s * 1000)
         driver.ready()
-        assert len(driver.window.memory.marker_labels) == markers
+        assert len(driver.window.memory.plot.marker_labels) == markers
         assert driver.window.log.text.toPlainText().count("a card was lost") == lines
-    assert driver.window.throughput.curve_data("cuda:0")[1][-1] == 2.0
-    assert not driver.window.throughput.is_empty
+    assert driver.window.throughput.plot.curve_data("cuda:0")[1][-1] == 2.0
+    assert not driver.window.throughput.plot.is_empty
 
 
 def test_it_plays_by_itself_and_faster(driver: Driver, forge: Path) -> None:

@@ -1,0 +1,219 @@
+"""Under which conditions a run was measured, from what the window or the command line sees meanwhile. Any one thread; no torch, no process
+started.
+
+`ConditionsWatch` is made when a run begins, sees every sample, and ends in a `Conditions`. What nobody knows stays None.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from devexplorer.core.benchmark.statistics import spread
+from devexplorer.core.records.benchmark import Conditions, Spread
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
+from devexplorer.core.records.messages import EngineReady
+from devexplorer.core.telemetry.device_facts import held_down
+
+MOST_KEPT = 4096
+"""Readings of a run; of longer ones every second is kept, then every fourth, …: a run until stopped has no end."""
+MOST_PROCESSES = 20
+NEAR_S = 5.0
+"""A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s and seldom change."""
+
+_SPREADS: tuple[tuple[str, Callable[[DeviceSample], float | None]], ...] = (
+    ("sm_clock_mhz", lambda sample: sample.sm_clock_mhz),
+    ("memory_clock_mhz", lambda sample: sample.memory_clock_mhz),
+    ("power_w", lambda sample: sample.power_w if sample.power_instant_w is None else sample.power_instant_w),
+    ("temperature_c", lambda sample: sample.temperature_c),
+)
+
+
+class Here(NamedTuple):
+    """What is the same for every run of this process; `here()` finds it out."""
+
+    host: str = ""
+    python_version: str | None = None
+    devexplorer_version: str | None = None
+    git_revision: str | None = None
+    pids: frozenset[int] = frozenset()
+    """This process, which is nobody else."""
+
+
+def here() -> Here:
+    """Asks the system once; some files are read, so not in a frame of the window."""
+    try:
+        version = metadata.version("devexplorer")
+    except metadata.PackageNotFoundError:  # run from the source
+        version = None
+    return Here(platform.node(), platform.python_version(), version, git_revision(), frozenset({os.getpid()}))
+
+
+class ConditionsWatch:
+    """`see` samples of all devices, from a little before the run on; `begin` when warm-up is over; `finish` at the end."""
+
+    def __init__(
+        self,
+        device: str,
+        *,
+        started_unix_s: float,
+        info: DeviceInfo | None = None,
+        details: DeviceDetails | None = None,
+        engine: EngineReady | None = None,
+        here: Here = Here(),  # noqa: B008 - frozen
+    ) -> None:
+        """`device` by id; `started_unix_s` until `begin` says better."""
+        self._device = device
+        self._started_unix_s = started_unix_s
+        self._info, self._details, self._engine, self._here = info, details, engine, here
+        self._kept: list[tuple[float, tuple[float | None, ...]]] = []
+        self._stride, self._seen = 1, 0
+        self._before: DeviceSample | None = None
+        """The last sample before the run."""
+        self._cap_w: float | None = None
+        self._reasons: dict[str, None] | None = None
+        self._others: dict[str, None] | None = None
+
+    def begin(self, started_unix_s: float) -> None:
+        """Measuring begins now: forget what was seen of the warm-up."""
+        self._started_unix_s = started_unix_s
+        self._kept.clear()
+        self._stride, self._seen = 1, 0
+        self._reasons = self._others = None
+        if self._before is not None and started_unix_s - self._before.time_unix_s <= NEAR_S:
+            self._slow(self._before)
+
+    def see(self, sample: DeviceSample) -> None:
+        """Take a sample into account, if it is of this device."""
+        if sample.device != self._device:
+            return
+        if sample.time_unix_s < self._started_unix_s:
+            self._before = sample
+            if self._started_unix_s - sample.time_unix_s <= NEAR_S:
+                self._slow(sample)
+            return
+        self._before = sample
+        self._slow(sample)
+        if sample.throttle_reasons is not None:
+            self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
+        if self._seen % self._stride == 0:
+            self._kept.append((sample.time_unix_s, tuple(read(sample) for _, read in _SPREADS)))
+            if len(self._kept) > MOST_KEPT:
+                del self._kept[1::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def _slow(self, sample: DeviceSample) -> None:
+        """What changes seldom, and counts from shortly before the run on."""
+        if sample.power_cap_w is not None:
+            self._cap_w = sample.power_cap_w
+        if sample.processes is not None and self._device != "cpu":  # everybody uses the CPU
+            own = self._here.pids | ({self._engine.pid} if self._engine is not None else set())
+            names = (f"{use.name or 'unknown'} ({use.pid})" for use in sample.processes if use.pid not in own)
+            self._others = (self._others or {}) | dict.fromkeys(names)
+
+    def finish(self, ended_unix_s: float, *, torch_version: str | None = None, threads: int | None = None) -> Conditions:
+        """The conditions of everything between beginning and end. `torch_version` and `threads` of the result, where it has them."""
+        info, details, engine = self._info, self._details, self._engine
+        simulated = info is not None and info.simulated
+        spreads = {
+            name: _spread(values[place] for time_s, values in self._kept if time_s <= ended_unix_s)
+            for place, (name, _) in enumerate(_SPREADS)
+        }
+        others = None if self._others is None else tuple(sorted(self._others))
+        if others is not None and len(others) > MOST_PROCESSES:
+            others = (*others[:MOST_PROCESSES], f"and {len(others) - MOST_PROCESSES} more")
+        on_cpu = self._device == "cpu"
+        return Conditions(
+            started_unix_s=self._started_unix_s,
+            ended_unix_s=ended_unix_s,
+            host=self._here.host,
+            device=self._device,
+            device_name=info.name if info is not None else "",
+            uuid=info.uuid if info is not None else None,
+            simulated=simulated,
+            driver_version=_first(info and info.driver_version, details and details.driver_version),
+            cuda_version=_first(engine and engine.cuda_version),
+            torch_version=_first(torch_version, engine and engine.torch_version),
+            python_version=_first(engine and engine.python_version, self._here.python_version),
+            devexplorer_version=self._here.devexplorer_version,
+            git_revision=self._here.git_revision,
+            threads=threads if threads is not None else engine.threads if engine is not None and on_cpu else None,
+            power_cap_w=self._cap_w,
+            throttle_reasons=None if self._reasons is None else tuple(self._reasons),
+            other_processes=others,
+            **spreads,
+        )
+
+
+def conditions(
+    device: str,
+    *,
+    started_unix_s: float,
+    ended_unix_s: float,
+    samples: Iterable[DeviceSample] = (),
+    info: DeviceInfo | None = None,
+    details: DeviceDetails | None = None,
+    engine: EngineReady | None = None,
+    here: Here = Here(),  # noqa: B008 - frozen
+    torch_version: str | None = None,
+    threads: int | None = None,
+) -> Conditions:
+    """The record from samples that are at hand already, oldest first."""
+    watch = ConditionsWatch(device, started_unix_s=started_unix_s, info=info, details=details, engine=engine, here=here)
+    for sample in samples:
+        if sample.time_unix_s <= ended_unix_s + NEAR_S:
+            watch.see(sample)
+    return watch.finish(ended_unix_s, torch_version=torch_version, threads=threads)
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    known = [float(value) for value in values if value is not None]
+    return spread(known) if known else None
+
+
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value), None)
+
+
+# --- the revision of a checkout ---------------------------------------------------------------------------------------
+
+_REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+def git_revision(root: Path | None = None) -> str | None:
+    """The commit that DevExplorer runs from, 40 (or 64) hex digits; None where it is installed and no checkout, or cannot be read.
+
+    Changes that are not committed do not show. Read from the files that gitrepository-layout(5) describes; `root`: the folder with `.git`.
+    """
+    root = Path(__file__).resolve().parents[2] if root is None else root
+    try:
+        folder = root / ".git"
+        if folder.is_file():  # a worktree or a submodule
+            folder = root / folder.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref:"):
+            return _revision(head)
+        name = head.removeprefix("ref:").strip()
+        if ".." in name.split("/"):
+            return None
+        shared = folder / "commondir"
+        common = folder / shared.read_text(encoding="utf-8").strip() if shared.is_file() else folder
+        for place in (folder, common):
+            if (place / name).is_file():
+                return _revision((place / name).read_text(encoding="utf-8").strip())
+        for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
+            if line.endswith(f" {name}"):
+                return _revision(line.partition(" ")[0])
+    except (OSError, ValueError):  # ValueError: bytes that are no text
+        pass
+    return None
+
+
+def _revision(text: str) -> str | None:
+    return text if _REVISION.fullmatch(text) else None
