@@ -42,10 +42,9 @@ class Checks:
         virtual = [device for device in devices if self._fleet.info(device).simulated]
         real = [device for device in devices if device not in virtual]
         if virtual and real:
-            self.add(
-                f"{', '.join(real)} {'is' if len(real) == 1 else 'are'} real and {', '.join(virtual)} simulated, and their clocks cannot be "
-                "compared; choose devices of one kind"
-            )
+            are = "is" if len(real) == 1 else "are"
+            clocks = "their clocks cannot be compared"
+            self.add(f"{', '.join(real)} {are} real and {', '.join(virtual)} simulated: {clocks}; choose devices of one kind")
 
     def fits(self, device: str, nbytes: int, what: str, *, values: bool = False) -> None:
         """Note a `DoesNotFit` when new tensors of so many bytes do not fit; `what` begins its message ("copies of 1 GiB need").
@@ -53,8 +52,7 @@ class Checks:
         Without `values` a virtual GPU's tensors take nothing of the host's memory.
         """
         backend = self._fleet.backend(device)
-        without_host = isinstance(backend, VirtualMachine) and not values
-        free = backend.device_free_bytes(device) if without_host else backend.free_bytes(device)
+        free = backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) and not values else backend.free_bytes(device)
         if free is not None and nbytes > free:
             words = f"{what} {bytes_text(nbytes)} on {device}, and {bytes_text(free)} are free; take less"
             self._found.append(DoesNotFit(words, device=device, needed_bytes=nbytes, free_bytes=free))

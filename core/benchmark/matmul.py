@@ -1,4 +1,4 @@
-"""One matmul benchmark run: operands, verification, warm-up, blocks, result. Runs on the jobs thread (CPU) or on a bench thread."""
+"""Matrix products to be measured (operands, kernels, verification), and the run of one shape. Runs on the jobs thread or a bench thread."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
+from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
+from devexplorer.core.benchmark.spec import FLUSH_BYTES
+from devexplorer.core.benchmark.statistics import noise, spread, thinned
+from devexplorer.core.benchmark.timing import BlockTimer, Operation
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec
+from devexplorer.core.virtual.backend import meta_empty
 
 WARM_UP_SECONDS = 0.2
-MOST_SAMPLES = 200_000
-"""Kept for the percentiles."""
-LONGEST_BLOCK = 10_000
-"""Iterations; keeps the list of events of a block of tiny products small."""
 SMALL = (48, 32, 64)
-"""Shape (M, N, K) of the one product that is verified; multiples of 16, as the float8 and int8 kernels ask."""
+"""Shape (M, N, K) of the one product that is verified where the operands have no values; multiples of 16, as float8 and int8 ask."""
+COMPARED = 16
+"""Rows and columns of a product that are computed again in a higher precision: 256 of its values."""
 
 Empty = Callable[..., torch.Tensor]
 """Called with a shape and `dtype=`."""
+
+
+class Product(NamedTuple):
+    """What is measured, and the question whether it is right."""
+
+    operation: Operation
+    verify: Callable[[], bool]
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -33,16 +44,37 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def operands(m: int, n: int, k: int, dtype: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random A (M×K) and B (K×N) on the device; values within ±1, integers within ±8."""
+def operands(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str,
+    device: str,
+    *,
+    batch: int = 1,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; uniform within ±1, integers within ±8.
+
+    What is transposed is stored the other way round and read through a view. B of a float8 product always is, as its kernel asks.
+    """
     kind = torch_dtype(dtype)
-    if not kind.is_floating_point and not kind.is_complex:
-        # in the dtype itself: int64 first would take eight times the memory of int8
-        return tuple(torch.randint(-8, 8, shape, device=device, dtype=kind) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
-    if kind.itemsize == 1:  # float8: made in float32 and cast; B column-major, as the kernel asks
-        a = torch.rand(m, k, device=device).mul_(2).sub_(1).to(kind)
-        return a, torch.rand(n, k, device=device).mul_(2).sub_(1).to(kind).t()
-    return tuple(torch.rand(shape, device=device, dtype=kind).mul_(2).sub_(1) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+    front = (batch,) if batch > 1 else ()
+    narrow = kind.is_floating_point and kind.itemsize == 1
+
+    def make(rows: int, columns: int, transposed: bool) -> torch.Tensor:
+        shape = (*front, columns, rows) if transposed else (*front, rows, columns)
+        if not kind.is_floating_point:
+            # in the dtype itself: int64 first would take eight times the memory of int8
+            tensor = torch.randint(-8, 8, shape, device=device, dtype=kind)
+        elif narrow:  # there is no generator for it
+            tensor = torch.rand(shape, device=device, dtype=torch.float16).mul_(2).sub_(1).to(kind)
+        else:
+            tensor = torch.rand(shape, device=device, dtype=kind).mul_(2).sub_(1)
+        return tensor.mT if transposed else tensor
+
+    return make(m, k, transpose_a), make(k, n, transpose_b or narrow)
 
 
 def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = None) -> tuple[Operation, torch.Tensor]:
@@ -52,9 +84,10 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
     Raises `Unavailable` with the reason where this device and torch have no such product.
     """
     make = empty or partial(torch.empty, device=a.device)
-    shape = (a.shape[0], b.shape[1])
+    shape = (*a.shape[:-1], b.shape[-1])
+    multiply = torch.bmm if a.dim() == 3 else torch.mm
     try:
-        if dtype == "int8":
+        if dtype == "int8" and a.dim() == 2:
             out = make(shape, dtype=torch.int32)
             torch._int_mm(a, b, out=out)
             return lambda: torch._int_mm(a, b, out=out), out
@@ -63,13 +96,20 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
             out = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)  # `out=` has no meta kernel; the allocator's cache serves it
             return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16), out
         out = make(shape, dtype=a.dtype)
-        torch.mm(a, b, out=out)
+        multiply(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if out_of_memory(error) or isinstance(error, torch.AcceleratorError):  # the device's state, not what it can do
             raise
         first_line = str(error).strip().splitlines()[0]
         raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {first_line}") from error
-    return lambda: torch.mm(a, b, out=out), out
+    return lambda: multiply(a, b, out=out), out
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the host (which has no exception of its own for that), had no room."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
 @contextmanager
@@ -83,27 +123,72 @@ def tf32_products() -> Iterator[None]:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-def agrees(dtype: str, device: str) -> bool:
-    """Whether one small product on the device agrees with float64 on the CPU, within the dtype's rounding.
+def matches(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -> bool:
+    """Whether `out` is `a @ b`: 16 rows and columns of it (the first, the last, evenly between) against float64 on the CPU.
 
-    The bound is 4·K·eps·max|A|·max|B| for sums in the dtype itself (Higham, Accuracy and Stability of Numerical Algorithms, 3.5).
+    Integers must be equal (in their own dtype, so with its wrap-around). Floating point: the largest error is at most
+    `4·eps(out) + √K·eps(sum)` of the largest value, where sums of narrow types are kept in float32: rounding errors of random signs grow
+    with the root of K (Higham, Accuracy and Stability of Numerical Algorithms, 2.8); a wrong layout or a missing piece is far beyond.
     """
+    if a.dim() == 3:  # one of the batch
+        a, b, out = a[-1], b[-1], out[-1]
+    rows, columns = (np.unique(np.linspace(0, count - 1, COMPARED).round().astype(int)).tolist() for count in out.shape)
+    exact = torch.float64 if out.dtype.is_floating_point else torch.int64
+    left = torch.stack([a[row].cpu().to(exact) for row in rows])
+    right = torch.stack([b[:, column].cpu().to(exact) for column in columns], dim=1)
+    got = torch.stack([out[row].cpu()[columns] for row in rows])
+    expected = left @ right
+    if exact is torch.int64:
+        return bool(torch.equal(got, expected.to(out.dtype)))
+    eps_out = 2.0**-10 if dtype == "tf32" else torch.finfo(out.dtype).eps
+    eps_sum = min(torch.finfo(out.dtype).eps, torch.finfo(torch.float32).eps)
+    bound = 4 * eps_out + sqrt(a.shape[1]) * eps_sum
+    return bool((got.to(exact) - expected).abs().max() <= bound * expected.abs().max())
+
+
+def agrees(dtype: str, device: str) -> bool:
+    """Whether one small product on the device is right."""
     a, b = operands(*SMALL, dtype, device)
-    _, out = product(a, b, dtype)
-    expected = a.cpu().to(torch.float64) @ b.cpu().to(torch.float64)
-    if not out.dtype.is_floating_point:
-        return bool(torch.equal(out.cpu().to(torch.float64), expected))
-    eps = 2.0**-10 if dtype == "tf32" else torch.finfo(out.dtype).eps
-    return bool((out.cpu().to(torch.float64) - expected).abs().max() <= 4 * SMALL[2] * eps)
+    return matches(a, b, product(a, b, dtype)[1], dtype)
+
+
+def real_product(spec: MatmulSpec) -> Product:
+    """Operands with values; what is verified is the very product that is measured. Raises what the device raises."""
+    how = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}
+    a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, **how)  # type: ignore[arg-type]  # an int and two bools
+    operation, out = product(a, b, spec.dtype)
+    return Product(operation, partial(matches, a, b, out, spec.dtype))
+
+
+def virtual_product(spec: MatmulSpec) -> Product:
+    """Operands without values: their memory is counted, each product pays its cost, and the CPU computes nothing.
+
+    What is verified is a small product of the same dtype on the same device, with values.
+    """
+    dtype, front = torch_dtype(spec.dtype), (spec.batch,) if spec.batch > 1 else ()
+    transposed = spec.transpose_b or spec.dtype.startswith("float8")
+
+    def make(rows: int, columns: int, transposed: bool) -> torch.Tensor:
+        if transposed:
+            return meta_empty((*front, columns, rows), dtype, spec.device).mT
+        return meta_empty((*front, rows, columns), dtype, spec.device)
+
+    a, b = make(spec.m, spec.k, spec.transpose_a), make(spec.k, spec.n, transposed)
+    operation, _ = product(a, b, spec.dtype, partial(meta_empty, device=spec.device))
+    return Product(operation, partial(agrees, spec.dtype, spec.device))
+
+
+def cache_flush(device: str) -> Operation:
+    """Make the buffer; returns what overwrites it, and with it the cache."""
+    buffer = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+    return buffer.zero_
 
 
 class MatmulRun:
-    """One run, driven from outside: `prepare()`, then `step()` until it returns None (or you have enough), then `result()`.
-
-    A `tf32` run is driven inside `tf32_products()`.
+    """The run of one shape: a `core.benchmark.runner.Runner`. A `tf32` run is driven inside `tf32_products()`.
 
     `tflops` of a point comes from the block's median sample; the run's median, p20 and p80 are over all samples
-    (iterations where the device times them one by one, blocks elsewhere).
+    (iterations where the device times them one by one, groups of them or blocks elsewhere).
     """
 
     def __init__(
@@ -112,99 +197,72 @@ class MatmulRun:
         run: int,
         timer: BlockTimer,
         *,
-        prepare: Callable[[MatmulSpec], Operation] | None = None,
+        make: Callable[[MatmulSpec], Product] = real_product,
+        flush: Callable[[str], Operation] | None = None,
         datasheet_tflops: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`make` gives the product; `flush`, called with the device, what empties its cache between iterations."""
         self.spec = spec
         self.run = run
         self.datasheet_tflops = datasheet_tflops
         self.simulated = timer.simulated
         self._timer = timer
-        self._prepare = prepare or self._real_operands
+        self._make = make
+        self._flush = flush
         self._clock = clock
-        self._operation: Operation | None = None
         self._verified: bool | None = None
-        self._samples: list[float] = []
-        self._stride = 1
-        self._each = 0.0
-        self._iterations = 0
-        self._blocks = 0
-        self._seconds = 0.0
-
-    def _real_operands(self, spec: MatmulSpec) -> Operation:
-        a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device)
-        return product(a, b, spec.dtype)[0]
+        self._mode: Live | None = None
 
     def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Verify a small product, allocate the operands, warm up for 0.2 s (or one iteration, where that is longer).
+        """Allocate the operands, verify a product, warm up for 0.2 s (or one iteration, where that is longer).
 
         Ends early when `stopped()`, which is asked between products (one can take a minute: 2048 in float16 on a CPU).
         """
-        self._verified = agrees(self.spec.dtype, self.spec.device)
-        self._operation = self._prepare(self.spec)
-        spent, iterations = 0.0, 1
-        while spent < WARM_UP_SECONDS and not stopped():
-            block = self._block(iterations)
-            spent += block.seconds
-            self._each = block.seconds / block.iterations
-            iterations = self._block_length()
-
-    def _block(self, iterations: int) -> Block:
-        assert self._operation is not None, "call prepare() first"
-        return self._timer.block(self._operation, iterations)
-
-    def _block_length(self) -> int:
-        """Iterations that fill a block at the latest speed."""
-        length = int(self.spec.block_seconds / self._each) if self._each > 0 else LONGEST_BLOCK
-        return min(max(length, 1), LONGEST_BLOCK)
+        made = self._make(self.spec)
+        self._verified = made.verify()
+        each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, self.spec.block_seconds, stopped)
+        flush = None if self._flush is None else self._flush(self.spec.device)
+        self._mode = MODES[self.spec.mode](self.spec, self._timer, made.operation, each, flush)
 
     def step(self) -> BenchPoint | None:
         """Run and time one block; None when the run has had its seconds or iterations."""
-        length = self._block_length()
-        if self.spec.iterations is not None:
-            length = min(length, self.spec.iterations - self._iterations)
-        if length < 1 or (self.spec.seconds is not None and self._seconds >= self.spec.seconds):
+        assert self._mode is not None, "call prepare() first"
+        text = self._mode.text
+        block = self._mode.step()
+        if block is None:
             return None
-        block = self._block(length)
-        self._each = block.seconds / block.iterations
-        self._keep(block.samples)
-        self._iterations += block.iterations
-        self._blocks += 1
-        self._seconds += block.seconds
         return BenchPoint(
             run=self.run,
             device=self.spec.device,
             time_unix_s=self._clock(),
-            tflops=self._tflops(float(np.median(block.samples))),
+            tflops=self.spec.flop / float(np.median(block.samples)) / 1e12,
             iterations=block.iterations,
             seconds=block.seconds,
+            done=self._mode.done,
+            text=text,
             simulated=self.simulated,
         )
 
-    def _keep(self, samples: tuple[float, ...]) -> None:
-        """Remember samples; when there are too many, every second one, then every fourth, …: a run until stopped has no end."""
-        self._samples.extend(samples[:: self._stride])
-        if len(self._samples) > MOST_SAMPLES:
-            del self._samples[1::2]
-            self._stride *= 2
-
-    def _tflops(self, seconds: float) -> float:
-        return self.spec.flop / seconds / 1e12
-
-    def result(self, *, stopped: bool) -> MatmulResult | None:
+    def result(self, *, stopped: bool, failure: str | None = None) -> MatmulResult | None:
         """The figures of all blocks so far; None when there was not one."""
-        if not self._samples:
+        mode = self._mode
+        if mode is None or not mode.samples.kept:
             return None
-        slow, median, fast = np.percentile(self._samples, (80, 50, 20))
+        rates = [self.spec.flop / seconds / 1e12 for seconds in mode.samples.kept]
         return MatmulResult(
             run=self.run,
             spec=self.spec,
-            tflops=Spread(median=self._tflops(float(median)), p20=self._tflops(float(slow)), p80=self._tflops(float(fast))),
-            iterations=self._iterations,
-            blocks=self._blocks,
-            seconds=self._seconds,
-            stopped=stopped,
+            tflops=spread(rates),
+            noise=noise(rates),
+            samples_tflops=thinned(rates),
+            parts_tflops=mode.parts_tflops(),
+            drift=mode.drift(),
+            iterations=mode.iterations,
+            blocks=mode.blocks,
+            seconds=mode.seconds,
+            stopped=stopped or failure is not None,
+            failure=failure,
             simulated=self.simulated,
             threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
             torch_version=str(torch.__version__),  # a subclass of str, which the link does not know

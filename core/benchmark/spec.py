@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 from devexplorer.core.dtypes import item_bytes
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.records.benchmark import MatmulSpec, SweepSpec
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.devices import DeviceInfo
 
 LARGEST_SIDE = 1_000_000
@@ -16,8 +15,6 @@ LARGEST_SIDE = 1_000_000
 LARGEST_BATCH = 100_000
 LONGEST_SECONDS = 1e8
 """Three years; what is longer is a typing error, and more than some systems can wait."""
-MOST_SHAPES = 4096
-"""Of one sweep: a grid of 64 by 64, or a cube of 16."""
 PRODUCTS = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8")
 """Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it overflows)."""
 MODES = ("live", "burst", "sustained")
@@ -26,12 +23,10 @@ FLUSH_BYTES = 256 << 20
 FLOAT8_MULTIPLE = 16
 """N and K of float8 products: "divisible by 16" in the checks of `torch._scaled_mm`."""
 INT8_MULTIPLE = 8
-"""N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm` (aten/src/ATen/native/cuda/Blas.cpp)."""
-
-Shape = tuple[int, int, int]
+"""N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm` (ATen/native/cuda/Blas.cpp)."""
 
 
-def parse_shape(text: str) -> Shape:
+def parse_shape(text: str) -> tuple[int, int, int]:
     """Return (M, N, K) for `N` or `MxNxK` (also `M×N×K`, `M*N*K`, `M,N,K`).
 
     >>> parse_shape("1024"), parse_shape("64x128x32")
@@ -47,68 +42,6 @@ def parse_shape(text: str) -> Shape:
         raise BadInput(f"size '{text}' has a side of {max(sides)}; the largest side is {LARGEST_SIDE}")
     m, n, k = sides * 3 if len(sides) == 1 else sides
     return m, n, k
-
-
-def range_of(text: str) -> tuple[int, ...]:
-    """Return the sides that `START:END:STEP` means, the end included where the steps meet it; `*2` as the step doubles.
-
-    A single number is a range of one, and what commas separate is joined.
-
-    >>> range_of("256:1024:256"), range_of("64:512:*2"), range_of("100, 200:210:5")
-    ((256, 512, 768, 1024), (64, 128, 256, 512), (100, 200, 205, 210))
-    """
-    return tuple(dict.fromkeys(side for part in text.split(",") for side in _one_range(part.strip())))
-
-
-def _one_range(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(":")]
-    factor = len(parts) == 3 and parts[2].startswith("*")
-    numbers = [part.removeprefix("*") if factor and place == 2 else part for place, part in enumerate(parts)]
-    if len(parts) not in (1, 3) or not all(re.fullmatch(r"[+-]?\d{1,18}", number, re.ASCII) for number in numbers):
-        raise BadInput(f"'{text}' is not a range of sizes; write START:END:STEP (256:4096:256), with *2 as the step to double, or one number")
-    start, end, step = (int(number) for number in (numbers if len(numbers) == 3 else numbers * 2 + ["1"]))
-    if start < 1 or end < start:
-        raise BadInput(f"the range '{text}' goes from {start} to {end}; it must start at 1 or above and not end before its start")
-    if end > LARGEST_SIDE:
-        raise BadInput(f"the range '{text}' ends at {end}; the largest side is {LARGEST_SIDE}")
-    if step < (2 if factor else 1):
-        raise BadInput(f"the range '{text}' has the step {parts[2]}; a step is at least 1, a factor at least *2")
-    sides = tuple(itertools.takewhile(lambda side: side <= end, _powers(start, step))) if factor else tuple(range(start, end + 1, step))
-    if len(sides) > MOST_SHAPES:
-        raise BadInput(f"the range '{text}' has {len(sides)} sizes; {MOST_SHAPES} are the most that one sweep measures")
-    return sides
-
-
-def _powers(start: int, factor: int) -> itertools.accumulate[int]:
-    return itertools.accumulate(itertools.repeat(factor), lambda side, by: side * by, initial=start)
-
-
-def grid(text: str) -> tuple[Shape, ...]:
-    """Return the shapes that a range, or three of them as `MxNxK`, means; several such grids are joined by `;`.
-
-    One range gives squares (M = N = K); three give every combination, K fastest.
-
-    >>> grid("256:512:256"), grid("64x128:256:128x32")
-    (((256, 256, 256), (512, 512, 512)), ((64, 128, 32), (64, 256, 32)))
-    """
-    shapes: dict[Shape, None] = {}
-    for part in text.split(";"):
-        ranges = [range_of(side) for side in re.split(r"[x×X]", part)]
-        if len(ranges) == 1:
-            shapes.update(dict.fromkeys((side, side, side) for side in ranges[0]))
-        elif len(ranges) == 3:
-            m, n, k = ranges
-            _few_enough(len(shapes) + len(m) * len(n) * len(k), text)  # before they are made: three ranges can mean billions
-            shapes.update(dict.fromkeys(itertools.product(m, n, k)))
-        else:
-            raise BadInput(f"'{part.strip()}' is not a grid; write one range for squares (256:4096:256) or three as MxNxK (64x128:512:128x256)")
-    _few_enough(len(shapes), text)
-    return tuple(shapes)
-
-
-def _few_enough(count: int, text: str) -> None:
-    if count > MOST_SHAPES:
-        raise BadInput(f"'{text.strip()}' means {count} shapes; {MOST_SHAPES} are the most that one sweep measures, take larger steps")
 
 
 def parse_seconds(text: str | float, what: str = "") -> float:
@@ -188,7 +121,7 @@ def check_limits(spec: MatmulSpec) -> None:
     if spec.mode not in MODES:
         findings.append(f"there is no mode '{spec.mode}'; there is {', '.join(MODES)}")
     if spec.seconds is not None:
-        findings += _duration(spec.seconds)
+        findings += duration_findings(spec.seconds)
     if spec.iterations is not None and spec.iterations < 1:
         findings.append(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     if not 0.001 <= spec.block_seconds <= 60:
@@ -197,7 +130,8 @@ def check_limits(spec: MatmulSpec) -> None:
         raise BadInput(*findings)
 
 
-def _duration(seconds: float, what: str = "") -> tuple[str, ...]:
+def duration_findings(seconds: float, what: str = "") -> tuple[str, ...]:
+    """What is wrong with a duration, if anything."""
     try:
         parse_seconds(seconds, what)
     except BadInput as error:
@@ -217,28 +151,6 @@ def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
     problem = shape_problem(spec, info.kind)
     if problem is not None:
         findings.append(problem)
-    if findings:
-        raise BadInput(*findings)
-
-
-def check_sweep(spec: SweepSpec, info: DeviceInfo) -> None:
-    """Raise `BadInput` with everything that is wrong. Shapes that do not fit are none of it: they become cells with a reason."""
-    findings: list[str] = []
-    if not spec.shapes and spec.search_seconds is None:
-        findings.append("a sweep needs sizes (256:4096:256), or seconds for a search")
-    if len(spec.shapes) > MOST_SHAPES:
-        findings.append(f"{len(spec.shapes)} shapes are too many; {MOST_SHAPES} are the most that one sweep measures")
-    wrong = next((shape for shape in spec.shapes if not all(1 <= side <= LARGEST_SIDE for side in shape)), None)
-    if wrong is not None:
-        findings.append(f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
-    if spec.search_seconds is not None:
-        findings += _duration(spec.search_seconds, "search")
-    findings += _duration(spec.shape_seconds, "per shape")
-    try:
-        check_product(spec.dtype)
-        check_chip(spec.dtype, info)
-    except BadInput as error:
-        findings += error.findings
     if findings:
         raise BadInput(*findings)
 
@@ -273,8 +185,8 @@ def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None
         shape = f"{spec.m}x{spec.n}x{spec.k}" + (f", {spec.batch} at once," if spec.batch > 1 else "")
         flushed = f" ({bytes_text(flush)} of it to flush the cache)" if flush else ""
         raise DoesNotFit(
-            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}{flushed}, and {bytes_text(free_bytes)} are free; "
-            "take a smaller size",
+            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}{flushed}, and {bytes_text(free_bytes)} are "
+            "free; take a smaller size",
             device=spec.device,
             needed_bytes=needed,
             free_bytes=free_bytes,

@@ -8,8 +8,10 @@ from typing import NoReturn
 
 from devexplorer.core.errors import BadInput
 
-BENCHMARKS = ("matmul",)
-"""Benchmarks of this version."""
+BENCHMARKS = ("matmul", "bandwidth", "scaling", "model", "sweep")
+"""What `bench` measures."""
+MODES = ("live", "burst", "sustained")
+"""How `bench matmul` measures."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,15 +66,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
     _json(watch, "print one JSON object for each device and reading, a line each")
 
-    bench = commands.add_parser("bench", parents=[common], help="measure what a device does")
-    bench.add_argument("benchmark", metavar="BENCHMARK", help=" or ".join(BENCHMARKS))
-    bench.add_argument("--device", metavar="D", action="append", nargs="+", help="device to measure; may be given several times")
-    bench.add_argument("--dtype", metavar="T", default="float32", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
-    bench.add_argument("--size", metavar="N|MxNxK", default="1024", help="shape of the product (default 1024)")
-    bench.add_argument("--mode", metavar="MODE", default="live", help="live")
-    bench.add_argument("--seconds", metavar="S", help="how long to measure (default 5)")
-    bench.add_argument("--iterations", metavar="N", help="stop after so many iterations")
-    _json(bench)
+    _bench(commands.add_parser("bench", parents=[common], help="measure what a device does"))
 
     place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
     place.add_argument("target", metavar="TARGET", help="a sample model (mlp, lenet, vgg16-bn, …) or package.module:factory")
@@ -82,6 +76,42 @@ def parser() -> argparse.ArgumentParser:
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
     _json(env)
     return top
+
+
+def _bench(bench: argparse.ArgumentParser) -> None:
+    """Options have no defaults here: one that was given where it means nothing is refused, not ignored."""
+    bench.add_argument("benchmark", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
+    bench.add_argument("target", metavar="TARGET", nargs="?", help="of model: a sample model (default mlp) or package.module:factory")
+    several = {"metavar": "D", "action": "append", "nargs": "+"}
+    bench.add_argument("--device", **several, help="device to measure; may be given several times (default cpu; of scaling and bandwidth: all)")
+    bench.add_argument("--dtype", metavar="T", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
+    bench.add_argument("--size", metavar="N|MxNxK", help="shape of the product (default 1024; of scaling 1000)")
+    bench.add_argument("--seconds", metavar="S", help="how long to measure (default 5); of sweep: per shape, of bandwidth: per copy (0.2)")
+    bench.add_argument("--iterations", metavar="N", help="of matmul: stop after so many; of scaling: products per job (default 1000)")
+    bench.add_argument("--tag", metavar="TEXT", action="append", help="find the runs under this word in the history; may be given several times")
+    bench.add_argument("--no-store", action="store_true", help="keep the runs out of the history")
+    _json(bench)
+    matmul = bench.add_argument_group("matmul")
+    matmul.add_argument("--mode", metavar="MODE", help=f"{', '.join(MODES)} (default live)")
+    matmul.add_argument("--batch", metavar="N", help="so many products at once (default 1)")
+    matmul.add_argument("--transpose", metavar="a|b|ab", help="operands that are stored transposed")
+    matmul.add_argument("--flush-cache", action="store_true", default=None, help="overwrite the L2 cache between iterations")
+    sweep = bench.add_argument_group("sweep")
+    sweep.add_argument("--sizes", metavar="RANGES", help='shapes: "256:4096:256", "512,1024", "1024x256:1024:256x4096" (default 256:2048:256)')
+    sweep.add_argument("--search", metavar="SECONDS", help="look for the fastest shape for so long, beginning with --sizes")
+    bandwidth = bench.add_argument_group("bandwidth")
+    bandwidth.add_argument("--from", dest="sources", **several, help="copy from there (default: the devices)")
+    bandwidth.add_argument("--to", dest="destinations", **several, help="copy to there (default: the devices)")
+    bandwidth.add_argument("--bytes", metavar="SIZES", help='bytes per copy: "4K,1M" or "4K:1G" (default 4K,64K,1M,16M,256M)')
+    bandwidth.add_argument("--pinned", action="store_true", default=None, help="pinned host memory only")
+    bandwidth.add_argument("--pageable", action="store_true", default=None, help="pageable host memory only")
+    bandwidth.add_argument("--both-ways", action="store_true", default=None, help="there and back at once, too")
+    model = bench.add_argument_group("model")
+    model.add_argument("--batch-size", metavar="N", help="samples per step (default 8)")
+    model.add_argument("--train", action="store_true", default=None, help="forward, backward and optimizer step; otherwise forward")
+    model.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, adam or adamw (default sgd)")
+    model.add_argument("--autocast", metavar="T", help="float16 or bfloat16")
+    model.add_argument("--compile", action="store_true", default=None, help="through torch.compile")
 
 
 def _json(command: argparse.ArgumentParser, words: str = "print one JSON document") -> None:

@@ -8,7 +8,7 @@ bytes for each below the largest (measured: one opcode, 128 MiB; it can ask for 
 from __future__ import annotations
 
 import os
-import pickle  # noqa: TID251 - the one place: nothing but plain values is written, and the reader refuses every global
+import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -1,6 +1,7 @@
 """What the forms of the Benchmark tab are made of: fields with names, and texts read as sizes. Main thread.
 
-Sizes are written as a list (`512, 1024`), or as a range with a step to add (`256 to 4096 by 256`) or to multiply with (`4 KiB to 1 GiB ×4`).
+Sizes are written as a list (`512, 1024`), or as a range with a step to add (`256 to 4096 by 256`) or to multiply with
+(`4 KiB to 1 GiB ×4`).
 """
 
 from __future__ import annotations

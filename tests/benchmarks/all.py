@@ -23,6 +23,8 @@ SCRIPTS = {
     "move_overhead.py": [],
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
+    "telemetry_cost.py": ["--rounds", "5"],
+    "recording_cost.py": ["--hours", "0.1"],
     "heartbeat.py": ["--seconds", "10"],
 }
 """Script -> arguments of the quick run."""

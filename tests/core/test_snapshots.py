@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import io
 import os
-import pickle  # noqa: TID251 - to make files that must be refused
+import pickle
 import struct
 import tracemalloc
 from pathlib import Path

@@ -1,0 +1,326 @@
+"""Throughput over a grid of shapes: one patch per shape, lighter or darker as it is faster, the best one framed. Main thread.
+
+The scale is one hue that only changes in lightness, from the panel's grey to the device's colour and beyond: it can be read without
+telling colours apart, printed in grey, and colour still means device. A shape that could not be measured is hatched, one that waits is an
+outline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.core.formats import number_text
+from devexplorer.gui.plain import tip
+from devexplorer.gui.theme import Role, Theme, font
+
+Place = tuple[int, int]
+"""Column and row, counted from 0 at the left and at the top."""
+
+LEAST_PX = 12
+"""Smallest side of a patch."""
+MOST_PX = 96
+TEXT_PX = (34, 16)
+"""A patch from this size on has its figure written on it."""
+SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX = 12, 18, 12, 20
+STEPS = 64
+
+
+def ramp(theme: Theme, colour: str) -> list[QColor]:
+    """`STEPS` colours from low to high; lightness rises (dark theme) or falls (light theme) all the way.
+
+    Mixed in linear light, at a pace that makes even steps of lightness (L* of CIE 1976 is about the cube root of light).
+    """
+    low = QColor(theme.bar_free)
+    end = QColor("#FFFFFF") if theme.is_dark else QColor("#000000")
+    high = _mixed(QColor(colour), end, 0.35 if theme.is_dark else 0.25)
+    light = [_luminance(low) ** (1 / 3), _luminance(high) ** (1 / 3)]
+    result = []
+    for step in range(STEPS):
+        wanted = (light[0] + (light[1] - light[0]) * step / (STEPS - 1)) ** 3
+        share = (wanted - light[0] ** 3) / (light[1] ** 3 - light[0] ** 3)
+        result.append(_mixed(low, high, share))
+    return result
+
+
+def _linear(value: float) -> float:
+    return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+
+
+def _encoded(value: float) -> float:
+    return 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
+
+
+def _mixed(one: QColor, other: QColor, share: float) -> QColor:
+    parts = (_linear(a) + (_linear(b) - _linear(a)) * share for a, b in zip(one.getRgbF()[:3], other.getRgbF()[:3], strict=True))
+    return QColor.fromRgbF(*(min(max(_encoded(part), 0.0), 1.0) for part in parts))
+
+
+def _luminance(colour: QColor) -> float:
+    red, green, blue = (_linear(part) for part in colour.getRgbF()[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: QColor, other: QColor) -> float:
+    """Contrast of WCAG 2.2, from 1 to 21."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+class HeatMap(QWidget):
+    """Feed it with `set_grid` and `set_values`. The patch under the pointer, or under the keyboard's frame, is told by `pointed`."""
+
+    pointed = Signal(object)
+    """A `Place`, or None."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._columns: tuple[str, ...] = ()
+        self._rows: tuple[str, ...] = ()
+        self._axes = ("", "")
+        self._values: dict[Place, float | None] = {}
+        self._words: dict[Place, str] = {}
+        self._best: Place | None = None
+        self._at: Place | None = None
+        self._now: Place | None = None
+        self._colour, self._simulated = theme.cpu, False
+        self._ramp = ramp(theme, theme.cpu)
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setAccessibleName("Throughput by shape")
+
+    # what is shown
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours; the device's is set by `set_device`."""
+        self._theme = theme
+        self.update()
+
+    def set_device(self, colour: str, *, simulated: bool) -> None:
+        """`colour`: `#RRGGBB` of the device that was measured."""
+        self._colour, self._simulated = colour, simulated
+        self._ramp = ramp(self._theme, colour)
+        self.update()
+
+    def set_grid(self, columns: Sequence[int], rows: Sequence[int], x_name: str, y_name: str) -> None:
+        """What the columns (left to right) and rows (top to bottom) are."""
+        self._columns, self._rows = tuple(map(str, columns)), tuple(map(str, rows))
+        self._axes = (x_name, y_name)
+        self._values, self._words, self._best, self._at, self._now = {}, {}, None, None, None
+        left, right = self._left_px(), self._right_px()
+        least = QSize(left + LEAST_PX * len(columns) + right, TOP_PX + LEAST_PX * len(rows) + TICKS_PX)
+        self.setMinimumSize(least)
+        self.update()
+
+    def set_values(self, values: Mapping[Place, float | None], words: Mapping[Place, str], now: Place | None = None) -> None:
+        """TFLOP/s of what is finished, None where it could not be measured; words for each; `now`: what is measured at present."""
+        self._values, self._words, self._now = dict(values), dict(words), now
+        known = {place: value for place, value in self._values.items() if value is not None}
+        self._best = max(known, key=lambda place: known[place]) if known else None
+        if self._best is not None:
+            self.setAccessibleDescription(f"{len(known)} shapes are measured; the best is {words.get(self._best, '')}")
+        self.update()
+
+    @property
+    def best(self) -> Place | None:
+        """The patch that is framed."""
+        return self._best
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Labels below the columns."""
+        return self._columns
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Labels beside the rows."""
+        return self._rows
+
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest value, the ends of the scale; 0 and 0 where nothing is known."""
+        known = [value for value in self._values.values() if value is not None]
+        return (min(known), max(known)) if known else (0.0, 0.0)
+
+    def colour_at(self, place: Place) -> QColor | None:
+        """What a patch is filled with; None: hatched, or an outline."""
+        value = self._values.get(place)
+        if value is None:
+            return None
+        low, high = self.scale()
+        share = (value - low) / (high - low) if high > low else 1.0
+        return self._ramp[round(share * (STEPS - 1))]
+
+    # where everything is
+
+    def _left_px(self) -> int:
+        metrics = QFontMetrics(font(Role.LABEL))
+        return EDGE_PX + max((metrics.horizontalAdvance(text) for text in (*self._rows, self._axes[1])), default=0) + 8
+
+    def _right_px(self) -> int:
+        return EDGE_PX + SCALE_PX + 6 + QFontMetrics(font(Role.LABEL)).horizontalAdvance("0.000") + EDGE_PX
+
+    def _side(self) -> tuple[float, float]:
+        """Width and height of a patch, gap included: a patch is at most twice as wide as it is high, and never larger than `MOST_PX`."""
+        width = (self.width() - self._left_px() - self._right_px()) / max(len(self._columns), 1)
+        height = (self.height() - TOP_PX - TICKS_PX) / max(len(self._rows), 1)
+        height = min(height, MOST_PX / 2, width)
+        width = min(width, MOST_PX, max(2.5 * height, TEXT_PX[0] + 8))
+        return (float(math.floor(width)), float(math.floor(height))) if min(width, height) >= LEAST_PX else (width, height)
+
+    def box(self, place: Place) -> QRectF:
+        """Where a patch is."""
+        width, height = self._side()
+        gap = 1 if min(width, height) < 20 else 2
+        return QRectF(self._left_px() + place[0] * width, TOP_PX + place[1] * height, width - gap, height - gap)
+
+    def place_at(self, point: QPointF) -> Place | None:
+        """The patch at a point."""
+        width, height = self._side()
+        column, row = math.floor((point.x() - self._left_px()) / width), math.floor((point.y() - TOP_PX) / height)
+        return (column, row) if 0 <= column < len(self._columns) and 0 <= row < len(self._rows) else None
+
+    # painting
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        for row in range(len(self._rows)):
+            for column in range(len(self._columns)):
+                self._paint_patch(painter, (column, row))
+        self._frame(painter, self._best, self._theme.text, 2)
+        if self._at is not None and self._at != self._best:
+            self._frame(painter, self._at, self._theme.text, 1)
+        self._paint_ticks(painter)
+        self._paint_scale(painter)
+
+    def _paint_patch(self, painter: QPainter, place: Place) -> None:
+        theme, box = self._theme, self.box(place)
+        fill = self.colour_at(place)
+        if fill is not None:
+            painter.fillRect(box, fill)
+            value = self._values[place]
+            if value is not None and box.width() >= TEXT_PX[0] and box.height() >= TEXT_PX[1]:
+                dark, light = QColor("#14161A"), QColor("#FFFFFF")
+                painter.setPen(dark if contrast(dark, fill) > contrast(light, fill) else light)
+                painter.setFont(font(Role.LABEL))
+                painter.drawText(box, Qt.AlignmentFlag.AlignCenter, number_text(value))
+            return
+        if place in self._values:
+            painter.fillRect(box, QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
+        pen = QPen(QColor(theme.text if place == self._now else theme.border_strong), 1)
+        painter.setPen(pen)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
+
+    def _frame(self, painter: QPainter, place: Place | None, colour: str, width: int) -> None:
+        if place is None:
+            return
+        box = self.box(place)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        if width > 1:  # a second line between the frame and the patch: the frame is seen on every lightness
+            painter.setPen(QPen(QColor(self._theme.panel), 1))
+            painter.drawRect(box.adjusted(1.5, 1.5, -1.5, -1.5))
+        painter.setPen(QPen(QColor(colour), width))
+        painter.drawRect(box.adjusted(0, 0, 0, 0) if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
+
+    def _paint_ticks(self, painter: QPainter) -> None:
+        which = font(Role.LABEL)
+        metrics = QFontMetrics(which)
+        painter.setFont(which)
+        painter.setPen(QColor(self._theme.dim))
+        left, (width, height) = self._left_px(), self._side()
+        below = TOP_PX + len(self._rows) * height
+        widest = max((metrics.horizontalAdvance(text) for text in self._columns), default=0) + 8
+        for column in self._shown(len(self._columns), width, widest):
+            where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, TICKS_PX - 4)
+            painter.drawText(where, Qt.AlignmentFlag.AlignCenter, self._columns[column])
+        for row in self._shown(len(self._rows), height, metrics.height()):
+            where = QRectF(0, TOP_PX + row * height, left - 6, height - 1)
+            painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._rows[row])
+        painter.setPen(QColor(self._theme.text))
+        painter.drawText(QRectF(0, 0, left - 6, TOP_PX), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._axes[1])
+        after = QRectF(left + len(self._columns) * width + 4, below + 2, 40, TICKS_PX - 4)
+        painter.drawText(after, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self._axes[0])
+        head = "TFLOP/s" + ("  simulated" if self._simulated else "")
+        painter.setPen(QColor(self._theme.dim))
+        painter.drawText(QRectF(left, 0, self.width() - left, TOP_PX), Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, head)
+
+    @staticmethod
+    def _shown(count: int, step_px: float, needed_px: float) -> range:
+        """Which of the labels have room."""
+        return range(0, count, max(math.ceil(needed_px / max(step_px, 1)), 1))
+
+    def _scale_box(self) -> QRectF:
+        width, height = self._side()
+        x = self._left_px() + len(self._columns) * width + 28
+        return QRectF(x, TOP_PX, SCALE_PX, max(len(self._rows) * height - 1, 24))
+
+    def _paint_scale(self, painter: QPainter) -> None:
+        if self._best is None:
+            return
+        box, (low, high) = self._scale_box(), self.scale()
+        lines = round(box.height())
+        for line in range(lines):
+            painter.fillRect(QRectF(box.left(), box.bottom() - line - 1, box.width(), 1), self._ramp[line * STEPS // lines])
+        if self._simulated:
+            pen = QPen(QColor(self._theme.simulated), 1)
+            pen.setDashPattern([3, 2])
+            painter.setPen(pen)
+            painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(self._theme.dim))
+        words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
+        painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(high))
+        if high > low:
+            words.moveTop(box.bottom() - 7)
+            painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(low))
+
+    # pointing
+
+    def _point(self, place: Place | None) -> None:
+        if place != self._at:
+            self._at = place
+            self.pointed.emit(place)
+            self.update()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._point(self.place_at(event.position()))
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._point(None)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Arrows go from patch to patch, from the best one at first; Escape leaves."""
+        moves = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
+        move = moves.get(Qt.Key(event.key()))
+        if move is not None and self._columns and self._rows:
+            if self._at is None:
+                self._point(self._best or (0, 0))
+            else:
+                column, row = self._at[0] + move[0], self._at[1] + move[1]
+                self._point((min(max(column, 0), len(self._columns) - 1), min(max(row, 0), len(self._rows) - 1)))
+        elif event.key() == Qt.Key.Key_Escape and self._at is not None:
+            self._point(None)
+        else:
+            super().keyPressEvent(event)
+
+    def words_at(self, point: QPoint) -> str:
+        """What stands at a point, in words."""
+        place = self.place_at(QPointF(point))
+        return "" if place is None else self._words.get(place, "")
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            words = self.words_at(event.pos())
+            if words:
+                QToolTip.showText(event.globalPos(), tip(words), self, QRect(event.pos(), QSize(1, 1)))
+            else:
+                QToolTip.hideText()
+            return True
+        return super().event(event)
