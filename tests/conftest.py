@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fakes.command_line import document, no_virtual_gpus_left, refusal  # noqa: F401 - fixtures for every folder
 from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
 
@@ -54,6 +55,15 @@ def leaves_nothing_behind() -> Iterator[None]:
 def _belongs_to_torch(thread: threading.Thread) -> bool:
     """The autograd engine shows its own threads to Python as dummies."""
     return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Benchmarks keep their runs in the user's data folder; no test writes into the real one."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

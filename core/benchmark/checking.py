@@ -32,6 +32,12 @@ class Checks:
             self._found.append(error)
             return None
 
+    def succeeded(self, check: Callable[[], object]) -> bool:
+        """Whether `check` finds nothing wrong."""
+        before = len(self._found)
+        self.checked(check)
+        return len(self._found) == before
+
     def devices(self, names: Sequence[str]) -> tuple[str, ...]:
         """Canonical ids of those that there are, in their order."""
         chosen = [self.checked(lambda name=name: self._fleet.choose(name)) for name in names]  # type: ignore[misc]  # a default for a lambda

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
-from devexplorer.core.benchmark.figures import Figure, figures, kind, title
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import Figure, figures, title
 from devexplorer.core.benchmark.statistics import (
     Difference,
     Verdict,
@@ -22,7 +23,7 @@ from devexplorer.core.benchmark.statistics import (
 )
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import count_text, number_text
-from devexplorer.core.records.benchmark import BandwidthResult, BenchResult, ModelResult, ScalingResult, StoredRun, Spread
+from devexplorer.core.records.benchmark import BandwidthResult, BenchResult, ModelResult, ScalingResult, Spread, StoredRun
 
 MOST_RUNS = 50
 

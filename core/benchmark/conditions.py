@@ -120,6 +120,9 @@ class ConditionsWatch:
     def finish(self, ended_unix_s: float, *, torch_version: str | None = None, threads: int | None = None) -> Conditions:
         """The conditions of everything between beginning and end. `torch_version` and `threads` of the result, where it has them."""
         info, details, engine = self._info, self._details, self._engine
+        drivers = [known.driver_version for known in (info, details) if known is not None]
+        torch_versions = [torch_version, *([engine.torch_version] if engine is not None else [])]
+        python_versions = [*([engine.python_version] if engine is not None else []), self._here.python_version]
         simulated = info is not None and info.simulated
         spreads = {
             name: _spread(values[place] for time_s, values in self._kept if time_s <= ended_unix_s)
@@ -137,10 +140,10 @@ class ConditionsWatch:
             device_name=info.name if info is not None else "",
             uuid=info.uuid if info is not None else None,
             simulated=simulated,
-            driver_version=_first(info and info.driver_version, details and details.driver_version),
-            cuda_version=_first(engine and engine.cuda_version),
-            torch_version=_first(torch_version, engine and engine.torch_version),
-            python_version=_first(engine and engine.python_version, self._here.python_version),
+            driver_version=_first(drivers),
+            cuda_version=engine.cuda_version if engine is not None else None,
+            torch_version=_first(torch_versions),
+            python_version=_first(python_versions),
             devexplorer_version=self._here.devexplorer_version,
             git_revision=self._here.git_revision,
             threads=threads if threads is not None else engine.threads if engine is not None and on_cpu else None,
@@ -177,7 +180,7 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
     return spread(known) if known else None
 
 
-def _first(*values: str | None) -> str | None:
+def _first(values: Iterable[str | None]) -> str | None:
     return next((value for value in values if value), None)
 
 

@@ -60,7 +60,9 @@ def benchmark_document(results: Sequence[tuple[BenchResult, Conditions | None]])
 
 def kind(result: BenchResult) -> str:
     """`matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
-    return str(type(result).__struct_config__.tag)
+    tag = type(result).__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag
 
 
 def conditions_document(conditions: Conditions | None) -> Document | None:
@@ -100,6 +102,7 @@ def _matmul(result: MatmulResult, conditions: Conditions | None) -> Document:
         "blocks": result.blocks,
         "noise": result.noise,
         "parts_tflops": list(result.parts_tflops) or None,
+        "samples_tflops": list(result.samples_tflops) or None,
         "drift": result.drift,
         "verified": result.verified,
         "datasheet_tflops": result.datasheet_tflops,

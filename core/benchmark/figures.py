@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from devexplorer.core.benchmark.documents import kind
 from devexplorer.core.benchmark.statistics import FEWEST, noise, noise_of_spread
 from devexplorer.core.formats import bytes_text, shape_text
 from devexplorer.core.records.benchmark import (
@@ -24,6 +25,8 @@ from devexplorer.core.records.benchmark import (
     SweepResult,
     SweepSpec,
 )
+
+__all__ = ["UNITS", "Figure", "dtype", "figures", "kind", "row_key", "title"]
 
 UNITS = {"tflops": "TFLOP/s", "gb_per_s": "GB/s", "samples_per_s": "samples/s", "seconds": "s", "speedup": "times"}
 """Quantity -> what stands behind the number."""
@@ -109,13 +112,6 @@ def row_key(row: BandwidthRow) -> tuple[str, ...]:
     """`("cpu → cuda:0", "1.00 MiB", "pinned", "both ways")`; what does not apply is empty."""
     pinned = "" if row.pinned is None else "pinned" if row.pinned else "pageable"
     return (f"{row.source} → {row.destination}", bytes_text(row.bytes), pinned, "both ways" if row.both_ways else "")
-
-
-def kind(result: BenchResult) -> str:
-    """`matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
-    tag = type(result).__struct_config__.tag
-    assert isinstance(tag, str)
-    return tag
 
 
 def dtype(spec: BenchSpec) -> str | None:

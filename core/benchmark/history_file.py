@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from devexplorer.core.benchmark.figures import dtype, kind
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import dtype
 from devexplorer.core.benchmark.history_filter import Choices, Filter, device_of, digest, search_text, where
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
@@ -34,6 +35,9 @@ CREATE TABLE runs (
     result TEXT NOT NULL, conditions TEXT NOT NULL
 )
 """
+_STORED = (
+    "kind", "began", "device", "device_name", "uuid", "dtype", "simulated", "imported", "digest", "text", "tags", "result", "conditions",
+)  # fmt: skip
 _COLUMNS = "id, tags, imported, result, conditions"
 
 
@@ -110,8 +114,7 @@ class HistoryFile:
         )  # fmt: skip
         with self._transaction():
             cursor = self._connection.execute(
-                "INSERT INTO runs (kind, began, device, device_name, uuid, dtype, simulated, imported, digest, text, tags, result, conditions)"
-                f" VALUES ({', '.join('?' * len(row))})",
+                f"INSERT INTO runs ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})",
                 row,
             )
             number = cursor.lastrowid
@@ -177,7 +180,7 @@ class HistoryFile:
         return tuple(sorted(str(value) for (value,) in self._connection.execute(query)))
 
     def _number(self, query: str, values: Iterable[object] = ()) -> int:
-        (value,) = self._connection.execute(query, tuple(values)).fetchone()  # type: ignore[arg-type]
+        (value,) = self._connection.execute(query, tuple(values)).fetchone()
         return int(value)
 
 

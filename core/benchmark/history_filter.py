@@ -6,7 +6,8 @@ import hashlib
 
 import msgspec
 
-from devexplorer.core.benchmark.figures import dtype, kind, title
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import dtype, title
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 

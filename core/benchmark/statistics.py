@@ -110,7 +110,7 @@ def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, 
     return tuple(float(samples[place]) for place in np.linspace(0, len(samples) - 1, most).round().astype(int))
 
 
-def parts(samples: Sequence[float], count: int = PARTS) -> Floats:
+def parts(samples: Sequence[float] | Floats, count: int = PARTS) -> Floats:
     """The medians of `count` consecutive parts of equal length (to within one sample); the samples themselves where there are fewer."""
     values = np.asarray(samples, dtype=np.float64)
     if len(values) <= count:

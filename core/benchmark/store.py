@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Self, TypeVar
 import msgspec
 import platformdirs
 
+from devexplorer.core.benchmark.exchange import write_json
 from devexplorer.core.benchmark.history_file import SCHEMA, DamagedError, HistoryFile, NewerError, NotAHistoryError
 from devexplorer.core.benchmark.history_filter import Choices, Filter, checked_tags, digest, matches
 from devexplorer.core.errors import BadInput, Unavailable
@@ -88,8 +90,9 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Try once more to write what waits, and let go of the files."""
-        self.flush()
+        """Try once more to write what waits, and let go of the files. What still waits goes to a JSON file that can be imported later."""
+        if self.flush():
+            self._rescue()
         self._drop()
         if self._newer is not None:
             self._newer.close()
@@ -134,6 +137,23 @@ class Store:
         except _FaultError as error:
             self._say_waiting(error)
         return len(self._waiting)
+
+    def _rescue(self) -> None:
+        """Write what waits beside the history, or where temporary files go."""
+        name = f"{self.path.stem}-unsaved-{self._stamp()}-{os.getpid()}.json"
+        count = len(self._waiting)
+        what = count_text(count, "run")
+        for folder in (self.path.parent, Path(tempfile.gettempdir())):
+            try:
+                write_json(folder / name, self._waiting, clock=self._clock)
+            except Unavailable:
+                continue
+            self._waiting = []
+            self._notices.append(
+                f"{what} could not be written to the history and {_are(count)} in {folder / name}; import that file later."
+            )
+            return
+        self._notices.append(f"{what} could not be written anywhere and {_are(count)} lost.")
 
     def tag(self, number: int, tags: Iterable[str]) -> StoredRun:
         """Give a run these tags instead of those it has. Raises `BadInput` and `Unavailable`."""
@@ -215,7 +235,7 @@ class Store:
         )
 
     def _sources(self) -> list[tuple[HistoryFile | None, int]]:
-        """Files and what their numbers begin after; None: the file that new runs go to. It is opened first: only then the other is known."""
+        """Files and what their numbers begin after; None: the file that new runs go to, which has to be opened to know the other."""
         opened = self._read(None, lambda file: True) is not None
         return [*([(None, 0)] if opened else []), *([(self._newer, NEWER_OFFSET)] if self._newer is not None else [])]
 
@@ -269,7 +289,9 @@ class Store:
                     raise NotAHistoryError from error
                 self._newer = HistoryFile(self.path, wait_s=self._wait_s, read_only=True)
                 newer, self.path = self.path, self.path.with_name(f"{self.path.stem}-{SCHEMA}{self.path.suffix}")
-                words = f"{newer} is the history of a newer DevExplorer: its runs are listed and not changed, new ones go to {self.path.name}"
+                words = (
+                    f"{newer} is the history of a newer DevExplorer: its runs are listed and not changed, new ones go to {self.path.name}"
+                )
                 self._notices.append(f"{words}.")
                 return self._opened()
         return self._file
@@ -283,8 +305,7 @@ class Store:
         """Keep the file under another name. Raises `_FaultError` where that is not possible."""
         if _identity(self.path) != self._identity:
             return  # another process has done so already
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock()))
-        word = "foreign" if foreign else "damaged"
+        stamp, word = self._stamp(), "foreign" if foreign else "damaged"
         names = (f"{self.path.stem}-{word}-{stamp}{more}{self.path.suffix}" for more in ("", *(f"-{n}" for n in range(2, 100))))
         copy = next(place for name in names if not (place := self.path.with_name(name)).exists())
         try:
@@ -297,6 +318,9 @@ class Store:
             raise _FaultError(Fault.READ_ONLY, words) from error
         what = "is another program's database" if foreign else "is damaged"
         self._notices.append(f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started.")
+
+    def _stamp(self) -> str:
+        return time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock()))
 
     def _words(self, fault: Fault, error: Exception) -> str:
         """One clause: what is wrong, and what would help."""
@@ -312,7 +336,7 @@ class Store:
     def _say_waiting(self, error: _FaultError) -> None:
         count = len(self._waiting)
         until = "when it is free" if error.fault is Fault.LOCKED else "when that is possible"
-        kept = f"{count_text(count, 'run')} {'is' if count == 1 else 'are'} kept in memory and written {until}"
+        kept = f"{count_text(count, 'run')} {_are(count)} kept in memory and written {until}"
         self._say(f"{error.words}; {kept}")
 
     def _say(self, words: str) -> None:
@@ -320,6 +344,10 @@ class Store:
         if words != self.problem:
             self._notices.append(words)
         self.problem = words
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _numbered(run: StoredRun, first_id: int) -> StoredRun:

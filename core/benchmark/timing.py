@@ -183,7 +183,7 @@ class SynchronisedTimer:
 
 def _group(each: float, iterations: int) -> int:
     """How many iterations of about `each` seconds the wall clock times at once."""
-    return min(max(ceil(CPU_SHORTEST_SECONDS / each), 1), iterations) if each > 0 else iterations
+    return iterations if each * iterations <= CPU_SHORTEST_SECONDS else max(ceil(CPU_SHORTEST_SECONDS / each), 1)
 
 
 def _in_groups(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from devexplorer.core.errors import BadInput
 
@@ -82,13 +82,13 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     """Options have no defaults here: one that was given where it means nothing is refused, not ignored."""
     bench.add_argument("benchmark", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
     bench.add_argument("target", metavar="TARGET", nargs="?", help="of model: a sample model (default mlp) or package.module:factory")
-    several = {"metavar": "D", "action": "append", "nargs": "+"}
-    bench.add_argument("--device", **several, help="device to measure; may be given several times (default cpu; of scaling and bandwidth: all)")
+    several: dict[str, Any] = {"metavar": "D", "action": "append", "nargs": "+"}
+    bench.add_argument("--device", **several, help="devices to measure (default cpu; of scaling and bandwidth: all)")
     bench.add_argument("--dtype", metavar="T", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
     bench.add_argument("--size", metavar="N|MxNxK", help="shape of the product (default 1024; of scaling 1000)")
     bench.add_argument("--seconds", metavar="S", help="how long to measure (default 5); of sweep: per shape, of bandwidth: per copy (0.2)")
     bench.add_argument("--iterations", metavar="N", help="of matmul: stop after so many; of scaling: products per job (default 1000)")
-    bench.add_argument("--tag", metavar="TEXT", action="append", help="find the runs under this word in the history; may be given several times")
+    bench.add_argument("--tag", metavar="TEXT", action="append", help="find the runs under this word in the history")
     bench.add_argument("--no-store", action="store_true", help="keep the runs out of the history")
     _json(bench)
     matmul = bench.add_argument_group("matmul")
@@ -97,7 +97,8 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     matmul.add_argument("--transpose", metavar="a|b|ab", help="operands that are stored transposed")
     matmul.add_argument("--flush-cache", action="store_true", default=None, help="overwrite the L2 cache between iterations")
     sweep = bench.add_argument_group("sweep")
-    sweep.add_argument("--sizes", metavar="RANGES", help='shapes: "256:4096:256", "512,1024", "1024x256:1024:256x4096" (default 256:2048:256)')
+    sizes = 'shapes: "256:4096:256", "512,1024", "1024x256:1024:256x4096" (default 256:2048:256)'
+    sweep.add_argument("--sizes", metavar="RANGES", help=sizes)
     sweep.add_argument("--search", metavar="SECONDS", help="look for the fastest shape for so long, beginning with --sizes")
     bandwidth = bench.add_argument_group("bandwidth")
     bandwidth.add_argument("--from", dest="sources", **several, help="copy from there (default: the devices)")

@@ -17,8 +17,8 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo
 
-SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 2.0}
-"""Measured when nothing else is asked for, by mode."""
+SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}
+"""Measured when nothing else is asked for, by mode; sustained: until the speed has settled, and its window."""
 SIZE, SCALING_SIZE, SIZES = "1024", "1000", "256:2048:256"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 AUTOCAST = ("float16", "bfloat16")
@@ -73,11 +73,16 @@ def _written(name: str, arguments: argparse.Namespace) -> str:
 
 
 def on_devices(spec: BenchSpec, devices: Sequence[DeviceInfo]) -> BenchSpec:
-    """Fill in the devices of a run that takes several when none was named: copies between all, jobs on all accelerators (or the CPU)."""
+    """Fill in the devices of a run that takes several when none was named: copies between all of them; jobs on the virtual GPUs where there
+    are some (somebody asked for them), else on the accelerators, and on the CPU too where those are fewer than two.
+    """
     usable = tuple(info.id for info in devices if info.usable)
     match spec:
         case ScalingSpec(devices=()):
-            return msgspec.structs.replace(spec, devices=tuple(name for name in usable if name != "cpu") or usable)
+            accelerators = tuple(info.id for info in devices if info.usable and info.kind != "cpu")
+            virtual = tuple(info.id for info in devices if info.usable and info.simulated)
+            several = next((group for group in (virtual, accelerators) if len(group) > 1), usable)
+            return msgspec.structs.replace(spec, devices=several)
         case BandwidthSpec():
             return msgspec.structs.replace(spec, sources=spec.sources or usable, destinations=spec.destinations or usable)
     return spec
@@ -111,7 +116,8 @@ def _matmul(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec
 def _sweep(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     if arguments.size is not None and arguments.sizes is not None:
         findings.add("--size and --sizes are the same to a sweep; give one of them")
-    shapes = findings.checked(partial(parse_shapes, arguments.sizes or arguments.size or SIZES), ((1, 1, 1),))
+    text = arguments.sizes or arguments.size or ("" if arguments.search is not None else SIZES)  # a search knows where to begin
+    shapes = findings.checked(partial(parse_shapes, text), ((1, 1, 1),)) if text else ()
     spec = SweepSpec(
         device="cpu",
         dtype=_dtype(arguments, findings),

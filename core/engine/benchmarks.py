@@ -1,11 +1,13 @@
-"""Benchmark runs of the engine: those on the CPU are stepped by the jobs thread, each accelerator has a bench thread of its own.
+"""Benchmark runs of the engine: those that compute on the CPU alone are stepped by the jobs thread, each other one has a bench thread.
 
-CPU products are timed on the jobs thread alone, because a second thread that computes makes small products several times slower
-(each thread that uses OpenMP brings its own team of workers).
+CPU work is timed on the jobs thread alone, because a second thread that computes makes small products several times slower
+(each thread that uses OpenMP brings its own team of workers). A device is busy with one run at a time. Whatever goes wrong in the middle
+of a run ends that run, with what it has measured and the reason; the engine goes on.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -14,26 +16,32 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
+from torch import nn
 
-from devexplorer.core.benchmark.matmul import MatmulRun, product, tf32_products, torch_dtype
-from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product
-from devexplorer.core.benchmark.timing import (
-    BlockTimer,
-    CpuTimer,
-    CudaTimer,
-    Operation,
-    SynchronisedTimer,
-    VirtualTimer,
-)
+from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, real_product, tf32_products, virtual_product
+from devexplorer.core.benchmark.runner import Runner, devices_of
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, flush_bytes
+from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
+from devexplorer.core.benchmark.timing import timer_for
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.benchmark import MatmulSpec
-from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.benchmark import (
+    BandwidthSpec,
+    BenchResult,
+    BenchSpec,
+    MatmulSpec,
+    ModelSpec,
+    ScalingSpec,
+    SweepSpec,
+)
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
-from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.workspace import names, zoo
+from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]
+Resolve = Callable[[str], nn.Module]
+"""A model by its name, for the benchmark to do with as it likes."""
 
 
 @dataclass
@@ -41,21 +49,35 @@ class _Active:
     """A run under way."""
 
     number: int
-    spec: MatmulSpec
-    run: MatmulRun
-    stop: threading.Event = field(default_factory=threading.Event)
+    spec: BenchSpec
+    run: Runner
+    stop: threading.Event
+    thread: threading.Thread | None = None
     started: bool = False
     ended: bool = False
-    thread: threading.Thread | None = None
+    devices: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.devices = devices_of(self.spec)
 
 
 class Benchmarks:
     """Starts, steps and stops runs. `start`, `step` on the jobs thread; `stop` from any thread."""
 
-    def __init__(self, send: Send, fleet: Fleet, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        send: Send,
+        fleet: Fleet,
+        clock: Callable[[], float] = time.time,
+        resolve: Resolve = zoo.build,
+        on_failure: Callable[[Exception], None] = lambda _error: None,
+    ) -> None:
+        """`resolve` is asked on the jobs thread; `on_failure` is told what ended a run before its time, when that has been sent."""
         self._send = send
         self._fleet = fleet
         self._clock = clock
+        self._resolve = resolve
+        self._on_failure = on_failure
         self._active: dict[int, _Active] = {}
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -67,56 +89,39 @@ class Benchmarks:
         """Whether a run on the CPU waits for its next block on the jobs thread."""
         return any(active.thread is None for active in list(self._active.values()))
 
-    def check(self, spec: MatmulSpec) -> MatmulSpec:
-        """The specification with its device's canonical name. Raises `BadInput` where it could not run now; allocates nothing."""
-        device = self._fleet.choose(spec.device)
-        spec = msgspec.structs.replace(spec, device=device)
-        if any(active.spec.device == device for active in list(self._active.values())):
-            raise BadInput(f"a benchmark is running on {device} already; stop it first, or choose another device")
-        check_product(spec.dtype)
-        check_limits(spec)
-        _check_dtype(spec, self._fleet.info(device))
-        others = {active.spec.dtype for active in list(self._active.values())} & {"float32", "tf32"}
-        if spec.dtype in ("float32", "tf32") and others - {spec.dtype}:
-            raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {spec.dtype}")
-        backend = self._fleet.backend(device)  # operands on a virtual GPU have no values: the host's memory does not count
-        check_fits(spec, backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device))
+    def check(self, spec: BenchSpec) -> BenchSpec:
+        """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates nothing."""
+        spec = checked(spec, self._fleet)
+        running = list(self._active.values())
+        busy = [device for device in devices_of(spec) if any(device in active.devices for active in running)]
+        if busy:
+            raise BadInput(f"a benchmark is running on {', '.join(busy)} already; stop it first, or choose another device")
+        mode = _float32_mode(spec)
+        others = {_float32_mode(active.spec) for active in running} - {None, mode}
+        if mode is not None and others:
+            raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {mode}")
         return spec
 
     def start(self, command: StartBenchmark) -> None:
         """Check and start one run. Raises `BadInput` before anything is allocated."""
         spec = self.check(command.spec)
-        device, info = spec.device, self._fleet.info(spec.device)
-        stop = threading.Event()
-        timer, prepare = self._timer(device, info.kind, stop)
-        datasheet = info.datasheet_tflops.get(spec.dtype)
-        run = MatmulRun(spec, command.request, timer, prepare=prepare, datasheet_tflops=datasheet, clock=self._clock)
-        active = _Active(command.request, spec, run, stop)
-        if device != "cpu":
-            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{device}", daemon=True)
+        number, stop = command.request, threading.Event()
+        run = make_runner(spec, number, self._fleet, stop, self._clock, self._resolve)
+        active = _Active(number, spec, run, stop)
+        if active.devices != ("cpu",):
+            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True)
         with self._lock:
-            self._active[command.request] = active
-            if spec.dtype == "tf32":
+            self._active[number] = active
+            if _float32_mode(spec) == "tf32":
                 self._tf32_runs += 1
                 if self._tf32_runs == 1:
                     self._tf32.enter_context(tf32_products())
-        number, simulated = command.request, timer.simulated
-        self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
+        datasheet = _datasheet_tflops(spec, self._fleet)
+        self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=run.simulated, datasheet_tflops=datasheet))
         if active.thread is not None:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             active.thread.start()
             self._threads.append(active.thread)
-
-    def _timer(self, device: str, kind: str, stop: threading.Event) -> tuple[BlockTimer, Callable[[MatmulSpec], Operation] | None]:
-        if kind == "cpu":
-            return CpuTimer(), None
-        if kind == "virtual":
-            machine = self._fleet.backend(device)
-            assert isinstance(machine, VirtualMachine)
-            return VirtualTimer(device, machine, stop), _meta_operands
-        if kind == "cuda":
-            return CudaTimer(device), None
-        return SynchronisedTimer(lambda: self._fleet.backend(device).synchronize(device)), None
 
     def stop(self, number: int | None = None) -> None:
         """Ask one run (None: all) to end after its block."""
@@ -148,7 +153,7 @@ class Benchmarks:
                 active.started = True
                 active.run.prepare(active.stop.is_set)
                 if active.stop.is_set():
-                    self._end(active, None)
+                    self._end(active)
                     return
                 self._send(BenchStarted(request=active.number, run=active.number, time_unix_s=self._clock()))
                 return
@@ -156,20 +161,28 @@ class Benchmarks:
             if point is not None:
                 self._send(point)
                 return
-            reason = None
         except Exception as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
-            reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-        self._end(active, reason)
+            self._end(active, error)
+            self._on_failure(error)
+            return
+        self._end(active)
 
-    def _end(self, active: _Active, reason: str | None) -> None:
-        result = active.run.result(stopped=active.stop.is_set())
+    def _end(self, active: _Active, error: Exception | None = None) -> None:
+        """Send what was measured, and the reason where something went wrong: both, when a run had measured something before."""
+        reason = None if error is None else (str(error).strip().splitlines() or [type(error).__name__])[0]
+        stopped = active.stop.is_set()
+        result: BenchResult | None = None
+        try:
+            result = active.run.result(stopped=stopped, failure=reason)
+        except Exception as second:  # a run that cannot even say what it measured must not stay busy for ever
+            reason = reason or (str(second).strip().splitlines() or [type(second).__name__])[0]
         if result is None and reason is None:
-            reason = "stopped before the first block was measured"
+            reason = "stopped before the first block was measured" if stopped else "nothing was measured"
         now, number = self._clock(), active.number
         active.ended = True
         with self._lock:
             self._active.pop(number, None)
-            if active.spec.dtype == "tf32":
+            if _float32_mode(active.spec) == "tf32":
                 self._tf32_runs -= 1
                 if self._tf32_runs == 0:
                     self._tf32.close()
@@ -177,19 +190,86 @@ class Benchmarks:
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
 
 
-def _check_dtype(spec: MatmulSpec, info: DeviceInfo) -> None:
-    """Refuse what torch would run in another dtype, or what the chip that a virtual GPU imitates has no unit for."""
-    narrow = spec.dtype == "int8" or spec.dtype.startswith("float8")
-    if info.kind == "virtual" and (narrow or spec.dtype == "tf32") and spec.dtype not in info.datasheet_tflops:
-        known = ", ".join(info.datasheet_tflops)
-        raise BadInput(f"{info.name} has no {spec.dtype} unit; it has {known}")
-    major = (info.compute_capability or "").partition(".")[0]
-    if spec.dtype == "tf32" and (info.kind not in ("cuda", "virtual") or (major.isdigit() and int(major) < 8)):
-        raise BadInput(f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {spec.device} has none, take float32")
+def checked(spec: BenchSpec, fleet: Fleet) -> BenchSpec:
+    """The specification as it can run, with its devices' canonical names. Raises `BadInput` with everything that is wrong with it."""
+    match spec:
+        case BandwidthSpec():
+            from devexplorer.core.benchmark.bandwidth import check_bandwidth
+
+            return check_bandwidth(spec, fleet)
+        case ScalingSpec():
+            from devexplorer.core.benchmark.scaling import check_scaling
+
+            return check_scaling(spec, fleet)
+        case ModelSpec():
+            from devexplorer.core.benchmark.model_steps import check_model
+
+            return check_model(spec, fleet)
+        case SweepSpec():
+            return check_sweep(spec, fleet)
+    info = fleet.info(fleet.choose(spec.device))
+    # B of a float8 product is stored as its kernel wants it
+    spec = msgspec.structs.replace(spec, device=info.id, transpose_b=spec.transpose_b or spec.dtype.startswith("float8"))
+    check_matmul(spec, info)
+    check_fits(spec, _free_bytes(spec.device, fleet), info.kind)
+    return spec
 
 
-def _meta_operands(spec: MatmulSpec) -> Operation:
-    """Operands without values: their memory is counted and each product pays its cost, and the CPU computes nothing."""
-    dtype = torch_dtype(spec.dtype)
-    a, b = meta_empty((spec.m, spec.k), dtype, spec.device), meta_empty((spec.n, spec.k), dtype, spec.device).t()
-    return product(a, b, spec.dtype, partial(meta_empty, device=spec.device))[0]
+def make_runner(
+    spec: BenchSpec, run: int, fleet: Fleet, stop: threading.Event, clock: Callable[[], float] = time.time, resolve: Resolve = zoo.build
+) -> Runner:
+    """The run of a checked specification. On the jobs thread, which `resolve` needs: the bench thread must not look into the workspace."""
+    match spec:
+        case BandwidthSpec():
+            from devexplorer.core.benchmark.bandwidth import BandwidthRun
+
+            return BandwidthRun(spec, run, fleet, stop, clock)
+        case ScalingSpec():
+            from devexplorer.core.benchmark.scaling import ScalingRun
+
+            return ScalingRun(spec, run, fleet, stop, clock)
+        case ModelSpec():
+            from devexplorer.core.benchmark.model_steps import ModelRun
+
+            model = resolve(spec.target)
+            return ModelRun(spec, run, fleet, stop, clock, lambda _name: model)
+    kind = fleet.info(spec.device).kind
+    paced = isinstance(spec, MatmulSpec) and spec.mode == "live"
+    timer = timer_for(spec.device, fleet, stop, paced=paced)
+    make = virtual_product if kind == "virtual" else real_product
+    datasheet = _datasheet_tflops(spec, fleet)
+    if isinstance(spec, MatmulSpec):
+        flush = cache_flush if flush_bytes(spec, kind) else None
+        return MatmulRun(spec, run, timer, make=make, flush=flush, datasheet_tflops=datasheet, clock=clock)
+    free, flush = partial(_free_bytes, spec.device, fleet), None if kind in ("cpu", "virtual") else cache_flush
+    return SweepRun(spec, run, timer, kind=kind, make=make, flush=flush, free_bytes=free, datasheet_tflops=datasheet, clock=clock)
+
+
+def model_copy(workspace: Workspace, target: str) -> nn.Module:
+    """A copy of the workspace's model of that name, or a new sample model. Raises `BadInput` when there is neither. On the jobs thread."""
+    if target in workspace.names:
+        found = workspace.get(target)
+        if not isinstance(found, nn.Module):
+            raise BadInput(f"'{target}' is a tensor; a benchmark of model steps needs a model")
+        return copy.deepcopy(found)
+    known = zoo.recipes()
+    if target.strip().lower().replace("_", "-") not in known:
+        raise BadInput(f"there is no model '{target}'; {names.nearest(target, (*workspace.names, *known))}")
+    return zoo.build(target)
+
+
+def _free_bytes(device: str, fleet: Fleet) -> int | None:
+    """What operands can take. Those on a virtual GPU have no values: the host's memory does not count."""
+    backend = fleet.backend(device)
+    return backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
+
+
+def _float32_mode(spec: BenchSpec) -> str | None:
+    """Which of the two meanings of float32 products the run needs, if any."""
+    dtype = getattr(spec, "dtype", None)
+    return dtype if dtype in ("float32", "tf32") else None
+
+
+def _datasheet_tflops(spec: BenchSpec, fleet: Fleet) -> float | None:
+    """Of one device; what runs on several has no such line."""
+    return fleet.info(spec.device).datasheet_tflops.get(spec.dtype) if isinstance(spec, MatmulSpec | SweepSpec) else None

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import torch
@@ -20,7 +21,7 @@ import torch
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine import handlers
-from devexplorer.core.engine.benchmarks import Benchmarks
+from devexplorer.core.engine.benchmarks import Benchmarks, model_copy
 from devexplorer.core.engine.gauge import Gauge
 from devexplorer.core.errors import DevExplorerError, Unavailable
 from devexplorer.core.records.messages import (
@@ -80,7 +81,7 @@ class Engine:
         if virtual_spec is not None:
             self.add_virtual(virtual_spec)
         self.workspace = Workspace(self.fleet)
-        self.benchmarks = Benchmarks(send, self.fleet, clock)
+        self.benchmarks = Benchmarks(send, self.fleet, clock, partial(model_copy, self.workspace), self._end_if_poisoned)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._waiting_runs: set[int] = set()
@@ -219,6 +220,9 @@ class Engine:
         answer = words.refusal(error, command)
         self.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=self.clock()))
         self._ended(command.request, ok=False)
+        self._end_if_poisoned(error)
+
+    def _end_if_poisoned(self, error: Exception) -> None:
         if any(sign in str(error) for sign in POISON):
             text = "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace rebuilt."
             self.send(Log(level="error", text=text, time_unix_s=self.clock()))

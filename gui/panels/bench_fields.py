@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QIcon
@@ -135,25 +135,45 @@ def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
 
 
 class Choice(QComboBox):
-    """A few values to choose from, each with words to show and, as a tooltip, what it means."""
+    """A few values to choose from, each with words to show and, as a tooltip, what it means.
 
-    def __init__(self, name: str, choices: Iterable[tuple[object, str, str]], width_px: int = 0) -> None:
-        """`choices`: value, words, meaning."""
+    The values stay on this side: Qt would make lists of tuples.
+    """
+
+    def __init__(self, name: str, items: Iterable[tuple[object, str, str]] = ()) -> None:
+        """`items`: value, words, meaning."""
         super().__init__()
         self.setAccessibleName(name)
-        for value, words, meaning in choices:
-            self.addItem(words, value)
-            self.setItemData(self.count() - 1, meaning or None, Qt.ItemDataRole.ToolTipRole)
+        self._values: list[object] = []
+        self.offer(items)
         self.currentIndexChanged.connect(self._explain)
-        if width_px:
-            self.setFixedWidth(width_px)
+
+    def offer(self, items: Iterable[tuple[object, str, str]]) -> None:
+        """Offer these from now on; what is chosen stays chosen where it is among them. Tells nobody."""
+        offered = list(items)
+        if [(self.itemText(at), self._values[at]) for at in range(self.count())] == [(words, value) for value, words, _ in offered]:
+            return
+        kept = self.currentText()
+        self.blockSignals(True)
+        self.clear()
+        self._values = [value for value, _, _ in offered]
+        for at, (_, words, meaning) in enumerate(offered):
+            self.addItem(words)
+            self.setItemData(at, meaning or None, Qt.ItemDataRole.ToolTipRole)
+        self.setCurrentIndex(max(self.findText(kept), 0))
+        self.blockSignals(False)
         self._explain()
+
+    @property
+    def value(self) -> Any:
+        """What is chosen; None where nothing is offered."""
+        at = self.currentIndex()
+        return self._values[at] if 0 <= at < len(self._values) else None
 
     def choose(self, value: object) -> None:
         """Choose the item with this value."""
-        at = next((at for at in range(self.count()) if self.itemData(at) == value), -1)
-        if at >= 0:
-            self.setCurrentIndex(at)
+        if value in self._values:
+            self.setCurrentIndex(self._values.index(value))
 
     def _explain(self) -> None:
         self.setToolTip(self.currentData(Qt.ItemDataRole.ToolTipRole) or "")

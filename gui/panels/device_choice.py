@@ -51,8 +51,11 @@ class DeviceChoice(QToolButton):
                 action.setData(name)
                 action.setCheckable(True)
                 action.triggered.connect(lambda checked, device=name: self._toggle(device, checked))
-        first = next((name for name in usable if name != "cpu"), usable[0] if usable else "")
-        self._take(kept or ([first] if first else []))
+        self._take(kept or self._first(usable))
+
+    def _first(self, usable: list[str]) -> list[str]:
+        """What is chosen until the user picks."""
+        return [next((name for name in usable if name != "cpu"), usable[0])] if usable else []
 
     def _toggle(self, device: str, checked: bool) -> None:
         self.choose([name for name in self._chosen if name != device] + ([device] if checked else []))
@@ -78,3 +81,18 @@ class DeviceChoice(QToolButton):
             return super().eventFilter(watched, event)
         action.trigger()
         return True
+
+
+class AllDevices(DeviceChoice):
+    """Until the user picks, it is every device."""
+
+    def _first(self, usable: list[str]) -> list[str]:
+        return usable
+
+
+class Accelerators(DeviceChoice):
+    """Until the user picks, it is every accelerator; with only one the CPU as well."""
+
+    def _first(self, usable: list[str]) -> list[str]:
+        accelerators = [name for name in usable if name != "cpu"]
+        return accelerators if len(accelerators) > 1 else usable

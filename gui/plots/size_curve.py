@@ -6,6 +6,7 @@ Small and drawn at once: a few hundred points that change when one is measured. 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class SizeCurve(QWidget):
         """Show these curves; `guide` is a dotted line across with its words, shown where it is in reach."""
         self._series, self._guide = tuple(series), guide
         xs = self.xs
-        ratios = sorted(b / a for a, b in zip(xs, xs[1:], strict=False) if a > 0)
+        ratios = sorted(b / a for a, b in itertools.pairwise(xs) if a > 0)
         self._log = bool(ratios) and ratios[len(ratios) // 2] >= LOG_FROM and xs[0] > 0 and xs[-1] / xs[0] >= 8
         top = max((point[3] for one in series for point in one.points), default=0.0)
         if guide is not None and guide[0] <= 3 * top:

@@ -1,69 +1,138 @@
-"""Is the TFLOP/s that we report that of a bare loop? Ours and a bare timed loop of `torch.mm(out=)`, blocks interleaved, one thread.
+"""Is the TFLOP/s that we report that of a bare loop, and of torch's own timer? CPU, float32 and bfloat16, six sizes.
 
-    python tests/benchmarks/matmul_fidelity.py [--blocks 40]
+    python tests/benchmarks/matmul_fidelity.py [--quick] [--blocks 20] [--reruns 3]
 
-For each size the ratio of the medians over the blocks; wanted: 0.97 to 1.03.
+Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors take turns, block by block, on one thread: our live mode, our burst
+mode, `torch.utils.benchmark.Timer` with as many threads as torch has, and a bare loop. Wanted: medians within 3 % of each other. Then the
+same again, for the spread of reruns; and what the harness itself costs at 64×64×64, in ns per iteration against the bare loop.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
+from torch.utils.benchmark import Timer
 
-from devexplorer.core.benchmark.matmul import MatmulRun
+from devexplorer.core.benchmark.matmul import MatmulRun, Product, operands, product
+from devexplorer.core.benchmark.statistics import range_over_median
 from devexplorer.core.benchmark.timing import CpuTimer
 from devexplorer.core.records.benchmark import MatmulSpec
 
-SIZES = (512, 1024, 2048, 4096)
+SIZES = (128, 256, 512, 1024, 2048, 4096)
+DTYPES = ("float32", "bfloat16")
 BLOCK_SECONDS = 0.05
-LONGEST_SECONDS = 25.0
-"""Per size and side; a block of 4096³ takes about a second on two cores."""
+SMALL = 64
+WAYS = ("live", "burst", "Timer", "bare")
+
+Way = Callable[[], float]
+"""Times one block; returns seconds per iteration."""
 
 
 def bare_block(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, iterations: int) -> float:
-    """Seconds per iteration of a loop with nothing in it."""
+    """A loop with nothing in it."""
     start = time.perf_counter()
     for _ in range(iterations):
         torch.mm(a, b, out=out)
     return (time.perf_counter() - start) / iterations
 
 
-def compare(size: int, blocks: int) -> tuple[float, float, int]:
-    """Median TFLOP/s of ours and of the bare loop, and how many blocks each had."""
-    run = MatmulRun(MatmulSpec(device="cpu", m=size, n=size, k=size, seconds=None, block_seconds=BLOCK_SECONDS), 1, CpuTimer())
+def ours(spec: MatmulSpec, made: Product) -> Way:
+    """One block of a run of ours; the figure is that of the point that the window would show."""
+    run = MatmulRun(spec, 1, CpuTimer(), make=lambda _: made)
     run.prepare()
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    out = torch.empty(size, size)
-    each = bare_block(a, b, out, 1)
-    ours, bare = [], []
-    end = time.monotonic() + 2 * LONGEST_SECONDS
-    while len(ours) < blocks and (time.monotonic() < end or len(ours) < 5):
+
+    def block() -> float:
         point = run.step()
         assert point is not None
-        ours.append(point.tflops)
-        each = bare_block(a, b, out, max(1, int(BLOCK_SECONDS / each)))
-        bare.append(2 * size**3 / each / 1e12)
-    result = run.result(stopped=True)
-    assert result is not None
-    return result.tflops.median, statistics.median(bare), len(ours)
+        assert point.tflops is not None
+        return spec.flop / point.tflops / 1e12
+
+    return block
+
+
+def ways(size: int, dtype: str) -> dict[str, Way]:
+    """The four ways to time the same product on the same tensors."""
+    a, b = operands(size, size, size, dtype, "cpu")
+    operation, out = product(a, b, dtype)
+    made = Product(operation, lambda: True)
+    spec = MatmulSpec(device="cpu", dtype=dtype, m=size, n=size, k=size, seconds=None, block_seconds=BLOCK_SECONDS)
+    names = {"a": a, "b": b, "out": out, "torch": torch}
+    theirs = Timer("torch.mm(a, b, out=out)", globals=names, num_threads=torch.get_num_threads())
+    bare_block(a, b, out, 1)
+    iterations = max(1, int(BLOCK_SECONDS / bare_block(a, b, out, 3)))
+    return {
+        "live": ours(spec, made),
+        "burst": ours(MatmulSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | {"mode": "burst"}), made),
+        "Timer": lambda: theirs.timeit(iterations).mean,
+        "bare": lambda: bare_block(a, b, out, iterations),
+    }
+
+
+def take_turns(given: dict[str, Way], blocks: int, most_seconds: float) -> dict[str, list[float]]:
+    """Seconds per iteration of each block of each way; who begins changes from round to round."""
+    found: dict[str, list[float]] = {name: [] for name in given}
+    order, end = list(given), time.monotonic() + most_seconds
+    for done in range(blocks):
+        if done >= 5 and time.monotonic() > end:
+            break
+        for name in order:
+            found[name].append(given[name]())
+        order = order[1:] + order[:1]
+    return found
+
+
+def compare(size: int, dtype: str, blocks: int, most_seconds: float) -> dict[str, float]:
+    """Median TFLOP/s of each way."""
+    found = take_turns(ways(size, dtype), blocks, most_seconds)
+    return {name: 2 * size**3 / statistics.median(seconds) / 1e12 for name, seconds in found.items()}
+
+
+def overhead(blocks: int) -> str:
+    """What an iteration of ours costs beyond one of the bare loop, round by round, at 64×64×64."""
+    found = take_turns(ways(SMALL, "float32"), blocks, 60.0)
+    bare = statistics.median(found["bare"])
+    parts = []
+    for name in WAYS[:3]:
+        more = sorted((mine - theirs) * 1e9 for mine, theirs in zip(found[name], found["bare"], strict=True))
+        low, _, high = statistics.quantiles(more, n=4)
+        parts.append(f"{name} {statistics.median(more):+.0f} ns (middle half {low:+.0f} to {high:+.0f})")
+    return f"{SMALL}×{SMALL}×{SMALL} float32, bare loop {bare * 1e9:.0f} ns an iteration: {', '.join(parts)}"
 
 
 def main() -> dict[str, float]:
-    """Ratios by size."""
+    """Ratios of our medians to the others', over all reruns."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--blocks", type=int, default=20, help="of each way, size and rerun")
+    parser.add_argument("--reruns", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a few blocks, once")
     arguments = parser.parse_args()
-    ratios = {}
-    for size in SIZES:
-        ours, bare, blocks = compare(size, arguments.blocks)
-        ratios[str(size)] = ours / bare
-        print(f"{size}: ours {ours:.4f} TFLOP/s, bare loop {bare:.4f}, ratio {ours / bare:.3f} ({blocks} blocks each)")
+    blocks, reruns, most_seconds = (6, 1, 3.0) if arguments.quick else (arguments.blocks, arguments.reruns, 10.0)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.2f}", flush=True)
+    ratios: dict[str, float] = {}
+    for dtype in DTYPES:
+        for size in SIZES:
+            again = [compare(size, dtype, blocks, most_seconds) for _ in range(reruns)]
+            median = {name: statistics.median(one[name] for one in again) for name in WAYS}
+            within = {f"{mine}/{other}": median[mine] / median[other] for mine in ("live", "burst") for other in ("Timer", "bare")}
+            ratios |= {f"{dtype} {size} {pair}": ratio for pair, ratio in within.items()}
+            spreads = {name: range_over_median([one[name] for one in again]) for name in ("live", "bare")}
+            far = ", ".join(f"{name} {100 * share:.1f} %" for name, share in spreads.items() if share is not None)
+            print(
+                f"{dtype} {size}: live {median['live']:.4f} TFLOP/s, burst {median['burst']:.4f}, Timer {median['Timer']:.4f}, "
+                f"bare {median['bare']:.4f}; {', '.join(f'{pair} {ratio:.3f}' for pair, ratio in within.items())}"
+                + (f"; {reruns} runs lie apart by: {far}" if far else ""),
+                flush=True,
+            )
+    print(overhead(40 if arguments.quick else 200))
+    worst = max(ratios, key=lambda name: abs(ratios[name] - 1))
+    print(f"farthest from 1: {worst} {ratios[worst]:.3f}; load {os.getloadavg()[0]:.2f} at the end")
     return ratios
 
 
 if __name__ == "__main__":
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     main()

@@ -2,92 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fakes.command_line import CLI, NONE, OPTIONAL_INT, OPTIONAL_NUMBER, OPTIONAL_TEXT, T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.cli import bench
 from devexplorer.core.cli.run import main
-from devexplorer.core.virtual.backend import install, unavailable
 
-T4S = "2x Tesla T4"
-CLI = [sys.executable, "-m", "devexplorer.core.cli"]
-Json = dict[str, Any]
-Document = Callable[..., Json]
-Refusal = Callable[..., str]
-
-
-@pytest.fixture(autouse=True)
-def no_virtual_gpus_left() -> Iterator[None]:
-    """Every command starts on a machine of its own, as its own process would."""
-    if unavailable() is not None:
-        pytest.skip(str(unavailable()))
-    machine = install()
-    machine.reset()
-    yield
-    machine.reset()
-
-
-def strictly(text: str) -> Json:
-    """Decode JSON that knows no NaN and no Infinity."""
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} in a document")
-
-    content = json.loads(text, parse_constant=refuse)
-    assert isinstance(content, dict)
-    assert content["schema"] == 1
-    return content
-
-
-@pytest.fixture
-def document(capfd: pytest.CaptureFixture[str]) -> Document:
-    """Run a command that must work; returns its one document."""
-
-    def run(*argv: str) -> Json:
-        assert main([*argv, "--json"]) == 0
-        out, err = capfd.readouterr()
-        assert err == ""
-        assert out.endswith("\n")
-        assert out.count("\n") == 1, "one document, one line"
-        return strictly(out)
-
-    return run
-
-
-@pytest.fixture
-def refusal(capfd: pytest.CaptureFixture[str]) -> Refusal:
-    """Run a command that cannot work; returns the one line that says why."""
-
-    def run(*argv: str) -> str:
-        assert main(list(argv)) == 2
-        out, err = capfd.readouterr()
-        assert out == ""
-        assert err.startswith("devexplorer: ")
-        assert err.count("\n") == 1, err
-        return err
-
-    return run
-
-
-def has(content: Json, **types: Any) -> None:
-    """Whether the keys are there with values of these types; a tuple that holds NoneType allows null."""
-    for key, kind in types.items():
-        assert key in content, key
-        assert isinstance(content[key], kind), (key, content[key])
-        assert kind is bool or not isinstance(content[key], bool), (key, content[key])
-
-
-NONE = type(None)
-OPTIONAL_INT, OPTIONAL_TEXT, OPTIONAL_NUMBER = (int, NONE), (str, NONE), (int, float, NONE)
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
 
 def check_device(info: Json) -> None:
@@ -156,52 +83,6 @@ def test_watch_without_a_terminal_prints_every_table(capfd: pytest.CaptureFixtur
     assert main(["watch", "--count", "2", "--interval", "0.01"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert len([line for line in lines if line.startswith("cpu")]) == 2
-
-
-# --- bench
-
-
-def check_run(run: Json) -> None:
-    has(run, device=str, dtype=str, shape=list, mode=str, tflops=dict, iterations=int, seconds=float, simulated=bool)
-    has(run["tflops"], median=float, p20=float, p80=float)
-    assert 0 < run["tflops"]["p20"] <= run["tflops"]["median"] <= run["tflops"]["p80"]
-    assert run["iterations"] > 0
-    assert run["simulated"] == run["device"].startswith("vgpu")
-
-
-def test_bench_of_one_device(document: Document) -> None:
-    content = document("bench", "matmul", "--device", "cpu", "--size", "64", "--seconds", "0.1")
-    assert content["benchmark"] == "matmul"
-    (run,) = content["runs"]
-    check_run(run)
-    assert (run["device"], run["dtype"], run["shape"], run["mode"]) == ("cpu", "float32", [64, 64, 64], "live")
-    assert run["seconds"] >= 0.1
-    assert run["verified"] is True
-    assert run["stopped"] is False
-
-
-def test_bench_of_several_devices_one_after_the_other_each_once(document: Document) -> None:
-    argv = ["bench", "matmul", "--virtual", T4S, "--device", "cpu", "vgpu:1", "--device", "CPU", "--size", "8x16x32", "--iterations", "7"]
-    runs = document(*argv)["runs"]
-    assert [run["device"] for run in runs] == ["cpu", "vgpu:1"], "cpu and CPU are one device"
-    for run in runs:
-        check_run(run)
-        assert run["shape"] == [8, 16, 32]
-        assert run["iterations"] == 7
-
-
-@pytest.mark.parametrize(("given", "dtype"), [("bf16", "bfloat16"), ("torch.float64", "float64"), ("int32", "int32")])
-def test_bench_dtypes_in_short_and_in_torchs_words(document: Document, given: str, dtype: str) -> None:
-    (run,) = document("bench", "matmul", "--size", "16", "--iterations", "2", "--dtype", given)["runs"]
-    assert run["dtype"] == dtype
-    assert run["verified"] is True
-
-
-def test_bench_in_words(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "matmul", "--virtual", T4S, "--device", "vgpu:0", "--size", "64", "--iterations", "100000"]) == 0
-    head, row = capfd.readouterr().out.splitlines()
-    assert "TFLOP/s" in head
-    assert all(word in row for word in ("vgpu:0", "64×64×64", "100,000", "simulated")), "nothing is cut off where nobody looks"
 
 
 # --- place
@@ -342,32 +223,6 @@ def test_user_code_that_does_not_work_is_said_in_one_line(
         ("place mlp --device cuda:9", "there is no device 'cuda:9' here"),
         ("place mlp --device cpu:1", "only one cpu"),
         ("place mlp --device gpu!", "is no device"),
-        ("bench bandwidth", "no benchmark 'bandwidth' in this version; there is matmul"),
-        ("bench matmul --mode burst", "no mode 'burst' in this version; there is live"),
-        ("bench matmul --device vgpu:0", "there is no device 'vgpu:0' here"),
-        ("bench matmul --device vgpu:7 --virtual t4", "there are cpu, vgpu:0"),
-        ("bench matmul --device cpu:1", "write 'cpu'"),
-        ("bench matmul --dtype float31", "there is no dtype 'float31'"),
-        ("bench matmul --dtype complex64", "does not measure complex64"),
-        ("bench matmul --dtype tf32", "take float32"),
-        ("bench matmul --dtype fp8 --virtual t4 --device vgpu:0", "Tesla T4 has no float8_e4m3fn unit"),
-        ("bench matmul --size 0", "at least 1"),
-        ("bench matmul --size -5", "at least 1"),
-        ("bench matmul --size 64x64", "MxNxK"),
-        ("bench matmul --size 1e3", "whole number"),
-        ("bench matmul --size nan", "whole number"),
-        ("bench matmul --size ²", "whole number"),
-        (f"bench matmul --size {'9' * 5000}", "whole number"),
-        ("bench matmul --size 1000001", "the largest side is 1000000"),
-        ("bench matmul --size 999999", "needs 10.91 TiB on cpu"),
-        ("bench matmul --seconds 0", "above 0"),
-        ("bench matmul --seconds -1", "above 0"),
-        ("bench matmul --seconds nan", "above 0"),
-        ("bench matmul --seconds inf", "above 0"),
-        ("bench matmul --seconds soon", "is not a number of seconds"),
-        ("bench matmul --iterations 0", "whole number above 0"),
-        ("bench matmul --iterations ²", "whole number above 0"),
-        ("bench matmul --iterations 1.5", "whole number above 0"),
         ("watch --count 0", "--count '0' is not a whole number above 0"),
         ("watch --count ²", "--count '²' is not a whole number above 0"),
         ("watch --interval 0", "--interval: 0 seconds"),
@@ -397,21 +252,10 @@ def test_wrong_virtual_gpus_get_one_line_from_every_command(refusal: Refusal, co
 
 
 def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
-    argv = "bench matmul --device cpu:1 cuda:3 --size 0 --dtype foo --seconds nan --iterations x --mode burst --virtual t4"
-    line = refusal(*argv.split())
-    for words in ("only one cpu", "'cuda:3'", "side of 0", "'foo'", "--seconds: nan", "--iterations 'x'", "'burst'"):
-        assert words in line
     line = refusal("watch", "--interval", "0", "--count", "x", "--virtual", "Voodoo")
     assert all(words in line for words in ("--interval", "--count", "Voodoo"))
     line = refusal("place", "mpl", "--device", "vgpu:1")
     assert all(words in line for words in ("mlp", "vgpu:1"))
-
-
-def test_a_product_that_does_not_fit_is_refused_before_anything_is_allocated(refusal: Refusal) -> None:
-    line = refusal("bench", "matmul", "--virtual", T4S, "--device", "cpu", "vgpu:1", "--size", "70000", "--iterations", "1")
-    assert "needs 54.76 GiB on vgpu:1" in line
-    sample = install().allocator_sample("vgpu:1", 0.0)
-    assert (sample.peak_allocated_bytes, sample.reserved_bytes) == (0, 0)
 
 
 def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None:
@@ -456,50 +300,6 @@ def test_ctrl_c_ends_watch_with_whole_lines_and_130() -> None:
     assert err == b""
     for line in out.decode().splitlines():
         strictly(line)
-
-
-def test_ctrl_c_stops_a_benchmark_and_keeps_what_was_measured(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(bench, "_show", interrupt)  # called when the first block was measured
-    argv = ["bench", "matmul", "--virtual", "t4", "--device", "cpu", "vgpu:0", "--size", "64", "--seconds", "600", "--json"]
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(signal, "default_int_handler", lambda *_: None)  # a second Ctrl-C would end it at once
-    assert main(argv) == 130
-    assert signal.getsignal(signal.SIGINT) is before
-    out, err = capfd.readouterr()
-    assert err == ""
-    (run,) = strictly(out)["runs"]
-    check_run(run)
-    assert run["stopped"] is True
-
-
-SLOW = """
-import sys
-from devexplorer.core.benchmark import matmul
-from devexplorer.core.cli.run import main
-operands = matmul.operands
-def said(m, n, k, dtype, device):
-    if m == 2048:
-        print("computing", file=sys.stderr, flush=True)
-    return operands(m, n, k, dtype, device)
-matmul.operands = said
-sys.exit(main(["bench", "matmul", "--dtype", "float16", "--size", "2048", "--seconds", "60", "--json"]))
-"""
-
-
-def test_a_second_ctrl_c_does_not_wait_for_a_product_that_takes_a_minute() -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline() == b"computing\n"
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # two signals at once would be one
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert err == b"", "no traceback, and torch does not abort the process"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

@@ -1,0 +1,76 @@
+"""What a run of model steps is made of: inputs, twins of the model with other tensors, and its FLOP. No thread of its own.
+
+FLOP are counted with torch.utils.flop_counter on a twin of the model on `meta`, where every layer is taken apart into operations that the
+counter knows; on the CPU and on CUDA some layers run as one kernel that it does not (an LSTM, a Transformer encoder in inference).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.run import total
+
+Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
+"""Called with a model and a batch size: inputs of the model on the CPU; None where nobody knows what it takes."""
+
+
+def sample_of(model: nn.Module, batch: int) -> Sequence[Tensor] | None:
+    """Inputs of a sample model, whatever it is called and wherever it was moved; None for any other model."""
+    for name, recipe in zoo.recipes().items():
+        built = zoo.meta(name)
+        if type(built) is type(model) and _outline(built) == _outline(model):
+            return recipe.sample(batch)
+    return None
+
+
+def _outline(model: nn.Module) -> list[tuple[str, type[nn.Module], list[tuple[str, int]]]]:
+    """What a model is made of: modules, and their parameters by name with as many dimensions as they have.
+
+    Sizes are left out: a lazy model has none before its first forward. Those of its layers are in their attributes, which say the same.
+    """
+    return [
+        (path, type(module), [(name, tuple(p.shape)) for name, p in module.named_parameters(recurse=False)])
+        for path, module in model.named_modules()
+    ]
+
+
+def fed(model: nn.Module, inputs: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Inputs on a device and, where they are floating, in the model's dtype."""
+    first = next(model.parameters(), None)
+    dtype = None if first is None else first.dtype
+    return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in inputs]
+
+
+def twin(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A copy of the model with other tensors in the place of its own: what is tied stays tied, and no value is copied."""
+    memo: dict[int, object] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        if id(tensor) not in memo:
+            made = make(tensor)
+            memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+    return copy.deepcopy(model, memo)
+
+
+def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward: bool) -> int | None:
+    """FLOP of a forward (and backward) of a batch; `one` are inputs of a batch of 1. None where the model cannot run on `meta`.
+
+    The model is left as it is. None as well where there is nothing that the counter counts.
+    """
+    meta = torch.device("meta")
+    inputs = [torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, one, meta)]
+    try:
+        copied = twin(model, lambda tensor: torch.empty_like(tensor, device=meta))
+        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
+            loss = total(copied(*inputs))
+            if loss is not None:
+                loss.backward()
+        return counter.get_total_flops() or None
+    except Exception:  # it looks at values, holds tensors that it has not registered, or is wrong, which a real step will tell
+        return None

@@ -1,0 +1,351 @@
+"""The model benchmark: steps of a model, forward alone or forward, backward and optimizer. Runs on the thread that runs the benchmark.
+
+How a step is timed: on the CPU by the wall, on CUDA by events between the steps of a block, on a virtual GPU by its simulated clock.
+
+A virtual GPU runs the model without values where the model lets it (its tensors have shapes, memory and costs, and the CPU computes
+nothing); a model that looks at its values runs with them, as slowly as the CPU is. The same step always costs the same there: after the
+warm-up there are five.
+
+A loss is the sum of what the model returns, and the optimizer's rate is so small that no value runs away: a step costs the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.matmul import out_of_memory
+from devexplorer.core.benchmark.measuring import Samples, block_length
+from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, sample_of, twin
+from devexplorer.core.benchmark.spec import parse_seconds
+from devexplorer.core.benchmark.statistics import spread
+from devexplorer.core.benchmark.timing import Block, timer_for
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import BadInput, Unavailable
+from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
+from devexplorer.core.virtual.backend import backward_guard, meta_empty
+from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.moves import one_line
+from devexplorer.core.workspace.run import RunFailed, failed_backward, run, total
+from devexplorer.core.workspace.walk import is_uninitialised
+
+VIRTUAL_STEPS = 5
+"""Measured steps on a virtual GPU: each costs the same."""
+SLOW_SECONDS = 0.5
+"""A model whose step takes longer is asked between its layers whether it shall stop."""
+LARGEST_BATCH = 1 << 24
+
+OPTIMIZERS: dict[str, Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-6),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-6),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-6),
+}
+STATES = {"sgd": 0, "adam": 2, "adamw": 2}
+"""Values that the optimizer keeps per parameter."""
+
+
+def check_model(spec: ModelSpec, fleet: Fleet) -> ModelSpec:
+    """The specification with its device's canonical name. Raises `BadInput` with everything that is wrong; builds and allocates nothing.
+
+    Whether there is such a model, and whether it fits, is known when it is made: `ModelRun.prepare` says so, before the device is touched.
+    """
+    checks = Checks(fleet)
+    device = next(iter(checks.devices((spec.device,))), None)
+    if not 1 <= spec.batch <= LARGEST_BATCH:
+        checks.add(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
+    if spec.optimizer not in OPTIMIZERS:
+        checks.add(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
+    if spec.autocast not in (None, "float16", "bfloat16"):
+        checks.add(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
+    checks.checked(lambda: parse_seconds(spec.seconds))
+    if device is not None:
+        kind = device.partition(":")[0]
+        if spec.autocast is not None and not torch.amp.is_autocast_available(kind):
+            checks.add(f"torch {torch.__version__} has no autocast for {kind}")
+        reason = no_compiler(device, fleet)
+        if spec.compiled and reason is not None:
+            checks.add(reason)
+    checks.demand_none()
+    return replace(spec, device=device or spec.device)
+
+
+def no_compiler(device: str, fleet: Fleet) -> str | None:
+    """Why torch.compile is out of the question on this device; None where it can be tried."""
+    if fleet.info(device).simulated:
+        return f"torch.compile makes code for a chip, and behind {device} there is none; measure without it"
+    return None
+
+
+class ModelRun:
+    """One run (`core.benchmark.runner.Runner`). `resolve` gives a model that the run may change, `sample` its inputs."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        run: int,
+        fleet: Fleet,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+        resolve: Callable[[str], nn.Module] = zoo.build,
+        *,
+        sample: Sample = sample_of,
+    ) -> None:
+        self.spec = spec
+        self.run = run
+        self._fleet, self._stop, self._clock = fleet, stop, clock
+        self._resolve, self._sample = resolve, sample
+        self._info = fleet.info(spec.device)
+        self._kind = spec.device.partition(":")[0]
+        self.simulated = self._info.simulated
+        self._timer = timer_for(spec.device, fleet, stop, paced=False)
+        self._model: nn.Module | None = None
+        self._call: Callable[..., object] | None = None
+        """The model, or what torch.compile made of it."""
+        self._inputs: Sequence[Tensor] = ()
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._flop: int | None = None
+        self._each = 0.0
+        self._samples = Samples()
+        self._iterations, self._seconds = 0, 0.0
+        self._hooks = ExitStack()
+
+    # --- before
+
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Make the model and its inputs, count FLOP, warm up.
+
+        Raises `DoesNotFit` before the device is touched, `RunFailed` for errors of the model.
+        """
+        try:
+            self._prepare(lambda: stopped() or self._stop.is_set())
+        except Exception:
+            if not self._stop.is_set() and not stopped():
+                raise
+        finally:
+            if self._each < SLOW_SECONDS:
+                self._hooks.close()  # asking costs a small model more than its work
+
+    def _prepare(self, stopped: Callable[[], bool]) -> None:
+        model = self._resolve(self.spec.target)
+        one = self._sample(self.spec.target, 1)
+        model.train(self.spec.train)
+        if self.spec.train and not any(parameter.requires_grad for parameter in model.parameters()):
+            raise BadInput(f"'{self.spec.target}' has no parameters to train; measure its forward")
+        if any(is_uninitialised(tensor) for tensor in model.parameters()):  # shapes appear with the first forward
+            with torch.no_grad():
+                run(model, "", fed(model, one, next(model.parameters()).device))
+        self._check_fits(model, one)
+        self._flop = count_flop(model, one, self.spec.batch, backward=self.spec.train)
+        if self.simulated:
+            try:
+                self._arm(twin(model, lambda tensor: self._without_values(tensor, tensor.shape)), self._wide(model, one))
+                self._warm_up(stopped)
+            except Exception as error:
+                if _full(error) or stopped():
+                    raise
+                self._check_fits(model, one, values=True)
+                self._on_device(model, stopped)  # it looks at values, or is wrong: then the error is that of the model itself
+        else:
+            self._on_device(model, stopped)
+        if self._flop is None and not stopped():
+            self._flop = self._count_here()
+        if self.spec.compiled and not stopped():
+            self._compile()
+        self._reset_peak()
+
+    def _on_device(self, model: nn.Module, stopped: Callable[[], bool]) -> None:
+        self._arm(None, ())
+        device = torch.device(self.spec.device)
+        model = model.to(device)
+        self._arm(model, fed(model, self._sample(self.spec.target, self.spec.batch), device))
+        self._warm_up(stopped)
+
+    def _arm(self, model: nn.Module | None, inputs: Sequence[Tensor]) -> None:
+        self._hooks.close()
+        self._model, self._call, self._inputs, self._optimizer = model, model, inputs, None
+        if model is None:
+            return
+        for module in model.modules():
+            self._hooks.callback(module.register_forward_pre_hook(self._ask).remove)
+        if self.spec.train:
+            self._optimizer = OPTIMIZERS[self.spec.optimizer]([p for p in model.parameters() if p.requires_grad])
+
+    def _ask(self, module: nn.Module, inputs: object) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+    def _wide(self, model: nn.Module, one: Sequence[Tensor]) -> Sequence[Tensor]:
+        """A batch of inputs without values on the virtual GPU."""
+        return [self._without_values(tensor, (self.spec.batch, *tensor.shape[1:])) for tensor in fed(model, one, torch.device("cpu"))]
+
+    def _without_values(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        return meta_empty(shape, tensor.dtype, self.spec.device)
+
+    def _check_fits(self, model: nn.Module, one: Sequence[Tensor], *, values: bool = False) -> None:
+        """What the run needs at least: the model where it is not there yet, gradients, the optimizer's state, inputs."""
+        tensors = [*model.parameters(), *model.buffers()]
+        trained = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+        needed = sum(tensor.nbytes for tensor in tensors if self.simulated or tensor.device != torch.device(self.spec.device))
+        needed += sum(tensor.nbytes for tensor in one) * self.spec.batch
+        if self.spec.train:
+            needed += trained * (1 + STATES[self.spec.optimizer])
+        checks = Checks(self._fleet)
+        what = f"{self._text} of {self.spec.target} in batches of {self.spec.batch} needs at least"
+        checks.fits(self.spec.device, needed, what, values=values or not self.simulated)
+        checks.demand_none()
+
+    @property
+    def _text(self) -> str:
+        return "training" if self.spec.train else "forward"
+
+    def _warm_up(self, stopped: Callable[[], bool]) -> None:
+        """One step with the names of the layers at hand, then one that is timed."""
+        assert self._model is not None, "arm first"
+        model = self._model
+        self._step(lambda *inputs: run(model, "", inputs))
+        if not stopped():
+            self._each = self._timer.block(self._step, 1).seconds
+
+    def _compile(self) -> None:
+        """Compile and run once; `Unavailable` with the reason where there is no compiler, or none for this model."""
+        assert self._model is not None, "arm first"
+        self._hooks.close()  # they would take the graph apart
+        try:
+            self._call = torch.compile(self._model)
+            self._step()
+            self._each = self._timer.block(self._step, 1).seconds
+        except Exception as error:
+            if _full(error):
+                raise
+            raise Unavailable(f"torch.compile does not work here: {one_line(error)}; measure without it") from error
+
+    def _count_here(self) -> int | None:
+        """FLOP of a step as the device runs it, where a model cannot be counted on `meta`; None where that fails too."""
+        try:
+            with FlopCounterMode(display=False) as counter:
+                self._step()
+            return counter.get_total_flops() or None
+        except Exception as error:  # an operation that the counter, or a virtual GPU below it, does not take
+            if _full(error):
+                raise
+            return None
+
+    # --- the steps
+
+    def _step(self, forward: Callable[..., object] | None = None) -> None:
+        call = forward or self._call
+        assert call is not None, "call prepare() first"
+        dtype = None if self.spec.autocast is None else getattr(torch, self.spec.autocast)
+        autocast = nullcontext() if dtype is None else torch.autocast(self._kind, dtype)
+        if self._optimizer is None:
+            with torch.no_grad(), autocast:
+                call(*self._inputs)
+            return
+        self._optimizer.zero_grad(set_to_none=True)
+        with autocast:
+            loss = total(call(*self._inputs))
+        if loss is None:
+            raise BadInput(f"the output of '{self.spec.target}' does not depend on anything that requires a gradient; measure its forward")
+        with self._explained():
+            loss.backward()
+        self._optimizer.step()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            with backward_guard() if self.simulated else nullcontext():
+                yield
+        except Exception as error:
+            if _full(error):
+                raise
+            raise failed_backward(error) from error
+
+    def step(self) -> BenchPoint | None:
+        """A block of steps; None when the run has had its seconds (on a virtual GPU: its five steps), or was stopped."""
+        enough = self._iterations >= VIRTUAL_STEPS if self.simulated else self._seconds >= self.spec.seconds
+        if enough or self._stop.is_set() or self._model is None:
+            return None
+        try:
+            block = self._block()
+        except _Stopped:
+            return None
+        self._each = block.seconds / block.iterations
+        self._samples.add(block.samples)
+        self._iterations += block.iterations
+        self._seconds += block.seconds
+        done = self._iterations / VIRTUAL_STEPS if self.simulated else self._seconds / self.spec.seconds
+        return BenchPoint(
+            run=self.run,
+            device=self.spec.device,
+            time_unix_s=self._clock(),
+            tflops=None if self._flop is None else self._flop / self._each / 1e12,
+            samples_per_s=self.spec.batch / self._each,
+            iterations=block.iterations,
+            seconds=block.seconds,
+            done=min(done, 1.0),
+            text=f"{self._text} of {self.spec.target}",
+            simulated=self.simulated,
+        )
+
+    def _block(self) -> Block:
+        if self.simulated:
+            return self._timer.block(self._step, 1)
+        if self._info.kind == "cpu":
+            return self._timer.singly(self._step, block_length(self._each), self._each)
+        return self._timer.block(self._step, block_length(self._each))
+
+    # --- after
+
+    def result(self, *, stopped: bool, failure: str | None = None) -> ModelResult | None:
+        """The figures of all steps so far; None when there was not one. The model is given up."""
+        steps = self._samples.kept
+        peak = self._peak() if steps else None
+        self._arm(None, ())
+        if not steps:
+            return None
+        return ModelResult(
+            run=self.run,
+            spec=self.spec,
+            samples_per_s=spread([self.spec.batch / seconds for seconds in steps]),
+            step_seconds=spread(steps),
+            flop_per_step=self._flop,
+            tflops=None if self._flop is None else spread([self._flop / seconds / 1e12 for seconds in steps]),
+            peak_memory_bytes=peak,
+            iterations=self._iterations,
+            seconds=self._seconds,
+            stopped=stopped,
+            simulated=self.simulated,
+            threads=torch.get_num_threads() if self._info.kind == "cpu" else None,
+            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
+            failure=failure,
+        )
+
+    def _reset_peak(self) -> None:
+        reset = None if self._kind == "cpu" else getattr(torch.get_device_module(self._kind), "reset_peak_memory_stats", None)
+        if reset is not None:
+            reset(self.spec.device)
+
+    def _peak(self) -> int | None:
+        """The most that was allocated there since the warm-up, by whomever; None on the CPU and where the backend does not count."""
+        ask = None if self._kind == "cpu" else getattr(torch.get_device_module(self._kind), "max_memory_allocated", None)
+        try:
+            return None if ask is None else int(ask(self.spec.device))
+        except RuntimeError:  # the card is lost
+            return None
+
+
+def _full(error: Exception) -> bool:
+    """Whether the device had no room, in whatever words it comes."""
+    return out_of_memory(error) or (isinstance(error, RunFailed) and error.reason == "memory")
+
+
+class _Stopped(Exception):
+    """Raised between two layers."""

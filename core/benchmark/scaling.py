@@ -1,0 +1,254 @@
+"""The scaling benchmark: the same job once per device, all at once, and then one after the other on the first device.
+
+A job is so many products of square matrices. Runs on the thread that runs the benchmark, which computes the CPU's job, in slices of 50 ms,
+and no other thread ever computes on the CPU: two would slow each other down. Each accelerator has a thread of its own while the jobs run
+at once. All of them start together at a barrier, with operands made and devices warm.
+
+A job's seconds are those in which it was computed: on the wall, its slices without what the engine does between them; a virtual GPU's are
+simulated, and it takes no longer to measure than a product takes to describe. At once: the longest of the jobs. In turn: the sum of all of
+them on the first device, which computes its own operands again each time. Real and virtual devices have no clock in common and are not
+measured together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+
+import torch
+from msgspec.structs import replace
+
+from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.matmul import real_product, virtual_product
+from devexplorer.core.benchmark.matmul_modes import warm_up
+from devexplorer.core.benchmark.measuring import BLOCK_SECONDS, block_length
+from devexplorer.core.benchmark.spec import check_fits, check_matmul
+from devexplorer.core.benchmark.timing import Operation, timer_for
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.records.benchmark import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.virtual.machine import VirtualMachine
+
+WARM_UP_SECONDS = 0.2
+START_SECONDS = 30.0
+"""For every thread to reach the barrier; only a driver that hangs takes that long."""
+END_SECONDS = 5.0
+"""For the threads to end after their slice when a run is stopped."""
+
+
+def check_scaling(spec: ScalingSpec, fleet: Fleet) -> ScalingSpec:
+    """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running; allocates nothing."""
+    checks = Checks(fleet)
+    devices = checks.devices(spec.devices)
+    twice = [device for device in dict.fromkeys(devices) if devices.count(device) > 1]
+    if twice:
+        checks.add(f"{twice[0]} is named twice; name each device once")
+    elif len(spec.devices) < 2:
+        usable = fleet.usable()
+        if len(usable) < 2:
+            words = (
+                f"jobs on two devices at once need two of them, and there is no device beside {usable[0]} here; virtual GPUs can be added"
+            )
+        else:
+            words = f"jobs on several devices at once need two of them at least; name them, there are {', '.join(usable)}"
+        checks.add(words, virtual_helps=not any(fleet.info(device).simulated for device in usable))
+    checks.one_clock(devices)
+    if spec.iterations < 1:
+        checks.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
+    for device in dict.fromkeys(devices):
+        job = _product_of(spec, device)
+        backend = fleet.backend(device)
+        if checks.succeeded(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]  # a default for a lambda
+            free = backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
+            checks.succeeded(lambda job=job, free=free: check_fits(job, free))  # type: ignore[misc]
+    checks.demand_none()
+    return replace(spec, devices=devices)
+
+
+def _product_of(spec: ScalingSpec, device: str) -> MatmulSpec:
+    return MatmulSpec(device=device, dtype=spec.dtype, m=spec.size, n=spec.size, k=spec.size, seconds=None)
+
+
+class _Job:
+    """One device's job: who computes it calls `slice` until `left` is 0."""
+
+    def __init__(self, spec: ScalingSpec, device: str, fleet: Fleet, stop: threading.Event) -> None:
+        self.device = device
+        self.virtual = fleet.info(device).simulated
+        self.timer = timer_for(device, fleet, stop, paced=False)
+        self.error: Exception | None = None
+        self._operation: Operation | None = None
+        self._each = 0.0
+        self._wanted = spec.iterations
+        self.again()
+
+    def again(self) -> None:
+        """Begin from the start."""
+        self.left, self.seconds = self._wanted, 0.0
+
+    @property
+    def done(self) -> int:
+        """Products that are computed."""
+        return self._wanted - self.left
+
+    def prepare(self, spec: MatmulSpec, stopped: Callable[[], bool]) -> bool:
+        """Make the operands and warm up; returns whether the product is right."""
+        made = virtual_product(spec) if self.virtual else real_product(spec)
+        self._operation = made.operation
+        right = made.verify()
+        self._each = warm_up(self.timer, made.operation, WARM_UP_SECONDS, BLOCK_SECONDS, stopped)
+        return right
+
+    def slice(self) -> None:
+        """Compute for about 50 ms; on a virtual GPU, where only one product goes through the dispatcher, to the end."""
+        assert self._operation is not None, "call prepare() first"
+        count = self.left if self.virtual else min(self.left, block_length(self._each))
+        start = self.timer.now()
+        self.timer.block(self._operation, count)
+        spent = self.timer.now() - start
+        self.left, self.seconds, self._each = self.left - count, self.seconds + spent, spent / count
+
+    def run(self, barrier: threading.Barrier, over: threading.Event) -> None:
+        """The whole job, on a thread of its own."""
+        try:
+            barrier.wait(START_SECONDS)
+            while self.left and not over.is_set():
+                self.slice()
+        except threading.BrokenBarrierError:  # another job cannot be started, or the run is over
+            return
+        except Exception as error:  # a lost card, out of memory: the thread that runs the benchmark raises it
+            self.error = error
+            barrier.abort()
+
+
+class ScalingRun:
+    """One run (`core.benchmark.runner.Runner`). A `tf32` run is driven inside `matmul.tf32_products()`."""
+
+    def __init__(self, spec: ScalingSpec, run: int, fleet: Fleet, stop: threading.Event, clock: Callable[[], float] = time.time) -> None:
+        self.spec = spec
+        self.run = run
+        self._stop, self._clock = stop, clock
+        self._jobs = [_Job(spec, device, fleet, stop) for device in spec.devices]
+        self.simulated = any(job.virtual for job in self._jobs)
+        self._verified: bool | None = None
+        self._walls: tuple[DeviceWall, ...] = ()
+        self._parallel: float | None = None
+        self._sequential: float | None = None
+        self._finished = 0
+        """Products of the parts that are over."""
+        self._points = self._all()
+
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Operands on every device, each product verified, each device warm."""
+        right = []
+        for job in self._jobs:
+            if stopped():
+                return
+            right.append(job.prepare(_product_of(self.spec, job.device), stopped))
+        self._verified = all(right)
+
+    def step(self) -> BenchPoint | None:
+        """One slice of the CPU's job, or 50 ms of the others; None at the end, or when it was stopped."""
+        return next(self._points, None)
+
+    def result(self, *, stopped: bool, failure: str | None = None) -> ScalingResult | None:
+        """What is known; None when no job was finished. Every thread has ended by then, unless a device hangs."""
+        self._points.close()
+        if not self._walls:
+            return None
+        return ScalingResult(
+            run=self.run,
+            spec=self.spec,
+            parallel_seconds=self._parallel,
+            sequential_seconds=self._sequential,
+            walls=self._walls,
+            stopped=stopped,
+            simulated=self.simulated,
+            seconds=(self._parallel or 0.0) + (self._sequential or 0.0),
+            iterations=self._finished,
+            threads=torch.get_num_threads() if "cpu" in self.spec.devices else None,
+            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
+            verified=self._verified,
+            failure=failure,
+        )
+
+    def _all(self) -> Generator[BenchPoint, None, None]:
+        yield from self._at_once()
+        if self._parallel is not None:
+            yield from self._in_turn()
+
+    def _at_once(self) -> Generator[BenchPoint, None, None]:
+        ours = [job for job in self._jobs if job.device == "cpu"]
+        others = [job for job in self._jobs if job.device != "cpu"]
+        barrier, over = threading.Barrier(len(others) + 1), threading.Event()
+        threads = [threading.Thread(target=job.run, args=(barrier, over), name=f"scaling-{job.device}", daemon=True) for job in others]
+        text = f"{len(self._jobs)} jobs at once"
+        try:
+            for thread in threads:
+                thread.start()
+            self._pass(barrier)
+            while any(job.left for job in self._jobs) and not self._stop.is_set():
+                before, start = self._products(), time.perf_counter()
+                mine = next((job for job in ours if job.left), None)
+                if mine is not None:
+                    mine.slice()
+                else:
+                    for thread in threads:
+                        thread.join(max(start + BLOCK_SECONDS - time.perf_counter(), 0.0))
+                self._raise_failures()
+                seconds = max(job.seconds for job in self._jobs) if self.simulated else time.perf_counter() - start
+                yield self._point(text, self._products() - before, seconds)
+        finally:
+            over.set()
+            barrier.abort()
+            for thread in threads:
+                thread.join(END_SECONDS)
+            self._walls = tuple(DeviceWall(job.device, job.seconds) for job in self._jobs if not job.left)
+            self._finished = self._products()
+        self._raise_failures()
+        if len(self._walls) == len(self._jobs):
+            self._parallel = max(wall.seconds for wall in self._walls)
+
+    def _pass(self, barrier: threading.Barrier) -> None:
+        try:
+            barrier.wait(START_SECONDS)
+        except threading.BrokenBarrierError:
+            self._raise_failures()
+            raise
+
+    def _raise_failures(self) -> None:
+        for job in self._jobs:
+            if job.error is not None:
+                raise job.error
+
+    def _products(self) -> int:
+        return sum(job.done for job in self._jobs)
+
+    def _in_turn(self) -> Generator[BenchPoint, None, None]:
+        job, seconds = self._jobs[0], 0.0
+        for number in range(len(self._jobs)):
+            job.again()
+            while job.left:
+                if self._stop.is_set():
+                    return
+                before, spent = job.done, job.seconds
+                job.slice()
+                products = job.done - before
+                self._finished += products
+                yield self._point(f"job {number + 1} of {len(self._jobs)} on {job.device}", products, job.seconds - spent, self._finished)
+            seconds += job.seconds
+        self._sequential = seconds
+
+    def _point(self, text: str, products: int, seconds: float, finished: int | None = None) -> BenchPoint:
+        done = self._products() if finished is None else finished
+        return BenchPoint(
+            run=self.run,
+            device=self.spec.device,
+            time_unix_s=self._clock(),
+            tflops=2 * self.spec.size**3 * products / seconds / 1e12 if products and seconds > 0 else None,
+            iterations=products,
+            seconds=seconds,
+            done=done / (2 * len(self._jobs) * self.spec.iterations),
+            text=text,
+            simulated=self.simulated,
+        )

@@ -1,0 +1,258 @@
+"""Products of many shapes, one after the other in burst mode, and the search for the fastest. Runs on the jobs thread or a bench thread.
+
+`core.benchmark.search` says how it looks. It measures shapes of which an iteration is expected (at the highest throughput so far) to take
+half of the time per shape at most, and whose operands fill nine tenths of the free memory at most: no single shape eats up the time budget,
+which is spent on the clock of the device (the simulated one of a virtual GPU, so that the same search measures the same shapes again).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+
+from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
+from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
+from devexplorer.core.benchmark.ranges import MOST_SHAPES
+from devexplorer.core.benchmark.search import Search, Shape
+from devexplorer.core.benchmark.spec import (
+    LARGEST_SIDE,
+    check_chip,
+    check_fits,
+    check_product,
+    duration_findings,
+    operand_bytes,
+    shape_problem,
+)
+from devexplorer.core.benchmark.statistics import spread
+from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import BadInput, Unavailable
+from devexplorer.core.formats import shape_text
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
+
+WARM_UP_SECONDS = 0.05
+"""Per shape, or one iteration where that is longer."""
+SHARE_OF_MEMORY = 0.9
+FEWEST_ITERATIONS = 2
+"""That a shape of the search is expected to have."""
+
+
+def check_sweep(spec: SweepSpec, fleet: Fleet) -> SweepSpec:
+    """The specification with the device's canonical name. Raises `BadInput` with everything that is wrong.
+
+    Shapes that do not fit are none of it: they become cells with a reason.
+    """
+    findings: list[str] = []
+    if not spec.shapes and spec.search_seconds is None:
+        findings.append("a sweep needs sizes (256:4096:256), or seconds for a search")
+    if len(spec.shapes) > MOST_SHAPES:
+        findings.append(f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures")
+    measured = [(cell.m, cell.n, cell.k) for cell in spec.done]
+    wrong = next((shape for shape in (*spec.shapes, *measured) if not all(1 <= side <= LARGEST_SIDE for side in shape)), None)
+    if wrong is not None:
+        findings.append(f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+    if spec.search_seconds is not None:
+        findings += duration_findings(spec.search_seconds, "search")
+    findings += duration_findings(spec.shape_seconds, "per shape")
+    try:
+        check_product(spec.dtype)
+        device = fleet.choose(spec.device)
+        check_chip(spec.dtype, fleet.info(device))
+    except BadInput as error:
+        raise BadInput(*findings, *error.findings, virtual_helps=error.virtual_helps) from None
+    if findings:
+        raise BadInput(*findings)
+    return replace(spec, device=device)
+
+
+class _Measured(NamedTuple):
+    """The shape that is being measured."""
+
+    spec: MatmulSpec
+    mode: Burst
+
+
+class SweepRun:
+    """A `core.benchmark.runner.Runner`. A step begins a shape or measures one block of it."""
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        run: int,
+        timer: BlockTimer,
+        *,
+        kind: str = "cpu",
+        make: Callable[[MatmulSpec], Product] = real_product,
+        flush: Callable[[str], Operation] | None = None,
+        free_bytes: Callable[[], int | None] = lambda: None,
+        datasheet_tflops: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`kind` of the device, `make` for the products on it, `flush` for its cache (called with the device), its free memory."""
+        self.spec = spec
+        self.run = run
+        self.simulated = timer.simulated
+        self._timer = timer
+        self._kind = kind
+        self._make = make
+        self._make_flush = flush
+        self._free_bytes = free_bytes
+        self._datasheet_tflops = datasheet_tflops
+        self._clock = clock
+        self._flush: Operation | None = None
+        self._free: int | None = None
+        self._cells = list(spec.done)
+        self._new = 0
+        self._current: _Measured | None = None
+        self._began: float | None = None
+        self._verified: bool | None = None
+        self._iterations = 0
+        self._seconds = 0.0
+        known = {(cell.m, cell.n, cell.k) for cell in spec.done}
+        self._given = [shape for shape in dict.fromkeys(spec.shapes) if shape not in known]
+        self._total = len(self._given)
+        self._search = None if spec.search_seconds is None else Search(self._allowed, spec.shapes, seed=len(known))
+        for cell in spec.done:
+            self._tell(cell)
+
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Make the buffer that flushes the cache. Each shape allocates, verifies and warms up for itself."""
+        if self._make_flush is not None and not stopped():
+            self._flush = self._make_flush(self.spec.device)
+
+    def step(self) -> BenchPoint | None:
+        """Begin the next shape, or measure a block of the present one; None when there is no other."""
+        if self._began is None:
+            self._began = self._timer.now()
+        if self._current is not None:
+            return self._guarded(self._current.spec, self._measure)
+        shape = self._next_shape()
+        if shape is None:
+            return None
+        spec = self._spec_of(shape)
+        return self._guarded(spec, lambda: self._begin(spec))
+
+    def _next_shape(self) -> Shape | None:
+        if self._search is None:
+            return self._given[self._new] if self._new < self._total else None
+        assert self.spec.search_seconds is not None
+        if self._new < self._total or self._elapsed() < self.spec.search_seconds:  # what was given is measured in any case
+            self._free = self._free_bytes()  # once for all the draws of a proposal
+            return self._search.propose()
+        return None
+
+    def _elapsed(self) -> float:
+        return 0.0 if self._began is None else self._timer.now() - self._began
+
+    def _allowed(self, shape: Shape) -> bool:
+        """Whether the search may measure this shape."""
+        m, n, k = shape
+        needed = sum(operand_bytes(m, n, k, self.spec.dtype))
+        if max(shape) > LARGEST_SIDE or (self._free is not None and needed > self._free * SHARE_OF_MEMORY):
+            return False
+        best = self._search.best if self._search is not None else None
+        return best is None or 2 * m * n * k / (best[1] * 1e12) <= self.spec.shape_seconds / FEWEST_ITERATIONS
+
+    def _spec_of(self, shape: Shape) -> MatmulSpec:
+        m, n, k = shape
+        narrow = self.spec.dtype.startswith("float8")
+        return MatmulSpec(
+            device=self.spec.device, dtype=self.spec.dtype, m=m, n=n, k=k, transpose_b=narrow, mode="burst", seconds=self.spec.shape_seconds
+        )  # fmt: skip
+
+    def _guarded(self, spec: MatmulSpec, work: Callable[[], BenchPoint]) -> BenchPoint:
+        """A shape for which there is no room, or no kernel, ends with its reason; everything else ends the sweep."""
+        try:
+            return work()
+        except (BadInput, Unavailable, RuntimeError, MemoryError) as error:
+            if not isinstance(error, BadInput | Unavailable) and not out_of_memory(error):
+                raise
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "out of memory"
+        self._current = None
+        return self._finish(SweepCell(spec.m, spec.n, spec.k, reason=reason))
+
+    def _begin(self, spec: MatmulSpec) -> BenchPoint:
+        problem = shape_problem(spec, self._kind)
+        if problem is not None:
+            raise BadInput(problem)
+        check_fits(spec, self._free_bytes())  # the buffer of the flush is there already
+        made = self._make(spec)
+        if not made.verify():
+            self._verified = False
+            return self._finish(SweepCell(spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing"))
+        self._verified = self._verified is not False
+        each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds)
+        self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
+        return self._point(spec)
+
+    def _measure(self) -> BenchPoint:
+        assert self._current is not None
+        spec, mode = self._current
+        block = mode.step()
+        if block is not None:
+            self._iterations += block.iterations
+            self._seconds += block.seconds
+            if mode.spent < self.spec.shape_seconds:
+                tflops = spec.flop / float(np.median(block.samples)) / 1e12
+                return self._point(spec, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
+        self._current = None
+        found = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
+        cell = SweepCell(spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations)
+        return self._finish(cell, 0 if block is None else block.iterations, 0.0 if block is None else block.seconds)
+
+    def _finish(self, cell: SweepCell, iterations: int = 0, seconds: float = 0.0) -> BenchPoint:
+        self._cells.append(cell)
+        self._new += 1
+        self._tell(cell)
+        tflops = None if cell.tflops is None else cell.tflops.median
+        return self._point(self._spec_of((cell.m, cell.n, cell.k)), tflops=tflops, iterations=iterations, seconds=seconds, cell=cell)
+
+    def _tell(self, cell: SweepCell) -> None:
+        if self._search is not None:
+            self._search.tell((cell.m, cell.n, cell.k), None if cell.tflops is None else cell.tflops.median)
+
+    def _done(self) -> float:
+        if self.spec.search_seconds is not None:
+            return min(self._elapsed() / self.spec.search_seconds, 1.0)
+        current = (self._current.mode.done or 0.0) if self._current is not None else 0.0
+        return min((self._new + current) / self._total, 1.0) if self._total else 1.0
+
+    def _point(
+        self, spec: MatmulSpec, *, tflops: float | None = None, iterations: int = 0, seconds: float = 0.0, cell: SweepCell | None = None
+    ) -> BenchPoint:
+        return BenchPoint(
+            run=self.run,
+            device=self.spec.device,
+            time_unix_s=self._clock(),
+            tflops=tflops,
+            iterations=iterations,
+            seconds=seconds,
+            done=self._done(),
+            text=shape_text((spec.m, spec.n, spec.k)),
+            cell=cell,
+            simulated=self.simulated,
+        )
+
+    def result(self, *, stopped: bool, failure: str | None = None) -> SweepResult | None:
+        """The finished shapes; None when there is not one."""
+        if not self._cells:
+            return None
+        return SweepResult(
+            run=self.run,
+            spec=self.spec,
+            cells=tuple(self._cells),
+            iterations=self._iterations,
+            seconds=self._seconds,
+            stopped=stopped or failure is not None,
+            failure=failure,
+            simulated=self.simulated,
+            threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
+            torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
+            verified=self._verified,
+            datasheet_tflops=self._datasheet_tflops,
+        )

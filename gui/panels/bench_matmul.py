@@ -1,0 +1,183 @@
+"""The Matmul page of the Benchmark tab: products of one shape on one or several devices, and a table of the runs. Main thread."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu, QToolButton
+
+from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product, operand_bytes, parse_count, parse_seconds, parse_shape
+from devexplorer.core.dtypes import parse_dtype
+from devexplorer.core.formats import bytes_text, number_text, shape_text
+from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec
+from devexplorer.core.state import Device, Run, State
+from devexplorer.gui.item_models.rows import RowsModel, TableRow
+from devexplorer.gui.item_models.run_rows import RUN_COLUMNS, run_row
+from devexplorer.gui.item_models.runs import Seen, see_throttling
+from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, edit
+from devexplorer.gui.panels.bench_page import BenchPage
+from devexplorer.gui.panels.device_choice import DeviceChoice
+from devexplorer.gui.panels.rows_table import RowsTable
+from devexplorer.gui.theme import Theme
+
+MODES = (
+    ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),
+    ("burst", "burst", "Cold L2 cache, iterations timed one by one and queued: what one product takes at its best."),
+    ("sustained", "sustained", "One steady window in eight parts, with its drift: what the device holds when it is warm."),
+)
+SECONDS = {"live": "10", "burst": "2", "sustained": "2"}
+"""What stands in the field while nobody has typed there."""
+OPTIONS = (
+    ("transpose_a", "A transposed", "Aᵀ", "A is stored as K×M and read transposed"),
+    ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),
+    ("flush_cache", "flush L2 between iterations", "flush", "Overwrite the device's L2 cache before each iteration"),
+)
+COLUMN_PX = [124, 104, 160, 78, 72, 64, 64, 104, 108, 60, 52, 48, 84, 70, 160]
+
+
+class MatmulPage(BenchPage):
+    """One specification per chosen device."""
+
+    kind, title = "matmul", "Matmul"
+    nothing = "No matrix product was measured in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state, theme, clock)
+        self.devices = DeviceChoice(state)
+        self.dtype_edit = DtypeEdit()
+        self.size_edit = edit("1024", "N or M×N×K", "Size", 104)
+        self.batch_edit = edit("1", "1", "Products at once", 40)
+        self.batch_edit.setToolTip("How many products at once (a batch)")
+        self.mode = Choice("mode", MODES)
+        self.seconds_edit = edit(SECONDS["live"], "until stopped", "Seconds", 52)
+        self.options = QToolButton()
+        self.options.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        menu = QMenu(self.options)
+        menu.setToolTipsVisible(True)
+        for key, words, _, meaning in OPTIONS:
+            action = menu.addAction(words)
+            action.setData(key)
+            action.setCheckable(True)
+            action.setToolTip(meaning)
+            action.toggled.connect(self._show_options)
+        self.options.setMenu(menu)
+        for words, field in (("measure", self.devices), ("dtype", self.dtype_edit), ("size", self.size_edit), ("batch", self.batch_edit)):
+            self.add_field(words, field)
+        self.add_field("mode", self.mode)
+        self.add_field("seconds", self.seconds_edit)
+        self.add_field("", self.options)
+        self.model = RowsModel(RUN_COLUMNS, self)
+        self.table = RowsTable(self.model, "Benchmark runs of this session", COLUMN_PX)
+        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self._seen: Seen = {}
+        self._ended: dict[int, TableRow] = {}
+        self._mode_before = "live"
+        self.set_results(self.table)
+        self.mode.currentIndexChanged.connect(self._new_mode)
+        self._show_options()
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self.dtype_edit.set_theme(theme)
+        self._ended.clear()
+        super().set_theme(theme)
+
+    def refresh(self) -> None:
+        """Show devices and runs as they are now."""
+        self.devices.refresh()
+        super().refresh()
+
+    def watch(self) -> None:
+        """Remember what holds clocks down; called also while the page is not on show."""
+        see_throttling(self._seen, self._state)
+
+    # the form
+
+    def specs(self) -> tuple[MatmulSpec, ...]:
+        """One per device. Raises one `BadInput` with everything that is wrong."""
+        found = Findings()
+        if not self.devices.chosen:
+            found.add("no device is chosen; choose at least one")
+        dtype = found.read(lambda text: parse_dtype(text, tf32=True), self.dtype_edit.text())
+        if dtype is not None:
+            found.read(check_product, dtype)
+        shape = found.read(parse_shape, self.size_edit.text())
+        batch = found.read(lambda text: parse_count(text, "batch"), self.batch_edit.text())
+        mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
+        seconds = found.read(parse_seconds, limit) if limit else None
+        if not limit and mode != "live":
+            found.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
+        found.refuse()
+        assert dtype is not None
+        assert shape is not None
+        m, n, k = shape
+        a, b, flush = (action.isChecked() for action in self.options.menu().actions())
+        specs = tuple(
+            MatmulSpec(
+                device=device, dtype=dtype, m=m, n=n, k=k, batch=batch or 1, transpose_a=a, transpose_b=b, flush_cache=flush, mode=mode,
+                seconds=seconds,
+            )
+            for device in self.devices.chosen
+        )  # fmt: skip
+        found.read(check_limits, specs[0])
+        for spec in specs:
+            found.read(functools.partial(check_fits, spec), free_bytes(self._state.devices[spec.device]))
+        found.refuse()
+        return specs
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """The memory that the operands take, and the operations of one product."""
+        spec = specs[0]
+        assert isinstance(spec, MatmulSpec)
+        needed = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+        each = " on each device" if len(specs) > 1 else ""
+        what = "product" if spec.batch == 1 else f"{spec.batch} products"
+        return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """`Measure 1024×1024×1024 on vgpu:0`."""
+        spec = specs[0]
+        assert isinstance(spec, MatmulSpec)
+        return f"Measure {shape_text((spec.m, spec.n, spec.k))} on {', '.join(spec.device for spec in specs)}"
+
+    def _new_mode(self) -> None:
+        mode = str(self.mode.value)
+        if self.seconds_edit.text().strip() in (SECONDS[self._mode_before], ""):
+            self.seconds_edit.setText(SECONDS[mode])
+        self._mode_before = mode
+        self.check()
+
+    def _show_options(self) -> None:
+        chosen = [short for action, (_, _, short, _) in zip(self.options.menu().actions(), OPTIONS, strict=True) if action.isChecked()]
+        self.options.setText(f"{' '.join(chosen) or 'options'} ▾")
+        words = [words for action, (_, words, _, _) in zip(self.options.menu().actions(), OPTIONS, strict=True) if action.isChecked()]
+        self.options.setAccessibleName(f"Options: {', '.join(words) or 'none'}")
+        self.options.setToolTip(", ".join(words) or "Operands that are read transposed, a cache that is flushed")
+        self.check()
+
+    # the runs
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """A row for each; that of a run that has ended is made once."""
+        self.watch()
+        for run in runs:
+            if run.ended and run.run not in self._ended:
+                self._ended[run.run] = run_row(run, self._state, self._theme, self._seen)
+        self.model.set_rows([self._ended.get(run.run) or run_row(run, self._state, self._theme, self._seen) for run in runs])
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The selected row, where its run still runs."""
+        key = self.table.selected_key
+        return next((run for run in self.active if run.run == key), None)
+
+
+def free_bytes(device: Device) -> int | None:
+    """What new tensors can take: the engine's own cache is given to them, so it counts as free. None: nobody knows."""
+    parts = device.parts
+    return None if parts.free is None else parts.free + (parts.cached or 0)

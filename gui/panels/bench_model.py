@@ -1,0 +1,169 @@
+"""The Model page of the Benchmark tab: steps of a model of the workspace or of a sample model, and a table of the runs. Main thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QComboBox
+
+from devexplorer.core.benchmark.spec import parse_count, parse_seconds
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+from devexplorer.core.state import Run, State
+from devexplorer.gui.item_models.rows import RowsModel
+from devexplorer.gui.item_models.run_rows import MODEL_COLUMNS, model_row, step_text
+from devexplorer.gui.panels.bench_fields import Choice, Findings, edit
+from devexplorer.gui.panels.bench_page import BenchPage
+from devexplorer.gui.panels.device_choice import DeviceChoice
+from devexplorer.gui.panels.rows_table import RowsTable
+from devexplorer.gui.theme import Theme
+
+STEPS = (
+    ("", "forward", "The model runs; nothing is learnt"),
+    ("sgd", "train with sgd", "Forward, backward, and one step of SGD"),
+    ("adam", "train with adam", "Forward, backward, and one step of Adam, which keeps two more tensors per parameter"),
+    ("adamw", "train with adamw", "Forward, backward, and one step of AdamW"),
+)
+AUTOCAST = (
+    (None, "as it is", "Each operation in the dtype of its operands"),
+    ("float16", "float16", "torch.autocast: products in float16, what needs range in float32"),
+    ("bfloat16", "bfloat16", "torch.autocast: products in bfloat16, what needs precision in float32"),
+)
+COLUMN_PX = [120, 124, 250, 84, 76, 76, 84, 72, 88, 72, 70, 160]
+
+
+class ModelPage(BenchPage):
+    """One specification per chosen device."""
+
+    kind, title = "model", "Model"
+    nothing = "No model was measured in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state, theme, clock)
+        self.target = QComboBox()
+        self.target.setEditable(True)
+        self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.target.setFixedWidth(140)
+        self.target.setAccessibleName("Model")
+        self.target.lineEdit().setPlaceholderText("a model")
+        self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
+        self.devices = DeviceChoice(state)
+        self.batch_edit = edit("8", "8", "Samples per step", 44)
+        self.step = Choice("Step", STEPS)
+        self.autocast = Choice("Autocast", AUTOCAST)
+        self.compiled = QCheckBox("compile")
+        self.compiled.setToolTip("Through torch.compile, where it works; compiling is not part of the measured time")
+        self.seconds_edit = edit("5", "5", "Seconds", 44)
+        for words, field in (("model", self.target), ("on", self.devices), ("batch", self.batch_edit), ("", self.step)):
+            self.add_field(words, field)
+        self.add_field("autocast", self.autocast)
+        self.add_field("", self.compiled)
+        self.add_field("seconds", self.seconds_edit)
+        self.model = RowsModel(MODEL_COLUMNS, self)
+        self.table = RowsTable(self.model, "Runs of models in this session", COLUMN_PX)
+        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self.set_results(self.table)
+        self._offered: list[str] = []
+        for choice in (self.step, self.autocast):
+            choice.currentIndexChanged.connect(self.check)
+        self.target.currentTextChanged.connect(self.check)
+        self.target.lineEdit().returnPressed.connect(self.start)
+        self.compiled.toggled.connect(self.check)
+        self.set_theme(theme)
+        self.check()
+
+    def refresh(self) -> None:
+        """Show devices, models and runs as they are now."""
+        self.devices.refresh()
+        self._offer_models()
+        super().refresh()
+
+    @property
+    def _objects(self) -> list[str]:
+        return [name for name, snapshot in self._state.objects.items() if snapshot.kind == "model"]
+
+    @property
+    def _recipes(self) -> dict[str, str]:
+        return dict(self._state.engine.recipes) if self._state.engine is not None else {}
+
+    def _offer_models(self) -> None:
+        """Those of the workspace first; a sample model of the same name is the same model built anew, so it is not offered twice."""
+        objects, recipes = self._objects, self._recipes
+        names = [*objects, *(name for name in recipes if name not in objects)]
+        if names == self._offered:
+            return
+        typed = self.target.currentText()
+        self._offered = names
+        self.target.blockSignals(True)
+        self.target.clear()
+        for name in names:
+            self.target.addItem(name)
+            words = "in the workspace" if name in objects else recipes[name]
+            self.target.setItemData(self.target.count() - 1, words, Qt.ItemDataRole.ToolTipRole)
+        self.target.setCurrentText(typed or (names[0] if names else ""))
+        self.target.blockSignals(False)
+        self.check()
+
+    # the form
+
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """One per device. Raises one `BadInput` with everything that is wrong."""
+        found = Findings()
+        target = found.read(self._known_target, self.target.currentText())
+        if not self.devices.chosen:
+            found.add("no device is chosen; choose at least one")
+        batch = found.read(lambda text: parse_count(text, "batch"), self.batch_edit.text())
+        seconds = found.read(parse_seconds, self.seconds_edit.text().strip())
+        found.refuse()
+        assert target is not None
+        assert batch is not None
+        assert seconds is not None
+        optimizer = str(self.step.value)
+        return tuple(
+            ModelSpec(
+                target=target,
+                device=device,
+                batch=batch,
+                train=bool(optimizer),
+                optimizer=optimizer or "sgd",
+                autocast=self.autocast.value,
+                compiled=self.compiled.isChecked(),
+                seconds=seconds,
+            )
+            for device in self.devices.chosen
+        )
+
+    def _known_target(self, text: str) -> str:
+        name = text.strip()
+        if not name:
+            raise BadInput("no model is named; choose one, or build one first")
+        if ":" not in name and self._offered and name not in self._offered:
+            some = ", ".join([*self._offered[:4], *(["…"] if len(self._offered) > 4 else [])])
+            raise BadInput(f"there is no model '{name}'; there are {some}, or package.module:factory")
+        return name
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """What is measured."""
+        spec = specs[0]
+        assert isinstance(spec, ModelSpec)
+        return f"{spec.target}, {step_text(spec)}"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """`Measure mlp on vgpu:0`."""
+        spec = specs[0]
+        assert isinstance(spec, ModelSpec)
+        return f"Measure {spec.target} on {', '.join(spec.device for spec in specs)}"
+
+    # the runs
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """A row for each."""
+        self.model.set_rows([model_row(run, self._state, self._theme) for run in runs])
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The selected row, where its run still runs."""
+        key = self.table.selected_key
+        return next((run for run in self.active if run.run == key), None)

@@ -1,0 +1,84 @@
+"""The command line as tests use it: the document of a command that works, the one line of one that does not. Fixtures for `conftest`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from devexplorer.core.cli.run import main
+from devexplorer.core.virtual.backend import install, unavailable
+
+T4S = "2x Tesla T4"
+CLI = [sys.executable, "-m", "devexplorer.core.cli"]
+Json = dict[str, Any]
+Document = Callable[..., Json]
+Refusal = Callable[..., str]
+
+
+@pytest.fixture
+def no_virtual_gpus_left() -> Iterator[None]:
+    """Every command starts on a machine of its own, as its own process would."""
+    if unavailable() is not None:
+        pytest.skip(str(unavailable()))
+    machine = install()
+    machine.reset()
+    yield
+    machine.reset()
+
+
+def strictly(text: str) -> Json:
+    """Decode JSON that knows no NaN and no Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} in a document")
+
+    content = json.loads(text, parse_constant=refuse)
+    assert isinstance(content, dict)
+    assert content["schema"] == 1
+    return content
+
+
+@pytest.fixture
+def document(capfd: pytest.CaptureFixture[str]) -> Document:
+    """Run a command that must work; returns its one document."""
+
+    def run(*argv: str) -> Json:
+        assert main([*argv, "--json"]) == 0
+        out, err = capfd.readouterr()
+        assert err == ""
+        assert out.endswith("\n")
+        assert out.count("\n") == 1, "one document, one line"
+        return strictly(out)
+
+    return run
+
+
+@pytest.fixture
+def refusal(capfd: pytest.CaptureFixture[str]) -> Refusal:
+    """Run a command that cannot work; returns the one line that says why."""
+
+    def run(*argv: str) -> str:
+        assert main(list(argv)) == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("devexplorer: ")
+        assert err.count("\n") == 1, err
+        return err
+
+    return run
+
+
+def has(content: Json, **types: Any) -> None:
+    """Whether the keys are there with values of these types; a tuple that holds NoneType allows null."""
+    for key, kind in types.items():
+        assert key in content, key
+        assert isinstance(content[key], kind), (key, content[key])
+        assert kind is bool or not isinstance(content[key], bool), (key, content[key])
+
+
+NONE = type(None)
+OPTIONAL_INT, OPTIONAL_TEXT, OPTIONAL_NUMBER = (int, NONE), (str, NONE), (int, float, NONE)
