@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it every time."""
 RESTART_WINDOW_S = 60.0
+HIDDEN_INTERVAL_S = 1.0
+"""Between two readings while nobody looks at the window."""
 MOST_EVENTS = 400
 """Per beat: the window stays smooth whatever the engine says."""
 
@@ -94,6 +96,8 @@ class Session:
         drm: Drm | None = None,
     ) -> None:
         self._clock = clock
+        self._interval_s = interval_s
+        self._hidden = False
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -210,16 +214,27 @@ class Session:
         """What everything is recorded with at present; None: nothing is recorded."""
         return self._tap.recorder
 
+    def set_hidden(self, hidden: bool) -> None:
+        """Nobody looks: read once a second, unless it is recorded; histories have a reading a second then."""
+        self._hidden = hidden
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        seldom = self._hidden and self.recording is None
+        self._sampler.set_interval(max(HIDDEN_INTERVAL_S, self._interval_s) if seldom else self._interval_s)
+
     def start_recording(self, path: Path, *, overwrite: bool = False) -> None:
         """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file cannot be made.
 
         When the disk is full or the file vanishes later, the recording ends and a `Log` of level error says so.
         """
         self._tap.start(path, self._recording_failed, overwrite=overwrite)
+        self._set_pace()
 
     def stop_recording(self) -> None:
         """End the recording; the end of its file is written soon after."""
         self._tap.stop()
+        self._set_pace()
 
     def _recording_failed(self, problem: str) -> None:
         self._mailbox.put(Log(level="error", text=problem, time_unix_s=self._clock()))

@@ -110,11 +110,16 @@ class App:
             self.heartbeat = Heartbeat(source, self.state, self.window)
             self.heartbeat.beaten.connect(self.replaying.follow)
             self.window.hidden_changed.connect(self.heartbeat.set_hidden)
+            self.window.hidden_changed.connect(self._set_hidden)
             self.window.restart_requested.connect(self._restart_engine)
             self.window.start_requested.connect(self._start_engine_again)
             self.window.tour_requested.connect(self.take_tour)
             self.heartbeat.start()
         return self.heartbeat
+
+    def _set_hidden(self, hidden: bool) -> None:
+        if self.session is not None:  # also behind a recording that is on show
+            self.session.set_hidden(hidden)
 
     def _restart_engine(self) -> None:
         if (session := self.replaying.session) is not None:

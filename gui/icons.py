@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from PySide6.QtCore import QByteArray, QRectF, Qt
-from PySide6.QtGui import QIcon, QPainter, QPixmap
+from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
 
 SIZE = 16
@@ -26,6 +26,10 @@ def svg(name: str, colour: str) -> bytes:
 
 def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPixmap:
     """The icon as `size` × `size` device-independent pixels, sharp on a screen with `ratio` pixels for each."""
+    key = f"devexplorer {name} {colour} {size} {ratio}"
+    kept = QPixmap()
+    if QPixmapCache.find(key, kept):
+        return kept
     result = QPixmap(round(size * ratio), round(size * ratio))
     result.fill(Qt.GlobalColor.transparent)
     painter = QPainter(result)
@@ -33,6 +37,7 @@ def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPix
     QSvgRenderer(QByteArray(svg(name, colour))).render(painter, QRectF(result.rect()))
     painter.end()
     result.setDevicePixelRatio(ratio)
+    QPixmapCache.insert(key, result)  # signs are painted with every reading, and reading the drawing takes longer than that
     return result
 
 

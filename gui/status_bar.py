@@ -8,14 +8,25 @@ from collections.abc import Callable
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
 
+from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.state import Job, Run, State
+from devexplorer.gui.item_models.runs import kind_of, time_left
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Role, Theme
 
 HEIGHT_PX = 26
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
+TITLES = {
+    "matmul": "benchmark",
+    "sweep": "sweep",
+    "bandwidth": "bandwidth",
+    "scaling": "scaling",
+    "model": "model steps",
+    "benchmarks": "benchmarks",
+}
+"""What stands before the devices, by kind of run."""
 
 
 class StatusBar(QFrame):
@@ -120,14 +131,17 @@ class StatusBar(QFrame):
 
     def _show_runs(self, runs: list[Run]) -> None:
         """Benchmarks have their curve and their tab for progress: here only where they run and how long they still take."""
-        where = runs[0].spec.device if len(runs) == 1 else count_text(len(runs), "device")
-        ends = [None if run.started_unix_s is None or run.spec.seconds is None else run.started_unix_s + run.spec.seconds for run in runs]
-        known = [end for end in ends if end is not None]
+        devices = {name for run in runs for name in devices_of(run.spec)}
+        where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
+        kinds = {kind_of(run.spec) for run in runs}
+        what = kinds.pop() if len(kinds) == 1 else "benchmarks"
+        now = self._clock()
+        known = [left for left in (time_left(run, now) for run in runs) if left is not None]
         if len(known) == len(runs):
-            left = f", {max(max(known) - self._clock(), 0):.0f} s left"
+            left = f", {max(known):.0f} s left"
         else:
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
-        _say(self.job, f"benchmark on {where}{left}")
+        _say(self.job, f"{TITLES[what]} on {where}{left}")
         self.cancel.setText("Stop")
 
 

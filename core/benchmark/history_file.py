@@ -155,6 +155,16 @@ class HistoryFile:
         self.unreadable = len(rows) - len(found)
         return found
 
+    def readable(self) -> Iterator[StoredRun]:
+        """Every run that can be read, the oldest first, up to the first damaged page."""
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY id")
+        try:
+            for row in rows:
+                if (run := _run(row)) is not None:
+                    yield run
+        except sqlite3.DatabaseError:
+            return
+
     def count(self, wanted: Filter) -> int:
         """How many there are."""
         condition, values = where(wanted)

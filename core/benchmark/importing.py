@@ -160,10 +160,10 @@ def _checked(entry: _Entry) -> _Entry:
     for path, text in _texts(msgspec.to_builtins((result, conditions))):
         if len(text) > LONGEST_TEXT:
             raise BadInput(f"a text of {len(text):,} letters {path}; the longest is {LONGEST_TEXT:,}")
-    if not 0 <= conditions.started_unix_s <= conditions.ended_unix_s <= LAST_MOMENT_UNIX_S:
-        raise BadInput("its times are none: it begins at 0 or later, in seconds since 1970, and ends after that")
     if not 0 <= result.seconds < math.inf or not 0 <= result.iterations < MOST_COUNTED:
         raise BadInput(f"it measured {result.seconds} seconds and {result.iterations} iterations, which cannot be")
+    if not 0 <= conditions.started_unix_s <= conditions.ended_unix_s <= LAST_MOMENT_UNIX_S:
+        raise BadInput("its times are none: it begins at 0 or later, in seconds since 1970, and ends after that")
     found = figures(result)
     if not found:
         raise BadInput(f"this {kind(result)} run has no figure in it")

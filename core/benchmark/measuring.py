@@ -13,7 +13,7 @@ MOST_SAMPLES = 200_000
 
 def block_length(each: float) -> int:
     """Iterations of `each` seconds that fill a block: 1 at least."""
-    return min(max(int(BLOCK_SECONDS / each), 1), LONGEST_BLOCK) if each > 0 else LONGEST_BLOCK
+    return int(min(max(BLOCK_SECONDS / each, 1), LONGEST_BLOCK)) if each > 0 else LONGEST_BLOCK
 
 
 class Samples:

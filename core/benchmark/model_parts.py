@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.errors import BadInput
 from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.run import total
+from devexplorer.core.workspace.walk import is_uninitialised
 
 Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
 """Called with a model and a batch size: inputs of the model on the CPU; None where nobody knows what it takes."""
@@ -30,13 +30,14 @@ def sample_of(model: nn.Module, batch: int) -> Sequence[Tensor] | None:
     return None
 
 
-def _outline(model: nn.Module) -> list[tuple[str, type[nn.Module], list[tuple[str, int]]]]:
-    """What a model is made of: modules, and their parameters by name with as many dimensions as they have.
-
-    Sizes are left out: a lazy model has none before its first forward. Those of its layers are in their attributes, which say the same.
-    """
+def _outline(model: nn.Module) -> list[tuple[object, ...]]:
+    """Every module by path and type, with its own parameters by name and shape (None where a lazy one has none yet)."""
     return [
-        (path, type(module), [(name, tuple(p.shape)) for name, p in module.named_parameters(recurse=False)])
+        (
+            path,
+            type(module),
+            [(name, None if is_uninitialised(p) else tuple(p.shape)) for name, p in module.named_parameters(recurse=False)],
+        )
         for path, module in model.named_modules()
     ]
 

@@ -101,7 +101,8 @@ class ModelRun:
         self.spec = spec
         self.run = run
         self._fleet, self._stop, self._clock = fleet, stop, clock
-        self._resolve, self._sample = resolve, sample
+        self._sample = sample
+        self._resolve: Callable[[str], nn.Module] | None = resolve
         self._info = fleet.info(spec.device)
         self._kind = spec.device.partition(":")[0]
         self.simulated = self._info.simulated
@@ -125,7 +126,8 @@ class ModelRun:
         Raises `DoesNotFit` before the device is touched, `RunFailed` for errors of the model.
         """
         try:
-            self._prepare(lambda: stopped() or self._stop.is_set())
+            self._make(lambda: stopped() or self._stop.is_set())
+            self._reset_peak()  # what the model was made from is gone by now
         except Exception:
             if not self._stop.is_set() and not stopped():
                 raise
@@ -133,9 +135,11 @@ class ModelRun:
             if self._each < SLOW_SECONDS:
                 self._hooks.close()  # asking costs a small model more than its work
 
-    def _prepare(self, stopped: Callable[[], bool]) -> None:
+    def _make(self, stopped: Callable[[], bool]) -> None:
+        assert self._resolve is not None, "prepare() is called once"
         model = self._resolve(self.spec.target)
-        one = self._sample(self.spec.target, 1)
+        self._resolve = None
+        one = self._sampled(model, 1)
         model.train(self.spec.train)
         if self.spec.train and not any(parameter.requires_grad for parameter in model.parameters()):
             raise BadInput(f"'{self.spec.target}' has no parameters to train; measure its forward")
@@ -159,13 +163,18 @@ class ModelRun:
             self._flop = self._count_here()
         if self.spec.compiled and not stopped():
             self._compile()
-        self._reset_peak()
+
+    def _sampled(self, model: nn.Module, batch: int) -> Sequence[Tensor]:
+        sample = self._sample(model, batch)
+        if sample is None:
+            raise BadInput(f"nobody knows what '{self.spec.target}' takes as its input; measure a sample model, or an object built as one")
+        return sample
 
     def _on_device(self, model: nn.Module, stopped: Callable[[], bool]) -> None:
         self._arm(None, ())
         device = torch.device(self.spec.device)
         model = model.to(device)
-        self._arm(model, fed(model, self._sample(self.spec.target, self.spec.batch), device))
+        self._arm(model, fed(model, self._sampled(model, self.spec.batch), device))
         self._warm_up(stopped)
 
     def _arm(self, model: nn.Module | None, inputs: Sequence[Tensor]) -> None:

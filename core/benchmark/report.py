@@ -21,7 +21,7 @@ from devexplorer.core.benchmark.report_style import STYLE
 from devexplorer.core.benchmark.statistics import noise_words
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, count_text, number_text, seconds_text
-from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.records.benchmark import StoredRun, SweepResult
 from devexplorer.core.telemetry.export import replacing
 
 MOST_CURVES = 12
@@ -88,14 +88,14 @@ def _section(name: str, runs: Sequence[StoredRun], colours: _Colours) -> str:
 
 def run_words(run: StoredRun) -> str:
     """What a run is called in a legend: `#3 Tesla T4: matmul 1024×1024×1024 float32 burst`."""
-    return f"#{run.id} {run.conditions.device_name or device_of(run)}: {title(run.result.spec).partition(' ')[2]}"
+    return f"#{run.id} {_device_name(run)}: {title(run.result.spec).partition(' ')[2]}"
 
 
 def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
     by_unit: dict[str, list[Bar]] = {}
     for run in runs:
         for figure in figures(run.result):
-            label = run_words(run) if not figure.label else f"{run_words(run)}, {figure.label}"
+            label = run_words(run) if not figure.label else f"#{run.id} {_device_name(run)}: {figure.label}"
             bar = Bar(label, figure.spread.p20, figure.spread.median, figure.spread.p80, colours.of(run), figure.simulated)
             by_unit.setdefault(figure.unit, []).append(bar)
     plots = "".join(f"<figure>{bars(rows, unit, f'{unit} of each run')}</figure>" for unit, rows in by_unit.items())
@@ -124,13 +124,24 @@ def _curve_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
         for way, found in series.items():
             label = ", ".join([run_words(run), *(part for part in way if part)])
             points = tuple((figure.place, figure.spread.median) for figure in found if figure.place is not None)
-            lines.append(Curve(label, points, colours.of(run), found[0].simulated))
+            lines.append(Curve(label, points, colours.of(run), found[0].simulated, joined=_is_a_line(run)))
     if not lines:
         return ""
     unit = figures(next(run for run in runs if figures(run.result)).result)[0].unit
     across = "bytes of a copy" if unit == "GB/s" else "cube root of M·N·K"
     drawn = curves(lines[:MOST_CURVES], unit, across, f"{unit} over {across}", logarithmic=True)
     return f"<figure>{drawn}<figcaption>{_left_out(len(lines))}</figcaption></figure>"
+
+
+def _is_a_line(run: StoredRun) -> bool:
+    """Not so where shapes of very different sides have places next to each other."""
+    if not isinstance(run.result, SweepResult):
+        return True
+    return all(cell.m == cell.n == cell.k for cell in run.result.cells if cell.tflops is not None)
+
+
+def _device_name(run: StoredRun) -> str:
+    return run.conditions.device_name or device_of(run)
 
 
 def _left_out(count: int) -> str:
@@ -157,7 +168,7 @@ def _figure_row(run: StoredRun, figure: Figure) -> str:
     ]
     what = ", ".join(part for part in (title(result.spec).partition(" ")[2], figure.label) if part)
     spreads = [number_text(value) for value in (known.median, known.p20, known.p80)]
-    cells = (f"#{run.id}", run.conditions.device_name or device_of(run), what, *spreads, figure.unit, noise, seconds_text(result.seconds))
+    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, noise, seconds_text(result.seconds))
     return _row((*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8), simulated=figure.simulated)
 
 

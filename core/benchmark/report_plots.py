@@ -15,7 +15,7 @@ from devexplorer.core.formats import number_text
 
 WIDTH = 880
 _LEFT, _RIGHT, _ROW = 330, 130, 26
-_PLOT_LEFT, _PLOT_HEIGHT = 62, 260
+_PLOT_LEFT, _PLOT_RIGHT, _PLOT_HEIGHT = 62, 30, 260
 _LETTERS = 46
 """What fits left of a bar; the whole text is in its title."""
 
@@ -40,6 +40,8 @@ class Curve(NamedTuple):
     colour: int
     dashed: bool = False
     """Simulated."""
+    joined: bool = True
+    """False: points only, because the axis does not say all that tells them apart."""
 
 
 def bars(rows: Sequence[Bar], unit: str, name: str) -> str:
@@ -53,7 +55,7 @@ def bars(rows: Sequence[Bar], unit: str, name: str) -> str:
     for number in range(round(end / step) + 1):
         x = _LEFT + number * step * scale
         out.append(f'<line class="grid" x1="{x:.1f}" y1="4" x2="{x:.1f}" y2="{height - 26}"/>')
-        out.append(f'<text class="tick" x="{x:.1f}" y="{height - 10}" text-anchor="middle">{number_text(number * step)}</text>')
+        out.append(f'<text class="tick" x="{x:.1f}" y="{height - 10}" text-anchor="middle">{tick_text(number * step, step)}</text>')
     out.append(f'<text class="tick" x="{WIDTH}" y="{height - 10}" text-anchor="end">{escape(unit)}</text>')
     for number, row in enumerate(rows):
         y = 8 + number * _ROW
@@ -74,7 +76,10 @@ def bars(rows: Sequence[Bar], unit: str, name: str) -> str:
 
 
 def curves(lines: Sequence[Curve], unit: str, across: str, name: str, *, logarithmic: bool = False, from_zero: bool = True) -> str:
-    """Lines over a common axis; `across` says what it is. `logarithmic`: the horizontal axis doubles at equal steps."""
+    """Lines over a common axis; `across` says what it is. `logarithmic`: the horizontal axis doubles at equal steps.
+
+    Lines of one device have one colour; letters at their ends tell them apart.
+    """
     xs = [_across(x, logarithmic) for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
     bottom, step, end = _vertical(min(ys, default=0.0), max(ys, default=1.0), from_zero)
@@ -83,31 +88,36 @@ def curves(lines: Sequence[Curve], unit: str, across: str, name: str, *, logarit
         left, right = left - 0.5, right + 0.5
     legend = 18 * len(lines)
     height = _PLOT_HEIGHT + legend + 50
-    x_scale = (WIDTH - _PLOT_LEFT - 16) / (right - left)
+    x_scale = (WIDTH - _PLOT_LEFT - _PLOT_RIGHT) / (right - left)
     y_scale = (_PLOT_HEIGHT - 20) / (end - bottom)
     out = [_head(height, name), f'<text class="tick" x="0" y="10">{escape(unit)}</text>']
     for number in range(round((end - bottom) / step) + 1):
         value = bottom + number * step
         y = _PLOT_HEIGHT - (value - bottom) * y_scale
-        out.append(f'<line class="grid" x1="{_PLOT_LEFT}" y1="{y:.1f}" x2="{WIDTH - 16}" y2="{y:.1f}"/>')
-        out.append(f'<text class="tick" x="{_PLOT_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{number_text(value, 4)}</text>')
+        out.append(f'<line class="grid" x1="{_PLOT_LEFT}" y1="{y:.1f}" x2="{WIDTH - _PLOT_RIGHT}" y2="{y:.1f}"/>')
+        out.append(f'<text class="tick" x="{_PLOT_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick_text(value, step)}</text>')
     for x, text in _across_ticks(left, right, logarithmic):
         place = _PLOT_LEFT + (x - left) * x_scale
         out.append(f'<text class="tick" x="{place:.1f}" y="{_PLOT_HEIGHT + 18}" text-anchor="middle">{text}</text>')
-    out.append(f'<text class="tick" x="{WIDTH - 16}" y="{_PLOT_HEIGHT + 36}" text-anchor="end">{escape(across)}</text>')
-    for number, line in enumerate(lines):
-        places = [
-            (_PLOT_LEFT + (_across(x, logarithmic) - left) * x_scale, _PLOT_HEIGHT - (y - bottom) * y_scale) for x, y in sorted(line.points)
-        ]
-        classes = f"curve d{line.colour % 8}" + (" simulated" if line.dashed else "")
+    out.append(f'<text class="tick" x="{WIDTH - _PLOT_RIGHT}" y="{_PLOT_HEIGHT + 36}" text-anchor="end">{escape(across)}</text>')
+    drawn = [
+        sorted((_PLOT_LEFT + (_across(x, logarithmic) - left) * x_scale, _PLOT_HEIGHT - (y - bottom) * y_scale) for x, y in line.points)
+        for line in lines
+    ]
+    ends = _apart([places[-1][1] if places else 0.0 for places in drawn])
+    for number, (line, places, end_y) in enumerate(zip(lines, drawn, ends, strict=True)):
+        colour, letter = f"d{line.colour % 8}", chr(ord("a") + number % 26)
+        classes = f"curve {colour}" + (" simulated" if line.dashed else "")
         out.append(f"<g><title>{escape(line.label)}</title>")
-        out.append(f'<polyline class="{classes}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>')
-        if len(places) <= 60:
-            out += [f'<circle class="dot d{line.colour % 8}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places]
+        if line.joined:
+            out.append(f'<polyline class="{classes}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>')
+        if not line.joined or len(places) <= 60:
+            out += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places]
+        out.append(f'<text class="label" x="{WIDTH - _PLOT_RIGHT + 10}" y="{end_y + 4:.1f}">{letter}</text>')
         y = _PLOT_HEIGHT + 54 + 18 * number
         out.append(f'<line class="{classes}" x1="{_PLOT_LEFT}" y1="{y - 4}" x2="{_PLOT_LEFT + 28}" y2="{y - 4}"/>')
         word = " simulated" if line.dashed else ""
-        out.append(f'<text class="label" x="{_PLOT_LEFT + 38}" y="{y}">{escape(_shortened(line.label, 110))}{word}</text></g>')
+        out.append(f'<text class="label" x="{_PLOT_LEFT + 38}" y="{y}">{letter}  {escape(_shortened(line.label, 110))}{word}</text></g>')
     return "".join([*out, "</svg>"])
 
 
@@ -123,6 +133,27 @@ def nice_step(top: float, count: int) -> float:
     power = 10.0 ** math.floor(math.log10(rough))
     factor = next(factor for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     return float(f"{factor * power:.6g}")
+
+
+def tick_text(value: float, step: float) -> str:
+    """With as many decimals as the step has.
+
+    >>> tick_text(40.0, 20.0), tick_text(0.5, 0.25), tick_text(1500.0, 500.0)
+    ('40', '0.50', '1,500')
+    """
+    decimals = max(-math.floor(math.log10(step) + 1e-9), 0)
+    if decimals > 6 or abs(value) >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.{decimals + (step * 10**decimals % 1 > 1e-6)}f}"
+
+
+def _apart(places: Sequence[float], least: float = 13.0) -> list[float]:
+    """The same places, moved down where two letters would lie on each other."""
+    found = list(places)
+    above = -math.inf
+    for number in sorted(range(len(places)), key=lambda number: places[number]):
+        above = found[number] = max(found[number], above + least)
+    return found
 
 
 def _vertical(low: float, high: float, from_zero: bool) -> tuple[float, float, float]:
@@ -146,13 +177,13 @@ def _across_ticks(left: float, right: float, logarithmic: bool) -> list[tuple[fl
         return [(float(power), _power_text(power)) for power in whole[::every]]
     step = nice_step(right - left, 6)
     first = math.ceil(left / step - 1e-9)
-    return [(number * step, number_text(number * step, 6)) for number in range(first, math.floor(right / step + 1e-9) + 1)]
+    return [(number * step, tick_text(number * step, step)) for number in range(first, math.floor(right / step + 1e-9) + 1)]
 
 
 def _power_text(power: int) -> str:
     """`2^20` as `1 Mi`: bytes and sides alike."""
     if power < 10:
-        return number_text(2.0**power, 6)
+        return f"{2.0**power:g}"
     return f"{2 ** (power % 10)} {('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')[min(power // 10, 6)]}"
 
 

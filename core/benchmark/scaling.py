@@ -46,9 +46,7 @@ def check_scaling(spec: ScalingSpec, fleet: Fleet) -> ScalingSpec:
     elif len(spec.devices) < 2:
         usable = fleet.usable()
         if len(usable) < 2:
-            words = (
-                f"jobs on two devices at once need two of them, and there is no device beside {usable[0]} here; virtual GPUs can be added"
-            )
+            words = f"jobs on several devices at once need two of them, and there is no device beside {usable[0]} here; add virtual GPUs"
         else:
             words = f"jobs on several devices at once need two of them at least; name them, there are {', '.join(usable)}"
         checks.add(words, virtual_helps=not any(fleet.info(device).simulated for device in usable))
@@ -202,7 +200,8 @@ class ScalingRun:
             over.set()
             barrier.abort()
             for thread in threads:
-                thread.join(END_SECONDS)
+                if thread.ident is not None:  # it was started
+                    thread.join(END_SECONDS)
             self._walls = tuple(DeviceWall(job.device, job.seconds) for job in self._jobs if not job.left)
             self._finished = self._products()
         self._raise_failures()

@@ -12,7 +12,6 @@ Each is one sentence in `notices`, and in `problem` for as long as it lasts.
 
 from __future__ import annotations
 
-import enum
 import os
 import sqlite3
 import tempfile
@@ -28,6 +27,7 @@ import platformdirs
 from devexplorer.core.benchmark.exchange import write_json
 from devexplorer.core.benchmark.history_file import SCHEMA, DamagedError, HistoryFile, NewerError, NotAHistoryError
 from devexplorer.core.benchmark.history_filter import Choices, Filter, checked_tags, digest, matches
+from devexplorer.core.benchmark.store_faults import Fault, FaultError, fault_of, fault_words
 from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.formats import count_text
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
@@ -39,22 +39,6 @@ NEWER_OFFSET = 1 << 50
 PAGE = 200
 _T = TypeVar("_T")
 _EVERYTHING = Filter()
-
-
-class Fault(enum.Enum):
-    """Why the file could not be used."""
-
-    LOCKED = "locked"
-    READ_ONLY = "read-only"
-    FULL = "full"
-    DAMAGED = "damaged"
-    OTHER = "other"
-
-
-class _FaultError(Exception):
-    def __init__(self, fault: Fault, words: str) -> None:
-        super().__init__(words)
-        self.fault, self.words = fault, words
 
 
 def default_path() -> Path:
@@ -134,7 +118,7 @@ class Store:
                 self._waiting.pop(0)
                 if not self._waiting:
                     self.problem = None
-        except _FaultError as error:
+        except FaultError as error:
             self._say_waiting(error)
         return len(self._waiting)
 
@@ -179,7 +163,7 @@ class Store:
     def _change(self, work: Callable[[HistoryFile], _T]) -> _T:
         try:
             return self._do(work)
-        except _FaultError as error:
+        except FaultError as error:
             raise Unavailable(f"{error.words}; nothing was changed") from None
 
     def _refuse_newer(self, ids: Iterable[int]) -> None:
@@ -246,8 +230,11 @@ class Store:
                 return self._do(work)
             found = work(file)
             self.unreadable += file.unreadable
-        except _FaultError as error:
-            self._say(f"{error.words}; runs that it holds are not listed")
+        except FaultError as error:
+            if self._waiting:
+                self._say_waiting(error)
+            else:
+                self._say(f"{error.words}; runs that it holds are not listed")
         except sqlite3.Error:
             self._say(f"this version cannot read the runs in {file.path if file is not None else self.path}")
         else:
@@ -257,16 +244,16 @@ class Store:
     # --- the file ----------------------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[[HistoryFile], _T]) -> _T:
-        """Do it with the open file; a damaged one is moved aside first. Raises `_FaultError`; then the file is closed."""
+        """Do it with the open file; a damaged one is moved aside first. Raises `FaultError`; then the file is closed."""
         for moved in (False, True):
             try:
                 file = self._opened()
                 done = work(file)
             except (sqlite3.Error, OSError, NotAHistoryError, DamagedError) as error:
                 self._drop()
-                fault = _fault(error)
+                fault = fault_of(error)
                 if fault is not Fault.DAMAGED or moved:
-                    raise _FaultError(fault, self._words(fault, error)) from error
+                    raise FaultError(fault, fault_words(fault, self.path, error)) from error
                 self._move_aside(foreign=isinstance(error, NotAHistoryError))
             else:
                 self.unreadable += file.unreadable
@@ -302,7 +289,7 @@ class Store:
             self._file = None
 
     def _move_aside(self, *, foreign: bool) -> None:
-        """Keep the file under another name. Raises `_FaultError` where that is not possible."""
+        """Keep the file under another name. Raises `FaultError` where that is not possible."""
         if _identity(self.path) != self._identity:
             return  # another process has done so already
         stamp, word = self._stamp(), "foreign" if foreign else "damaged"
@@ -315,25 +302,31 @@ class Store:
                     os.rename(beside, copy.with_name(copy.name + ending))
         except OSError as error:
             words = f"the history {self.path} is damaged and cannot be moved aside ({error.strerror}); it is left as it is"
-            raise _FaultError(Fault.READ_ONLY, words) from error
+            raise FaultError(Fault.READ_ONLY, words) from error
         what = "is another program's database" if foreign else "is damaged"
-        self._notices.append(f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started.")
+        words = f"The history {self.path} {what}: it is kept as {copy.name}, and a new one was started."
+        saved = 0 if foreign else self._salvage(copy)
+        self._notices.append(f"{words} {count_text(saved, 'run')} could still be read and {_were(saved)} taken over." if saved else words)
+
+    def _salvage(self, copy: Path) -> int:
+        """Take over what can still be read of a damaged file; returns how many runs that were."""
+        saved = 0
+        try:
+            old = HistoryFile(copy, wait_s=self._wait_s, read_only=True)
+            try:
+                for run in old.readable():
+                    self._opened().add(run)
+                    saved += 1
+            finally:
+                old.close()
+        except (sqlite3.Error, OSError):  # of the damaged file; what is wrong with the new one shows at its first use
+            pass
+        return saved
 
     def _stamp(self) -> str:
         return time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock()))
 
-    def _words(self, fault: Fault, error: Exception) -> str:
-        """One clause: what is wrong, and what would help."""
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        return {
-            Fault.LOCKED: f"the history {self.path} is locked by another process",
-            Fault.READ_ONLY: f"the history {self.path} cannot be written ({_plain(error)}); make the file and its folder writable",
-            Fault.FULL: f"the history {self.path} cannot be written: the disk is full, or fails",
-            Fault.DAMAGED: f"the history {self.path} is damaged",
-            Fault.OTHER: f"the history {self.path} cannot be used ({reason})",
-        }[fault]
-
-    def _say_waiting(self, error: _FaultError) -> None:
+    def _say_waiting(self, error: FaultError) -> None:
         count = len(self._waiting)
         until = "when it is free" if error.fault is Fault.LOCKED else "when that is possible"
         kept = f"{count_text(count, 'run')} {_are(count)} kept in memory and written {until}"
@@ -350,6 +343,10 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
 def _numbered(run: StoredRun, first_id: int) -> StoredRun:
     return run if first_id == 0 else msgspec.structs.replace(run, id=run.id + first_id)
 
@@ -360,26 +357,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _fault(error: Exception) -> Fault:
-    if isinstance(error, NotAHistoryError | DamagedError):
-        return Fault.DAMAGED
-    if isinstance(error, OSError):
-        return Fault.READ_ONLY
-    return {
-        sqlite3.SQLITE_BUSY: Fault.LOCKED,
-        sqlite3.SQLITE_LOCKED: Fault.LOCKED,
-        sqlite3.SQLITE_READONLY: Fault.READ_ONLY,
-        sqlite3.SQLITE_CANTOPEN: Fault.READ_ONLY,
-        sqlite3.SQLITE_PERM: Fault.READ_ONLY,
-        sqlite3.SQLITE_AUTH: Fault.READ_ONLY,
-        sqlite3.SQLITE_FULL: Fault.FULL,
-        sqlite3.SQLITE_IOERR: Fault.FULL,
-        sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
-        sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
-    }.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, Fault.OTHER)
-
-
-def _plain(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
+from devexplorer.core.benchmark.measuring import BLOCK_SECONDS
 from devexplorer.core.benchmark.ranges import MOST_SHAPES
 from devexplorer.core.benchmark.search import Search, Shape
 from devexplorer.core.benchmark.spec import (
@@ -160,10 +161,17 @@ class SweepRun:
 
     def _spec_of(self, shape: Shape) -> MatmulSpec:
         m, n, k = shape
-        narrow = self.spec.dtype.startswith("float8")
         return MatmulSpec(
-            device=self.spec.device, dtype=self.spec.dtype, m=m, n=n, k=k, transpose_b=narrow, mode="burst", seconds=self.spec.shape_seconds
-        )  # fmt: skip
+            device=self.spec.device,
+            dtype=self.spec.dtype,
+            m=m,
+            n=n,
+            k=k,
+            transpose_b=self.spec.dtype.startswith("float8"),  # as its kernel wants it
+            mode="burst",
+            seconds=self.spec.shape_seconds,
+            block_seconds=self.spec.shape_seconds if self.simulated else BLOCK_SECONDS,
+        )
 
     def _guarded(self, spec: MatmulSpec, work: Callable[[], BenchPoint]) -> BenchPoint:
         """A shape for which there is no room, or no kernel, ends with its reason; everything else ends the sweep."""
@@ -188,7 +196,7 @@ class SweepRun:
         self._verified = self._verified is not False
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds)
         self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
-        return self._point(spec)
+        return self._measure() if self.simulated else self._point(spec)  # what passes at once needs no points on the way
 
     def _measure(self) -> BenchPoint:
         assert self._current is not None

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,17 +21,12 @@ from devexplorer.core.cli.bench_print import print_results
 from devexplorer.core.cli.bench_run import Finished, Outcome, run_all
 from devexplorer.core.cli.bench_specs import on_devices, specs
 from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.output import console, print_document, quiet_stdout
+from devexplorer.core.cli.output import console, print_document
 from devexplorer.core.cli.run import INTERRUPTED, refuse
 from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.records.benchmark import BenchSpec, ModelResult, ModelSpec
-
-if TYPE_CHECKING:
-    from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
-MODEL = "model"
-"""The name of the user's own model in the engine's workspace."""
 
 
 def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
@@ -42,9 +36,7 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
     if not findings.check_virtual(arguments.virtual) or not wanted:  # nobody knows which devices there would be, or what to check
         findings.demand_none()
-    # a model of the user's own runs in this process, and may print
-    with quiet_stdout() if arguments.benchmark == "model" else nullcontext():
-        outcome = _measured(arguments, wanted, findings, tags, nvml)
+    outcome = _measured(arguments, wanted, findings, tags, nvml)
     if outcome.finished:
         if arguments.json:
             print_document(benchmark=arguments.benchmark, runs=[run for one in outcome.finished for run in run_documents(*one)])
@@ -67,9 +59,9 @@ def _measured(
     with ExitStack() as stack:
         engine = stack.enter_context(LocalEngine(arguments.virtual))
         infos = engine.engine.fleet.infos()
-        known = [_with_model(engine, spec, findings) for spec in wanted]
+        complete = [on_devices(_named(spec, findings), infos) for spec in wanted]
         # every device is checked before the first minute is spent
-        checked = [findings.checked(partial(engine.engine.benchmarks.check, on_devices(spec, infos)), spec) for spec in known]
+        checked = [findings.checked(partial(engine.engine.benchmarks.check, spec), spec) for spec in complete]
         findings.demand_none()
         store = None if arguments.no_store else stack.enter_context(_Keeping(tags))
         beside = stack.enter_context(Beside(infos, checked, nvml))
@@ -78,39 +70,23 @@ def _measured(
             engine,
             list(dict.fromkeys(checked)),  # two names of one device are one run
             beside,
-            finish=partial(_finish, store, wanted[0]),
+            keep=store.keep if store is not None else lambda _: None,
             terminal=terminal if terminal.is_terminal and not arguments.json else None,
         )
 
 
-def _with_model(engine: LocalEngine, spec: BenchSpec, findings: Findings) -> BenchSpec:
-    """The specification as the engine takes it: a model of the user's own is made and put into its workspace."""
+def _named(spec: BenchSpec, findings: Findings) -> BenchSpec:
+    """The specification with its sample model's canonical name."""
     if not isinstance(spec, ModelSpec):
         return spec
-    from devexplorer.core.cli.place import user_model
     from devexplorer.core.workspace import zoo
 
-    if ":" not in spec.target:
-        recipe = findings.checked(partial(zoo.find, spec.target), None)
-        return spec if recipe is None else msgspec.structs.replace(spec, target=recipe.name)
-    workspace = engine.engine.workspace
-    if MODEL not in workspace.names:
-        model = findings.checked(partial(user_model, spec.target), None)
-        findings.demand_none()
-        assert model is not None
-        workspace.add(MODEL, model)
-    return msgspec.structs.replace(spec, target=MODEL)
-
-
-def _finish(store: _Keeping | None, asked: BenchSpec, finished: Finished) -> Finished:
-    """Under the name that the user gave the model; kept on the disk when this returns, so that nothing that comes later loses it."""
-    result = finished.result
-    if isinstance(result, ModelResult) and isinstance(asked, ModelSpec) and result.spec.target == MODEL:
-        spec = msgspec.structs.replace(result.spec, target=asked.target)
-        finished = finished._replace(result=msgspec.structs.replace(result, spec=spec))
-    if store is not None:
-        store.keep(finished)
-    return finished
+    if ":" in spec.target:
+        known = ", ".join(zoo.recipes())
+        findings.add(f"bench model measures sample models, and nobody knows what '{spec.target}' takes as its input; take one of {known}")
+        return spec
+    recipe = findings.checked(partial(zoo.find, spec.target), None)
+    return spec if recipe is None else msgspec.structs.replace(spec, target=recipe.name)
 
 
 class _Keeping:
@@ -129,7 +105,7 @@ class _Keeping:
             _say(notice)
 
     def keep(self, finished: Finished) -> None:
-        """Add a run, with the tags of the command."""
+        """On the disk when this returns, so that nothing that comes later loses it."""
         self._store.add(finished.result, finished.conditions, self._tags)
 
 

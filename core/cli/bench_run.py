@@ -42,9 +42,9 @@ class Outcome(NamedTuple):
 
 
 def run_all(
-    engine: LocalEngine, specs: Sequence[BenchSpec], beside: Beside, finish: Callable[[Finished], Finished], terminal: Console | None
+    engine: LocalEngine, specs: Sequence[BenchSpec], beside: Beside, keep: Callable[[Finished], None], terminal: Console | None
 ) -> Outcome:
-    """Run them; `finish` gets each as soon as it has ended and says what it was, `terminal` shows progress."""
+    """Run them; `keep` gets each as soon as it has ended, `terminal` shows progress."""
     outcome = Outcome([], [], False)
     with ExitStack() as stack:
         bar = None if terminal is None else stack.enter_context(_progress(terminal))
@@ -53,7 +53,8 @@ def run_all(
             with _stopped_by_interrupt(partial(engine.send, StopBenchmark(run=request))) as interrupted:
                 finished, reason = _follow(engine, request, spec, beside, bar)
             if finished is not None:
-                outcome.finished.append(finish(finished))
+                outcome.finished.append(finished)
+                keep(finished)
             if reason is not None:
                 outcome.failures.append(reason)
             if interrupted():

@@ -17,6 +17,8 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[str] = []
+        self._virtual_helps = False
+        self._virtual_given = False
 
     def add(self, *findings: str) -> None:
         """Something is wrong, in words."""
@@ -28,13 +30,16 @@ class Findings:
             return make()
         except BadInput as error:
             self.add(*error.findings)
+            self._virtual_helps |= error.virtual_helps
             return otherwise
 
     def check_virtual(self, spec: str | None) -> bool:
         """Whether `--virtual`, if given, names GPUs that there are; makes none."""
+        self._virtual_given = spec is not None
         return spec is None or self.checked(lambda: parse_virtual(spec), None) is not None
 
     def demand_none(self) -> None:
-        """Raise one `BadInput` with everything that was found."""
+        """Raise one `BadInput` with everything that was found, and how to get virtual GPUs where those would do."""
         if self._found:
-            raise BadInput(*dict.fromkeys(self._found))
+            hint = ['try it with --virtual "2x Tesla T4"'] if self._virtual_helps and not self._virtual_given else []
+            raise BadInput(*dict.fromkeys([*self._found, *hint]), virtual_helps=self._virtual_helps)

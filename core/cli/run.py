@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -14,6 +15,8 @@ from devexplorer.core.errors import BadInput, DevExplorerError
 WINDOW_COMMANDS = (None, "tour")
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk says that takes no more of what is printed into a file."""
 
 
 def main(argv: list[str]) -> int:
@@ -38,13 +41,24 @@ def run(arguments: argparse.Namespace) -> int:
         return code
     except DevExplorerError as error:
         return refuse(str(error))
-    except BrokenPipeError:  # the reader (`| head`) has seen enough; Python flushes once more at the end, into nothing
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        _write_no_more()
         return 0
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        _write_no_more()
+        refuse(f"the output could not be written ({(error.strerror or str(error)).lower()}); what was printed until then is all there is")
+        return 1
     except KeyboardInterrupt:
         if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
             os._exit(INTERRUPTED)  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
         return INTERRUPTED
+
+
+def _write_no_more() -> None:
+    """Python flushes once more at the end: into nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,21 +18,18 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
-from devexplorer.core.cli.devices import catalog
 from devexplorer.core.cli.findings import Findings
 from devexplorer.core.cli.output import console, print_document
 from devexplorer.core.cli.prometheus import LastReadings, PrometheusServer, parse_port
 from devexplorer.core.cli.stopping import Stopping
+from devexplorer.core.cli.watch_devices import WatchedDevices
 from devexplorer.core.cli.watch_table import Reading, WatchTable
-from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem, ProcessUse
-from devexplorer.core.records.messages import Event
+from devexplorer.core.records.devices import DeviceSample, ProcessUse
 from devexplorer.core.telemetry.recorder import Recorder
-from devexplorer.core.telemetry.sampler import Sampler
 
 LOOPBACK = "127.0.0.1"
 CLOSE_S = 2.0
@@ -41,8 +38,8 @@ CLOSE_S = 2.0
 Show = Callable[[Sequence[Reading]], None]
 
 
-def watch(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
-    """Read every device again and again; returns the exit code. `nvml` stands in for the real one."""
+def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
+    """Read every device again and again; returns the exit code. `nvml` and `drm` stand in for the real ones."""
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
     count = None if arguments.count is None else findings.checked(partial(parse_count, arguments.count, "--count"), None)
@@ -58,7 +55,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
             server = PrometheusServer(port, arguments.address or LOOPBACK, served)
             ending.callback(server.close)
             _say(f"serving {server.url}")
-        devices = ending.enter_context(_Devices(arguments.virtual, interval, nvml or Nvml()))
+        devices = ending.enter_context(WatchedDevices(arguments.virtual, interval, nvml or Nvml(), drm))
         recorder = None
         if path is not None:
             recorder = Recorder(path, devices.infos, on_problem=_say, problems=devices.problems)
@@ -68,13 +65,13 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
         ticks = 0
         due = time.monotonic() + min(interval, 0.1)  # the first reading only starts what is a difference between two
         while (count is None or ticks < count) and not stopping.wait(due - time.monotonic()):
-            before = devices.problems
+            before = devices.infos, devices.problems
             readings, events = devices.read()
             if recorder is not None:
+                if (devices.infos, devices.problems) != before:
+                    recorder.put_devices(devices.infos, devices.problems)
                 for event in events:
                     recorder.put(event)
-                if devices.problems != before:
-                    recorder.put_devices(devices.infos, devices.problems)
             served.figures = [(reading.info, reading.sample) for reading in readings]
             show(readings)
             ticks += 1
@@ -82,76 +79,6 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     if stopping.asked:
         return stopping.exit_code
     return int(recorder is not None and recorder.problem is not None)
-
-
-class _Devices:
-    """Every device with its readers. A context: in the end NVML is given back and no thread is left."""
-
-    def __init__(self, virtual_spec: str | None, interval_s: float, nvml: Nvml) -> None:
-        self._events: list[Event] = []
-        try:
-            nvml.start()
-            self._found = catalog(virtual_spec, nvml)
-        except BaseException:
-            nvml.close()
-            raise
-        self._sampler = Sampler(self._events.append, nvml, CpuReader(), interval_s)
-        self._sampler.set_names(self._found.names)
-        self._read_virtual = _virtual_reader(self._found)
-
-    @property
-    def infos(self) -> tuple[DeviceInfo, ...]:
-        """What each device is."""
-        return self._found.devices
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """What cannot be found out at present, by device id. The sampler knows cards by NVML's numbers."""
-        names = {f"nvml:{info.nvml_index}": info.id for info in self.infos if info.nvml_index is not None and info.parent is None}
-        return tuple(msgspec.structs.replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems)
-
-    def __enter__(self) -> _Devices:
-        self.read()  # utilization is a difference: this reading only starts it
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._sampler.stop(CLOSE_S)
-
-    def read(self) -> tuple[list[Reading], list[Event]]:
-        """A reading of each device in the order of the catalog, then those that came later; and everything that is worth recording."""
-        read = [*self._sampler.read_round(), *self._read_virtual()]
-        events, self._events[:] = [*self._events, *read], ()
-        samples = {sample.device: sample for sample in read}
-        problems = {problem.device: problem.reason for problem in self.problems if problem.field is None}
-        infos = [*self.infos, *self._newcomers(samples)]
-        now = time.time()
-        return [
-            Reading(
-                info,
-                samples.get(info.id) or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated),
-                problems.get(info.id, ""),
-            )
-            for info in infos
-        ], events
-
-    def _newcomers(self, samples: Mapping[str, DeviceSample]) -> list[DeviceInfo]:
-        known = {info.id for info in self.infos}
-        cards = {card.nvml_id: card for card in self._sampler.cards if card.mig_instance is None}
-        return [
-            DeviceInfo(id=name, kind="nvml", name=cards[name].name, uuid=cards[name].uuid, nvml_index=cards[name].index)
-            for name in samples
-            if name not in known and name in cards
-        ]
-
-
-def _virtual_reader(found: Catalog) -> Callable[[], list[DeviceSample]]:
-    ids = [info.id for info in found.devices if info.simulated]
-    if not ids:
-        return list
-    from devexplorer.core.virtual.backend import install
-
-    machine = install()
-    return lambda: [sample for name in ids if (sample := machine.device_sample(name, time.time())) is not None]
 
 
 # --- what is shown

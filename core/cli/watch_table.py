@@ -266,7 +266,8 @@ def _state(reading: Reading) -> str:
     words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
     if reading.info.memory_shared:
         words.append("shared memory")
-    return ", ".join([*words, *(_clean(reason).partition(" (")[0] for reason in held_down(reading.sample.throttle_reasons))])
+    reasons = (_clean(reason).partition(" (")[0] for reason in held_down(reading.sample.throttle_reasons))
+    return ", ".join(dict.fromkeys([*words, *reasons]))  # two reasons can differ only in what stands in brackets
 
 
 def _clean(text: str) -> str:

@@ -141,7 +141,7 @@ class Drm:
         return DrmCard(
             number=number,
             vendor=VENDORS[vendor],
-            name=name or f"{VENDORS[vendor]} GPU {product:04x}" if product is not None else f"{VENDORS[vendor]} GPU",
+            name=name or (f"{VENDORS[vendor]} GPU" if product is None else f"{VENDORS[vendor]} GPU {product:04x}"),
             bus_id=_link(at),
             driver=driver,
             memory_total_bytes=total,

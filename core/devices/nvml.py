@@ -193,8 +193,12 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: Slow | None = None) -> DeviceSample:
-        """The quick fields of one card (six calls), joined with the last `slow` ones, as a sample of `device`."""
+        """The quick fields of one card (six calls), joined with the last `slow` ones, as a sample of `device`.
+
+        Of a card that turns out to be lost, or that cannot be asked, the `slow` ones are not repeated: they are of another time.
+        """
         ask = self._asker.ask
+        answers = False
         memory: fields.Memory | None = None
         utilization: fields.Utilization | None = None
         temperature = power = clock = memory_clock = None
@@ -209,6 +213,7 @@ class Nvml:
                 clock = ask(opened, fields.SM_CLOCK)
                 memory_clock = ask(opened, fields.MEMORY_CLOCK)
                 self._asker.withdraw(opened, None)  # nothing said that the card is lost
+                answers = True
             except LostError:
                 pass  # stated by the asker; what was read before it is kept
             except GoneError as error:
@@ -228,7 +233,7 @@ class Nvml:
             power_w=power,
             sm_clock_mhz=clock,
             memory_clock_mhz=memory_clock,
-            **(slow._asdict() if slow is not None else {}),
+            **(slow._asdict() if slow is not None and answers else {}),
         )
 
     def read_slow(self, card: Card, *, pcie_throughput: bool = True) -> Slow:

@@ -190,7 +190,8 @@ def read_details(
 
 def missing(opened: Opened) -> dict[str, str]:
     """Why fields of the details, and of the samples, are not known."""
-    return {field: why for field, why in opened.reasons.items() if field in _SAMPLE_FIELDS or field in _DETAIL_FIELDS}
+    reasons = opened.reasons.copy()  # in one step: a listing on another thread may add to it
+    return {field: why for field, why in reasons.items() if field in _SAMPLE_FIELDS or field in _DETAIL_FIELDS}
 
 
 def lost_details(device: str, time_unix_s: float, why: str) -> DeviceDetails:

@@ -45,17 +45,22 @@ _GRAPHICS = Question(
 
 
 def process_facts(pid: int) -> ProcessFacts:
-    """Name, user and command line of a process, each for itself."""
+    """Name, user and command line of a process, each for itself, as text that every encoder takes."""
     try:
         process = psutil.Process(pid)
     except (psutil.Error, OSError, ValueError):
         return ProcessFacts()
     with process.oneshot():
         words = _or_none(process.cmdline)
-        command = " ".join(words) if words else None
+        command = _readable(" ".join(words)) if words else None
         if command is not None and len(command) > COMMAND_CHARACTERS:
             command = command[: COMMAND_CHARACTERS - 1] + "…"
-        return ProcessFacts(_or_none(process.name), _or_none(process.username), command)
+        return ProcessFacts(_readable(_or_none(process.name)), _readable(_or_none(process.username)), command)
+
+
+def _readable(text: str | None) -> str | None:
+    """Without the bytes that are no UTF-8: psutil hands them on as halves of surrogate pairs, which neither JSON nor a recording can hold."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _or_none(question: Callable[[], Any]) -> Any:

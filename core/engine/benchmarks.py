@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 from torch import nn
 
-from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, real_product, tf32_products, virtual_product
+from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, out_of_memory, real_product, tf32_products, virtual_product
 from devexplorer.core.benchmark.runner import Runner, devices_of
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, flush_bytes
 from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
@@ -251,7 +251,12 @@ def model_copy(workspace: Workspace, target: str) -> nn.Module:
         found = workspace.get(target)
         if not isinstance(found, nn.Module):
             raise BadInput(f"'{target}' is a tensor; a benchmark of model steps needs a model")
-        return copy.deepcopy(found)
+        try:
+            return copy.deepcopy(found)
+        except (TypeError, NotImplementedError, RuntimeError) as error:
+            if out_of_memory(error):
+                raise
+            raise BadInput(f"'{target}' cannot be copied, and a benchmark must not change it: {error}") from error
     known = zoo.recipes()
     if target.strip().lower().replace("_", "-") not in known:
         raise BadInput(f"there is no model '{target}'; {names.nearest(target, (*workspace.names, *known))}")

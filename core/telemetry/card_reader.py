@@ -82,22 +82,28 @@ class CardReader:
     def tick(self, add: Callable[[list[Callable[[], None]]], None]) -> None:
         """Read and put the quick fields; what else is due is added as a job for later, so that no other card's curve waits for it."""
         self.unread = False
-        sample = self._read()
-        if not self.stuck and not self.ended:  # a late one would stand before the gap that was put in its place
-            self._put(sample)
-        now = self._pace.clock()
-        if self._slow is None or now >= self._slow_due or self._details_are_due(now):
+        more = False
+        try:
+            sample = self._read()
+            if not self.stuck and not self.ended:  # a late one would stand before the gap that was put in its place
+                self._put(sample)
+            now = self._pace.clock()
+            more = self._slow is None or now >= self._slow_due or self._details_are_due(now)
+        finally:  # whatever happened: a card that stayed claimed would never be read again
+            if not more:
+                self._release()
+        if more:
             add([self._read_the_rest])
-        else:
-            self._release()
 
     def answer(self, reply: Callable[[CardReader, DeviceSample], None]) -> None:
         """Read everything that is due and give the sample to `reply`."""
         self.unread = False
-        self._read_slow()
-        sample = self._read()
-        self._read_details()
-        self._release()
+        try:
+            self._read_slow()
+            sample = self._read()
+            self._read_details()
+        finally:
+            self._release()
         reply(self, sample)
 
     @property
@@ -115,9 +121,11 @@ class CardReader:
         return self._nvml.read(self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow)
 
     def _read_the_rest(self) -> None:
-        self._read_slow()
-        self._read_details()
-        self._release()
+        try:
+            self._read_slow()
+            self._read_details()
+        finally:
+            self._release()
 
     def _read_slow(self) -> None:
         now, interval_s = self._pace.clock(), self._pace.slow_interval_s

@@ -14,6 +14,7 @@ from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSa
 NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
 NOT_TOLD = "the driver does not tell"
 NO_READING = "no reading yet"
+NOT_CUDA = "torch counts CUDA devices only"
 _CARDS = ("cuda", "nvml", "virtual")
 """Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason."""
 
@@ -69,6 +70,8 @@ class Writer:
         """Why a field is not known, by the most exact reason there is."""
         if given := self.reason(field):
             return given
+        if field == "cuda_ordinal":
+            return self.info.reason or NOT_CUDA
         if self.info.simulated:
             return NO_READING if self.sample is None and field in _MODELLED else NOT_MODELLED
         if self._whole:

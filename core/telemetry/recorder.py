@@ -74,7 +74,7 @@ class Recorder:
         self.started_unix_s = clock()
         self._began = monotonic()
         self._waiting: deque[tuple[int, Recorded]] = deque()
-        self._left_out = 0
+        self._left_out = self._unwritable = 0
         self._written = 0
         self._failed = threading.Lock()
         self._wake, self._closing, self._over = threading.Event(), threading.Event(), threading.Event()
@@ -153,11 +153,18 @@ class Recorder:
             (readings if isinstance(entry[1], Reading) else events).append(entry)
         if self._left_out:
             lost, self._left_out = self._left_out, 0
-            words = f"The disk was too slow for the recording: {count_text(lost, 'reading')} before this moment are missing in it."
-            events.append((self._now_ms(), Log(level="warning", text=words, time_unix_s=self._clock())))
+            missing = f"{count_text(lost, 'reading')} before this moment are missing in it."
+            events.append(self._warning(f"The disk was too slow for the recording: {missing}"))
+        if self._unwritable:
+            lost, self._unwritable = self._unwritable, 0
+            missing = f"{count_text(lost, 'record')} before this moment are missing in the recording"
+            events.append(self._warning(f"{missing}: they hold what cannot be written, such as a name that is no text."))
         for kind, entries in ((Kind.EVENTS, events), (Kind.READINGS, readings)):
             for start in range(0, len(entries), MOST_IN_A_FRAME):
                 yield from self._encode(kind, entries[start : start + MOST_IN_A_FRAME])
+
+    def _warning(self, words: str) -> tuple[int, Recorded]:
+        return self._now_ms(), Log(level="warning", text=words, time_unix_s=self._clock())
 
     def _encode(self, kind: Kind, entries: list[tuple[int, Recorded]]) -> Iterator[bytes]:
         unix_s = self._clock() - (self._now_ms() - entries[-1][0]) / 1000
@@ -165,7 +172,7 @@ class Recorder:
             yield entries_frame(kind, entries, max(unix_s, 0.0))
         except (Damaged, OverflowError, ValueError):  # a number above 64 bits, half a surrogate pair, a frame that is too large
             if len(entries) == 1:
-                self._left_out += 1
+                self._unwritable += 1
                 return
             for entry in entries:  # so that only the one that cannot be written is missing
                 yield from self._encode(kind, [entry])

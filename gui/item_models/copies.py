@@ -16,16 +16,16 @@ SMALL_BYTES = 64 << 10
 
 
 class Kind(NamedTuple):
-    """How copies were made."""
+    """How copies were made. Both ways at once is measured once per pair, and with pinned memory."""
 
-    pinned: bool
+    pinned: bool = True
     """Kind of host memory; without meaning where the host is not involved."""
-    both_ways: bool
+    both_ways: bool = False
 
     @property
     def words(self) -> str:
         """For a menu and a legend."""
-        return ("pinned" if self.pinned else "pageable") + (", both ways at once" if self.both_ways else "")
+        return "both ways at once" if self.both_ways else "pinned" if self.pinned else "pageable"
 
 
 class Copies:
@@ -37,14 +37,15 @@ class Copies:
         self.sizes = tuple(sorted({row.bytes for row in self.rows}))
 
     def find(self, source: str, destination: str, size: int, kind: Kind) -> BandwidthRow | None:
-        """The copy; one without the host stands under either kind of host memory."""
-        key = (source, destination, size)
-        return self._by_key.get((*key, kind.pinned, kind.both_ways)) or self._by_key.get((*key, None, kind.both_ways))
+        """The copy. One that does not involve the host stands under either kind of host memory, one both ways under either direction."""
+        host = (source == "cpu") != (destination == "cpu")
+        pinned = (kind.pinned or kind.both_ways) if host else None
+        found = self._by_key.get((source, destination, size, pinned, kind.both_ways))
+        return found or (self._by_key.get((destination, source, size, pinned, True)) if kind.both_ways else None)
 
-    def kinds(self) -> list[Kind]:
-        """The kinds that were measured, pinned first, one way first."""
-        pinned = sorted({row.pinned for row in self.rows if row.pinned is not None}, reverse=True) or [True]
-        return [Kind(kind, both) for both in sorted({row.both_ways for row in self.rows}) for kind in pinned]
+    def round_trip(self, source: str, destination: str, size: int) -> BandwidthRow | None:
+        """What was measured through the host, for a pair of accelerators whose data arrives wrong: there pinned memory is involved."""
+        return self._by_key.get((source, destination, size, True, False)) if "cpu" not in (source, destination) else None
 
     def curve(self, source: str, destination: str, kind: Kind) -> tuple[tuple[float, float, float, float], ...]:
         """(bytes, GB/s median, p20, p80) of a pair, rising."""
@@ -63,14 +64,14 @@ class Copies:
         """Whether data of this pair arrived wrong in any size."""
         return any(row.verified is False for row in self.rows if (row.source, row.destination) == (source, destination))
 
-    def route_words(self, source: str, destination: str, size: int, kind: Kind) -> str:
-        """The way round for a pair that cannot be trusted: through the host, and how fast that would be where both parts were measured."""
-        first, second = self.find(source, "cpu", size, kind), self.find("cpu", destination, size, kind)
-        words = f'Go through the host: x.to("cpu").to("{destination}")'
-        if first is None or second is None or first.gb_per_s is None or second.gb_per_s is None:
+    def route_words(self, source: str, destination: str, size: int) -> str:
+        """The way round for a pair that cannot be trusted: through the host, and how fast that was where it was measured."""
+        words = f'Copy through the host: x.cpu().to("{destination}")'
+        row = self.round_trip(source, destination, size)
+        if row is None or row.gb_per_s is None:
             return f"{words}."
-        rate = 1 / (1 / first.gb_per_s.median + 1 / second.gb_per_s.median)
-        return f"{words}, about {number_text(rate)} GB/s one part after the other."
+        right = "equal bit by bit" if row.verified else "wrong as well" if row.verified is False else "not compared"
+        return f"{words}, {number_text(row.gb_per_s.median)} GB/s, {right}."
 
 
 def rate_text(row: BandwidthRow | None, *, latency: bool = False) -> str:
@@ -100,6 +101,7 @@ def row_words(row: BandwidthRow | None, source: str, destination: str) -> str:
     lines += [f"{seconds_text(row.seconds.median)} per copy"] if row.seconds is not None else []
     lines += ["there and back at once, the sum of both"] if row.both_ways else []
     lines.append(COMPARED[row.verified])
+    lines += [row.reason] if row.reason else []
     return "\n".join([*lines, *(["simulated"] if row.simulated else [])])
 
 

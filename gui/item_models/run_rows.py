@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from devexplorer.core.benchmark.statistics import noise_of_spread, noise_words
+from devexplorer.core.benchmark.published import best, verdict
+from devexplorer.core.benchmark.statistics import noise_words
 from devexplorer.core.formats import MISSING, bytes_text, number_text, seconds_text, shape_text
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
 from devexplorer.core.state import Device, Run, State
@@ -25,9 +26,9 @@ RUN_COLUMNS = (
     Column("MHz", is_number=True, tip="SM clock, mean of the readings during the run"),
     Column("W", is_number=True, tip="Power, mean of the readings during the run"),
     Column("°C", is_number=True, tip="Temperature, the highest reading during the run"),
+    Column("state"),
     Column("iterations", is_number=True),
     Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
-    Column("state"),
 )
 MODEL_COLUMNS = (
     Column("model"),
@@ -39,9 +40,9 @@ MODEL_COLUMNS = (
     Column("ms per step", is_number=True, tip="Median"),
     Column("TFLOP/s", is_number=True, tip="Floating-point operations as torch.utils.flop_counter counts them, over the median step"),
     Column("peak MiB", is_number=True, tip="The most that was allocated on the device during the steps"),
+    Column("state"),
     Column("steps", is_number=True),
     Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
-    Column("state"),
 )
 
 UNCOUNTED = "torch.utils.flop_counter cannot count this model"
@@ -54,8 +55,7 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
     spread = result.tflops if result is not None else None
     measured = spread.median if spread else run.latest.tflops if run.latest and not run.ended else None
     share = None if measured is None or not run.datasheet_tflops else 100 * measured / run.datasheet_tflops
-    sheet = f"datasheet {number_text(run.datasheet_tflops)} TFLOP/s" if run.datasheet_tflops else "no datasheet figure is known"
-    noise = (result.noise if result.noise is not None else noise_of_spread(result.tflops)) if result is not None else None
+    noise = result.noise if result is not None else None
     return TableRow(
         run.run,
         (
@@ -66,12 +66,12 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
             Cell(number_text(measured), tip=_parts_tip(result)),
             Cell(number_text(spread.p20 if spread else None)),
             Cell(number_text(spread.p80 if spread else None)),
-            Cell(f"{share:.0f}" if share is not None else MISSING, tip=sheet),
+            Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, state)),
             Cell(_noise_text(noise), theme.warning if noise_words(noise) == "noisy" else ""),
             *_condition_cells(run, state),
+            state_cell(run, theme, *_remarks(run, result, seen)),
             Cell(f"{result.iterations:,}" if result else MISSING),
             *_seconds_cell(result.seconds if result else None),
-            state_cell(run, theme, *_remarks(run, result, seen)),
         ),
     )
 
@@ -85,11 +85,22 @@ def product_text(spec: MatmulSpec) -> str:
 
 def product_tip(spec: MatmulSpec) -> str:
     """The same in words."""
-    lines = [f"{spec.batch} products at once" if spec.batch > 1 else ""]
+    lines = [product_text(spec)]
+    lines += [f"{spec.batch} products at once" if spec.batch > 1 else ""]
     lines += ["A is stored as K×M and read transposed" if spec.transpose_a else ""]
     lines += ["B is stored as N×K and read transposed" if spec.transpose_b else ""]
     lines += ["the L2 cache is overwritten between iterations" if spec.flush_cache else ""]
     return "\n".join(filter(None, lines))
+
+
+def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
+    """The figures that the measured one is compared with."""
+    sheet = f"datasheet {number_text(run.datasheet_tflops)} TFLOP/s" if run.datasheet_tflops else "no datasheet figure is known"
+    device = state.devices.get(run.spec.device)
+    if result is None or device is None:
+        return sheet
+    row = best(device.info.name, result.spec.dtype)
+    return "\n".join(filter(None, (sheet, verdict(result.tflops.median, run.datasheet_tflops, row, result.spec.mode))))
 
 
 def _noise_text(noise: float | None) -> str:
@@ -155,9 +166,9 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
             Cell(number_text(1e3 * result.step_seconds.median) if result else MISSING),
             Cell(number_text(tflops), tip=UNCOUNTED if tflops is None and result is not None else ""),
             Cell(MISSING if peak is None else f"{peak / (1 << 20):,.1f}", tip="" if peak is None else bytes_text(peak)),
+            state_cell(run, theme),
             Cell(f"{result.iterations:,}" if result else MISSING),
             *_seconds_cell(result.seconds if result else None),
-            state_cell(run, theme),
         ),
     )
 

@@ -13,7 +13,9 @@ from devexplorer.core.records.benchmark import (
     BandwidthSpec,
     BenchResult,
     BenchSpec,
+    MatmulResult,
     MatmulSpec,
+    ModelResult,
     ModelSpec,
     ScalingSpec,
     SweepCell,
@@ -46,10 +48,7 @@ def time_left(run: Run, now_unix_s: float) -> float | None:
         return None
     elapsed, done = now_unix_s - run.started_unix_s, run.latest.done if run.latest is not None else None
     if done is not None:
-        begun = done_before(run.spec)
-        if done > begun + 0.02 and elapsed > 0.5:
-            return max(elapsed * (1 - done) / (done - begun), 0.0)
-        return None
+        return max(elapsed * (1 - done) / done, 0.0) if done > 0.02 and elapsed > 0.5 else None
     match run.spec:
         case MatmulSpec(seconds=float() | int() as seconds) | ModelSpec(seconds=seconds):
             return max(run.started_unix_s + seconds - now_unix_s, 0.0)
@@ -65,11 +64,6 @@ def done_share(run: Run, now_unix_s: float) -> float | None:
         return None
     elapsed = now_unix_s - run.started_unix_s
     return elapsed / (elapsed + left) if elapsed + left > 0 else 0.0
-
-
-def done_before(spec: BenchSpec) -> float:
-    """0 to 1: what an earlier run had done of a sweep that is resumed."""
-    return len(spec.done) / len(spec.shapes) if isinstance(spec, SweepSpec) and spec.shapes and spec.search_seconds is None else 0.0
 
 
 def left_words(run: Run, now_unix_s: float) -> str:
@@ -88,6 +82,16 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
         return run.result.cells
     done = run.spec.done if isinstance(run.spec, SweepSpec) else ()
     return (*done, *run.cells)
+
+
+def tflops_of(result: BenchResult | None) -> float | None:
+    """The throughput that a finished run stands for: its median, or the best shape of a sweep; None where it measured something else."""
+    match result:
+        case MatmulResult(tflops=spread) | ModelResult(tflops=spread):
+            return None if spread is None else spread.median
+        case SweepResult(cells=cells):
+            return max((cell.tflops.median for cell in cells if cell.tflops is not None), default=None)
+    return None
 
 
 def state_cell(run: Run, theme: Theme, *more: str) -> Cell:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtWidgets import QCheckBox
 
+from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec
 from devexplorer.core.state import Run, State
 from devexplorer.gui.panels.bench_copies import CopiesView
-from devexplorer.gui.panels.bench_fields import Choice, Findings, edit, parse_bytes, parse_sizes
-from devexplorer.gui.panels.bench_matmul import free_bytes
+from devexplorer.gui.panels.bench_fields import Choice, Findings, MenuEdit, edit, free_bytes, one_clock, took
 from devexplorer.gui.panels.bench_page import BenchPage
 from devexplorer.gui.panels.device_choice import AllDevices
 from devexplorer.gui.theme import Theme
@@ -23,7 +23,14 @@ MEMORY = (
     ((True,), "pinned", "Page-locked host memory, which the device reads and writes itself"),
     ((False,), "pageable", "Host memory as torch.empty gives it; the driver copies it once more"),
 )
-EXAMPLE = "4 KiB to 256 MiB ×16"
+SIZES = "4K,64K,1M,16M,256M"
+CHOICES = (
+    ("five sizes", SIZES),
+    ("4 KiB to 1 GiB, each four times the last", "4K:1G"),
+    ("small copies: latency", "1K:64K"),
+    ("1 GiB", "1G"),
+)
+"""What the menu of sizes offers, and what it writes."""
 MOST_COPIES = 5000
 
 
@@ -36,15 +43,15 @@ class BandwidthPage(BenchPage):
     def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
         super().__init__(state, theme, clock)
         self.devices = AllDevices(state)
-        self.sizes_edit = edit(EXAMPLE, EXAMPLE, "Bytes per copy", 170)
-        self.sizes_edit.setToolTip("A list (64 KiB, 1 MiB), or a range: 4 KiB to 1 GiB ×4")
+        self.sizes_edit = MenuEdit(SIZES, "bytes per copy", CHOICES, 196)
+        self.sizes_edit.setToolTip("Sizes, separated by commas: 64K, 1M; FROM:TO takes four times the one before, from one to the other")
         self.memory = Choice("Host memory", MEMORY)
         self.both_ways = QCheckBox("both ways too")
         self.both_ways.setToolTip("Also copy there and back at the same time")
         self.seconds_edit = edit("0.2", "0.2", "Seconds per copy", 48)
         self.add_field("between", self.devices)
         self.add_field("sizes", self.sizes_edit)
-        self.add_field("host memory", self.memory)
+        self.add_field("host", self.memory)
         self.add_field("", self.both_ways)
         self.add_field("seconds each", self.seconds_edit)
         self.view = CopiesView(state, theme)
@@ -57,6 +64,7 @@ class BandwidthPage(BenchPage):
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
+        self.sizes_edit.set_theme(theme)
         self.view.set_theme(theme)
         super().set_theme(theme)
 
@@ -73,23 +81,27 @@ class BandwidthPage(BenchPage):
         chosen = self.devices.chosen
         if not chosen:
             found.add("no device is chosen; choose at least one")
-        sizes = found.read(lambda text: parse_sizes(text, parse_bytes, EXAMPLE), self.sizes_edit.text())
-        seconds = found.read(parse_seconds, self.seconds_edit.text().strip())
+        found.add(*one_clock(self._state, [name for name in chosen if name != "cpu"]))
+        sizes = found.read(lambda: parse_byte_sizes(self.sizes_edit.text()))
+        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
         found.refuse()
         assert sizes is not None
         assert seconds is not None
-        for device in chosen:
-            free = free_bytes(self._state.devices[device])
-            needed = 2 * sizes[-1]
+        largest, both = max(sizes), self.both_ways.isChecked()
+        simulated = any(self._state.devices[name].info.simulated for name in chosen)
+        for name in chosen:
+            if name == "cpu" and simulated:
+                continue  # what a virtual GPU copies has no values: the host's memory does not count
+            free, needed = free_bytes(self._state.devices[name]), 2 * largest  # within one device, or there and back
             if free is not None and needed > free:
-                what = f"a copy of {bytes_text(sizes[-1])} within {device} needs {bytes_text(needed)}"
-                found.add(f"{what}, and {bytes_text(free)} are free; take smaller sizes")
+                words = f"copies of {bytes_text(largest)} need {bytes_text(needed)} on {name}"
+                found.add(f"{words}, and {bytes_text(free)} are free; take less")
         spec = BandwidthSpec(
             sources=chosen,
             destinations=chosen,
             sizes=sizes,
             pinned=self.memory.value,
-            both_ways=self.both_ways.isChecked(),
+            both_ways=both,
             seconds=seconds,
         )
         if (count := copies(spec)) > MOST_COPIES:
@@ -101,10 +113,8 @@ class BandwidthPage(BenchPage):
         """How many pairs and sizes, and how long they take."""
         spec = specs[0]
         assert isinstance(spec, BandwidthSpec)
-        seconds = copies(spec) * spec.seconds
-        took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
         pairs = count_text(len(spec.sources) * len(spec.destinations), "pair")
-        return f"{pairs} in {count_text(len(spec.sizes), 'size')}, {took} of measuring"
+        return f"{pairs} in {count_text(len(spec.sizes), 'size')}, {took(copies(spec) * spec.seconds)} of measuring"
 
     def offer(self, specs: Sequence[BenchSpec]) -> str:
         """`Measure 9 pairs`."""
@@ -120,7 +130,9 @@ class BandwidthPage(BenchPage):
 
 
 def copies(spec: BandwidthSpec) -> int:
-    """How many pairs, sizes and kinds there are to measure."""
-    host = sum("cpu" in (source, destination) and source != destination for source in spec.sources for destination in spec.destinations)
-    others = len(spec.sources) * len(spec.destinations) - host
-    return (host * len(spec.pinned) + others) * len(spec.sizes) * (2 if spec.both_ways else 1)
+    """How many rows there are to measure: both kinds of host memory where it is involved, both ways once per pair and pinned."""
+    pairs = [(source, destination) for source in spec.sources for destination in spec.destinations]
+    host = [pair for pair in pairs if ("cpu" in pair) and len(set(pair)) == 2]
+    together = {frozenset(pair) for pair in pairs if len(set(pair)) == 2 and (pair not in host or True in spec.pinned)}
+    one_way = len(host) * len(spec.pinned) + len(pairs) - len(host)
+    return (one_way + (len(together) if spec.both_ways else 0)) * len(spec.sizes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen
-from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QSizePolicy, QSplitter, QStyleOptionViewItem, QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QHBoxLayout, QScrollArea, QSplitter, QStyleOptionViewItem, QVBoxLayout, QWidget
 
 from devexplorer.core.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.benchmark import BandwidthRow, BandwidthSpec
@@ -23,7 +22,9 @@ from devexplorer.gui.plain import tip
 from devexplorer.gui.plots.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.theme import CPU, Role, Theme, device_colour, font
 
-NAME_PX, CELL_PX = 108, 76
+NAME_PX, CELL_PX = 92, 70
+LEAST_PX = 132
+"""Height of matrix and curve; in less they are scrolled."""
 LATENCY = "µs per copy"
 QUANTITIES = (("GB/s", "GB/s", "Decimal GB/s of data arrived"), (LATENCY, LATENCY, "Median time of one copy, from the call to its end"))
 
@@ -65,43 +66,57 @@ class CopiesView(QWidget):
         self.table.horizontalHeader().setStretchLastSection(False)
         self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.quantity = Choice("What the matrix shows", QUANTITIES)
-        self.size = Choice("Bytes per copy")
+        self.bytes = Choice("Bytes per copy")
         self.how = Choice("Kind of copy")
         self.curve = SizeCurve(theme, "Bandwidth over the size of a copy", GB_UNITS)
         self._lay_out()
-        for choice in (self.quantity, self.size, self.how):
+        for choice in (self.quantity, self.bytes, self.how):
             choice.currentIndexChanged.connect(self._draw)
 
     def _lay_out(self) -> None:
         bar = QHBoxLayout()
         bar.setContentsMargins(EDGE_PX, 2, EDGE_PX, 2)
         bar.setSpacing(8)
-        for widget in (self.quantity, label("of", Role.LABEL, "dim"), self.size, self.how):
+        for widget in (self.quantity, label("of", Role.LABEL, "dim"), self.bytes, self.how):
             bar.addWidget(widget)
-        self.note = label("from row to column", Role.LABEL, "dim")
-        self.note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        bar.addWidget(self.note, 1)
+        bar.addStretch(1)
         matrix = QWidget()
         column = QVBoxLayout(matrix)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2)
         column.addLayout(bar)
         column.addWidget(self.table, 1)
-        self.table.setMinimumHeight(48)
+        self.table.setMinimumHeight(LEAST_PX - 32)
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setHandleWidth(8)
         self.splitter.setChildrenCollapsible(False)
         self.splitter.addWidget(matrix)
         self.splitter.addWidget(self.curve)
-        self.splitter.setStretchFactor(0, 3)
-        self.splitter.setStretchFactor(1, 2)
-        self.curve.setMinimumSize(220, 70)
+        self.splitter.setStretchFactor(1, 1)
+        self.curve.setMinimumSize(220, LEAST_PX)
+        area = QScrollArea()  # in a low tab the matrix would be a header and no row
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidgetResizable(True)
+        self.splitter.setObjectName("scrolled")
+        area.setWidget(self.splitter)
+        area.setMinimumHeight(56)
         matrix.setMinimumWidth(300)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.summary)
-        layout.addWidget(self.splitter, 1)
+        layout.addWidget(area, 1)
+
+    def _split(self, columns: int) -> None:
+        """The matrix gets what it needs, three fifths at most; the curve the rest."""
+        needed, room = NAME_PX + columns * CELL_PX + 16, max(self.splitter.width(), 700)
+        matrix = max(min(needed, round(0.6 * room)), 330)
+        self.splitter.setSizes([matrix, max(room - matrix, 220)])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._run is not None and isinstance(self._run.spec, BandwidthSpec):
+            self._split(len(self._run.spec.destinations))
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
@@ -140,35 +155,37 @@ class CopiesView(QWidget):
         self._tell(run)
 
     def _begin(self, spec: BandwidthSpec) -> None:
-        """Another run: its columns, its sizes (the largest shown first), no pair chosen yet."""
-        old, self.model = self.model, RowsModel([Column("from"), *(Column(name, is_number=True) for name in spec.destinations)], self)
+        """Another run: its columns, its sizes, the largest first."""
+        columns = [Column("from ↓  to →"), *(Column(name, is_number=True) for name in spec.destinations)]
+        old, self.model = self.model, RowsModel(columns, self)
         self.table.setModel(self.model)
         self.table.selectionModel().currentChanged.connect(self._on_cell)
         old.deleteLater()
         for number in range(len(spec.destinations) + 1):
             self.table.setColumnWidth(number, CELL_PX if number else NAME_PX)
-        self.size.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
+        self._split(len(spec.destinations))
+        self.bytes.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
         pairs = (*spec.sources, *spec.destinations)
         if self._pair is not None and not set(self._pair) <= set(pairs):
             self._pair = None
         self._offer_kinds(spec)
 
     def _offer_kinds(self, spec: BandwidthSpec) -> None:
-        ways, memory = ((False, True) if spec.both_ways else (False,)), sorted(spec.pinned, reverse=True) or [True]
-        with_host = "cpu" in (*spec.sources, *spec.destinations)
-        kinds = [Kind(pinned, both) for both in ways for pinned in (memory if with_host else memory[:1])]
-        self.how.offer((kind, kind.words if with_host else "both ways at once" if kind.both_ways else "one way", "") for kind in kinds)
+        with_host = "cpu" in (*spec.sources, *spec.destinations) and len({*spec.sources, *spec.destinations}) > 1
+        kinds = [Kind(pinned) for pinned in sorted(spec.pinned, reverse=True)] if with_host else [Kind()]
+        kinds += [Kind(both_ways=True)] if spec.both_ways else []
+        self.how.offer((kind, kind.words if with_host or kind.both_ways else "one way", "") for kind in kinds)
         self.how.setVisible(len(kinds) > 1)
 
     @property
     def _kind(self) -> Kind:
-        return self.how.value or Kind(pinned=True, both_ways=False)
+        return self.how.value or Kind()
 
     def _draw(self) -> None:
         if self._run is None or not isinstance(self._run.spec, BandwidthSpec):
             return
         spec, latency = self._run.spec, self.quantity.value == LATENCY
-        size, kind = int(self.size.value or 0), self._kind
+        size, kind = int(self.bytes.value or 0), self._kind
         rows = []
         for source in spec.sources:
             found = [(destination, self._copies.find(source, destination, size, kind)) for destination in spec.destinations]
@@ -183,7 +200,7 @@ class CopiesView(QWidget):
         colour = self._theme.error if text.startswith(WRONG) else self._theme.dim if text == MISSING else ""
         words = row_words(row, source, destination)
         if text.startswith(WRONG) and row is not None:
-            words += "\n" + self._copies.route_words(source, destination, row.bytes, self._kind)
+            words += "\n" + self._copies.route_words(source, destination, row.bytes)
         return Cell(text, colour, tip(words))
 
     def _colour(self, name: str) -> str:
@@ -196,17 +213,18 @@ class CopiesView(QWidget):
             return
         source, destination = self._pair
         colour = self._colour(source if destination == "cpu" else destination)
-        series, seen = [], set()
-        for kind in self._copies.kinds():
+        host = (source == "cpu") != (destination == "cpu")
+        kinds = [Kind(), *([Kind(pinned=False)] if host else []), Kind(both_ways=True)]
+        series = []
+        for kind in kinds:
             points = self._copies.curve(source, destination, kind)
-            if not points or points in seen:  # without the host both kinds are the same copies
+            if not points:
                 continue
-            seen.add(points)
             rows = [self._copies.find(source, destination, int(point[0]), kind) for point in points]
             simulated = any(row.simulated for row in rows if row is not None)
-            without_host = all(row is None or row.pinned is None for row in rows)
-            name = ("both ways at once" if kind.both_ways else "one way") if without_host else kind.words
-            series.append(Series(name, colour, points, simulated, hollow=not kind.pinned or kind.both_ways))
+            name = kind.words if host or kind.both_ways else "one way"
+            mark = "square" if kind.both_ways else "" if kind.pinned else "ring"
+            series.append(Series(name, colour, points, simulated, mark))
         sizes = self._run.spec.sizes if self._run is not None and isinstance(self._run.spec, BandwidthSpec) else ()
         between = (float(min(sizes)), float(max(sizes))) if len(sizes) > 1 else None
         self.curve.set_axis("", partial(bytes_text, digits=0), pair_text(source, destination), between)
@@ -223,20 +241,19 @@ class CopiesView(QWidget):
         """The chosen pair in words; what arrived wrong anywhere comes first."""
         rows = self._copies.rows
         state = state_cell(run, self._theme)
-        facts = [state.text, "1 copy" if len(rows) == 1 else f"{len(rows):,} copies", "simulated" if is_simulated(run, self._state) else ""]
         missing = sum(row.gb_per_s is None for row in rows)
-        facts += [f"{missing} not measured"] if missing else []
-        stand = dataclasses.replace(state, text=", ".join(filter(None, facts)))
+        facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
+        facts += ["simulated"] if is_simulated(run, self._state) else []
         wrong = self._copies.wrong()
         if self._pair is None:
-            self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", stand)
+            self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", state, *facts)
             return
         source, destination = self._pair
-        size, kind = int(self.size.value or 0), self._kind
+        size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
         warning = ""
         if self._copies.is_wrong(source, destination):
-            warning = f"✕ What arrived differs from what was sent. {self._copies.route_words(source, destination, size, kind)}"
+            warning = f"✕ What arrived differs from what was sent. {self._copies.route_words(source, destination, size)}"
         elif wrong:
             warning = f"✕ Data arrives wrong: {', '.join(pair_text(*pair) for pair in wrong[:3])}{', …' if len(wrong) > 3 else ''}"
         smallest = [(float(size), found) for size in self._copies.sizes if (found := self._copies.find(source, destination, size, kind))]
@@ -247,4 +264,4 @@ class CopiesView(QWidget):
             headline = f"{pair_text(source, destination)}: {number_text(row.gb_per_s.median)} GB/s"
             checked = "Equal bit by bit." if row.verified else "" if row.verified is False else "Not compared."
             words = " ".join(filter(None, [f"Copies of {bytes_text(row.bytes, 0)}.", latency_words(smallest), checked]))
-        self.summary.say(headline, words, stand, warning=warning)
+        self.summary.say(headline, words, state, *facts, warning=warning)

@@ -1,13 +1,8 @@
-"""What the forms of the Benchmark tab are made of: fields with names, and texts read as sizes. Main thread.
-
-Sizes are written as a list (`512, 1024`), or as a range with a step to add (`256 to 4096 by 256`) or to multiply with
-(`4 KiB to 1 GiB ×4`).
-"""
+"""What the forms of the Benchmark tab are made of: fields with names, choices, and what is wrong collected. Main thread."""
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -15,22 +10,18 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QWidget
 
-from devexplorer.core.benchmark.spec import LARGEST_SIDE
+from devexplorer.core.benchmark.spec import check_product
+from devexplorer.core.dtypes import parse_dtype
 from devexplorer.core.errors import BadInput
+from devexplorer.core.state import Device, State
 from devexplorer.gui.icons import icon
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Role, Theme
 
-G = TypeVar("G")
 T = TypeVar("T")
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 """Offered; others can be typed."""
-MOST_SIZES = 1000
-"""In one range; more are a typing error."""
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_RANGE = re.compile(r"(?P<first>.+?)\s*(?:to|\.\.+|…|–|-)\s*(?P<last>.+?)(?:\s*(?:(?:by\s*)?[x×*]|by|step)\s*(?P<step>[^x×*]+))?$")
-_FACTOR = re.compile(r".*(?:[x×*]\s*)[\d.]+\s*$")
 
 
 class Findings:
@@ -39,13 +30,22 @@ class Findings:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def read(self, parse: Callable[[G], T], given: G) -> T | None:
-        """What `parse` makes of it; None where that raised `BadInput`, which is kept."""
+    def read(self, make: Callable[[], T]) -> T | None:
+        """What `make` returns; None where that raised `BadInput`, which is kept."""
         try:
-            return parse(given)
+            return make()
         except BadInput as error:
             self.add(*error.findings)
             return None
+
+    def passes(self, check: Callable[[], object]) -> bool:
+        """Whether `check` finds nothing wrong."""
+        try:
+            check()
+        except BadInput as error:
+            self.add(*error.findings)
+            return False
+        return True
 
     def add(self, *lines: str) -> None:
         """Keep these lines, each once."""
@@ -57,72 +57,26 @@ class Findings:
             raise BadInput(*self.lines)
 
 
-def parse_side(text: str) -> int:
-    """A side of a matrix.
-
-    >>> parse_side("1024")
-    1024
-    """
-    if not re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) or not 1 <= int(text) <= LARGEST_SIDE:
-        raise BadInput(f"'{text.strip()}' is not a side of a matrix; write a whole number from 1 to {LARGEST_SIDE}")
-    return int(text)
-
-
-def parse_bytes(text: str) -> int:
-    """A number of bytes; K, M and G are binary, with or without iB.
-
-    >>> parse_bytes("4 KiB"), parse_bytes("1.5g")
-    (4096, 1610612736)
-    """
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmg]?)(?:i?b)?", text.strip().lower(), re.ASCII)
-    if match is None or float(match[1]) <= 0:
-        raise BadInput(f"'{text.strip()}' is not a number of bytes; write for example 64 KiB, 16 MiB or 1 GiB")
-    return max(round(float(match[1]) * _UNITS[match[2]]), 1)
+def one_clock(state: State, devices: Iterable[str]) -> list[str]:
+    """What is wrong with measuring these devices in one run: seconds and simulated seconds cannot be compared."""
+    virtual = [name for name in devices if state.devices[name].info.simulated]
+    real = [name for name in devices if name not in virtual]
+    if not virtual or not real:
+        return []
+    are = "is" if len(real) == 1 else "are"
+    clocks = "their clocks cannot be compared"
+    return [f"{', '.join(real)} {are} real and {', '.join(virtual)} simulated: {clocks}; choose devices of one kind"]
 
 
-def parse_sizes(text: str, parse: Callable[[str], int], example: str) -> tuple[int, ...]:
-    """Sizes in rising order, each once. Without a step a range doubles. Raises `BadInput` with `example`.
-
-    >>> parse_sizes("256 to 1024 by 256", parse_side, ""), parse_sizes("4k to 1m ×16", parse_bytes, "")
-    ((256, 512, 768, 1024), (4096, 65536, 1048576))
-    """
-    if not text.strip():
-        raise BadInput(f"no sizes are given; write for example {example}")
-    if "," in text or _RANGE.fullmatch(text.strip()) is None:
-        return tuple(sorted({parse(part) for part in text.split(",") if part.strip()}))
-    match = _RANGE.fullmatch(text.strip())
-    assert match is not None
-    first, last = parse(match["first"]), parse(match["last"])
-    if last < first:
-        raise BadInput(f"the range '{text.strip()}' ends before it begins; write for example {example}")
-    if match["step"] is None or _FACTOR.fullmatch(text.strip()):
-        sizes = _multiplied(first, last, _factor(match["step"] or "2", text))
-    else:
-        step = parse(match["step"])
-        count = (last - first) // step + 1
-        sizes = [] if count > MOST_SIZES else list(range(first, last + 1, step))
-    if not sizes:
-        raise BadInput(f"the range '{text.strip()}' has more than {MOST_SIZES} sizes; take a larger step")
-    return tuple(sizes)
+def free_bytes(device: Device) -> int | None:
+    """What new tensors can take: the engine's own cache is given to them, so it counts as free. None: nobody knows."""
+    parts = device.parts
+    return None if parts.free is None else parts.free + (parts.cached or 0)
 
 
-def _factor(text: str, whole: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not 1.01 <= factor <= 1e6:
-        raise BadInput(f"the step of '{whole.strip()}' is no factor; write for example ×2")
-    return factor
-
-
-def _multiplied(first: int, last: int, factor: float) -> list[int]:
-    sizes, size = [first], float(first)
-    while size * factor <= last * (1 + 1e-9):
-        size *= factor
-        if round(size) > sizes[-1]:
-            sizes.append(round(size))
-    return sizes
+def took(seconds: float) -> str:
+    """`42 s`, `5 min`: a duration that is only estimated."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
@@ -179,25 +133,46 @@ class Choice(QComboBox):
         self.setToolTip(self.currentData(Qt.ItemDataRole.ToolTipRole) or "")
 
 
-class DtypeEdit(QLineEdit):
-    """A dtype to type, or to choose from a menu."""
+class MenuEdit(QLineEdit):
+    """A line to type in, or to fill from a menu."""
 
-    def __init__(self, dtypes: Iterable[str] = DTYPES, width_px: int = 112) -> None:
-        super().__init__("float32")
-        self.setPlaceholderText("dtype")
-        self.setAccessibleName("dtype")
+    def __init__(self, text: str, name: str, choices: Iterable[tuple[str, str]], width_px: int, placeholder: str = "") -> None:
+        """`choices`: what stands in the menu, and what it fills in."""
+        super().__init__(text)
+        self.setPlaceholderText(placeholder or name)
+        self.setAccessibleName(name)
         self.setFixedWidth(width_px)
         self._menu = QMenu(self)
-        for name in dtypes:
-            self._menu.addAction(name, functools.partial(self.setText, name))
+        for words, filled in choices:
+            self._menu.addAction(words, functools.partial(self._fill, filled))
         self._show = self.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
-        self._show.setText("Choose a dtype")
+        self._show.setText(f"Choose {name}")
+        self.setCursorPosition(0)  # a long text is read from its beginning
         self._show.triggered.connect(lambda: self._menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
+
+    def _fill(self, text: str) -> None:
+        self.setText(text)
+        self.setCursorPosition(0)
+
+    @property
+    def menu(self) -> QMenu:
+        """What the arrow opens."""
+        return self._menu
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the arrow in its colour."""
         self._show.setIcon(icon("chevron", theme.dim))
 
+
+class DtypeEdit(MenuEdit):
+    """A dtype to type, or to choose."""
+
+    def __init__(self) -> None:
+        super().__init__("float32", "dtype", [(name, name) for name in DTYPES], 116)
+
+    def parse(self) -> str:
+        """The dtype that is meant; `BadInput` with those there are."""
+        return check_product(parse_dtype(self.text(), tf32=True))
 
 
 def labelled(words: str, field: QWidget) -> QWidget:

@@ -9,18 +9,17 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
-from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product, operand_bytes, parse_count, parse_seconds, parse_shape
-from devexplorer.core.dtypes import parse_dtype
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, operand_bytes, parse_count, parse_seconds, parse_shape
 from devexplorer.core.formats import bytes_text, number_text, shape_text
 from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec
-from devexplorer.core.state import Device, Run, State
+from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.rows import RowsModel, TableRow
 from devexplorer.gui.item_models.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.item_models.runs import Seen, see_throttling
-from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, edit
+from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, edit, free_bytes
 from devexplorer.gui.panels.bench_page import BenchPage
+from devexplorer.gui.panels.bench_table import RunsTable
 from devexplorer.gui.panels.device_choice import DeviceChoice
-from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.theme import Theme
 
 MODES = (
@@ -35,7 +34,8 @@ OPTIONS = (
     ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),
     ("flush_cache", "flush L2 between iterations", "flush", "Overwrite the device's L2 cache before each iteration"),
 )
-COLUMN_PX = [124, 104, 160, 78, 72, 64, 64, 104, 108, 60, 52, 48, 84, 70, 160]
+COLUMN_PX = [142, 110, 180, 80, 70, 58, 58, 102, 96, 56, 48, 44, 170, 80, 76]
+STATE = 12
 
 
 class MatmulPage(BenchPage):
@@ -49,7 +49,7 @@ class MatmulPage(BenchPage):
         self.devices = DeviceChoice(state)
         self.dtype_edit = DtypeEdit()
         self.size_edit = edit("1024", "N or M×N×K", "Size", 104)
-        self.batch_edit = edit("1", "1", "Products at once", 40)
+        self.batch_edit = edit("1", "1", "Products at once", 44)
         self.batch_edit.setToolTip("How many products at once (a batch)")
         self.mode = Choice("mode", MODES)
         self.seconds_edit = edit(SECONDS["live"], "until stopped", "Seconds", 52)
@@ -65,13 +65,13 @@ class MatmulPage(BenchPage):
             action.setToolTip(meaning)
             action.toggled.connect(self._show_options)
         self.options.setMenu(menu)
-        for words, field in (("measure", self.devices), ("dtype", self.dtype_edit), ("size", self.size_edit), ("batch", self.batch_edit)):
+        for words, field in (("", self.devices), ("dtype", self.dtype_edit), ("size", self.size_edit), ("batch", self.batch_edit)):
             self.add_field(words, field)
         self.add_field("mode", self.mode)
         self.add_field("seconds", self.seconds_edit)
         self.add_field("", self.options)
         self.model = RowsModel(RUN_COLUMNS, self)
-        self.table = RowsTable(self.model, "Benchmark runs of this session", COLUMN_PX)
+        self.table = RunsTable(self.model, "Benchmark runs of this session", COLUMN_PX, STATE)
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self._seen: Seen = {}
         self._ended: dict[int, TableRow] = {}
@@ -103,13 +103,11 @@ class MatmulPage(BenchPage):
         found = Findings()
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        dtype = found.read(lambda text: parse_dtype(text, tf32=True), self.dtype_edit.text())
-        if dtype is not None:
-            found.read(check_product, dtype)
-        shape = found.read(parse_shape, self.size_edit.text())
-        batch = found.read(lambda text: parse_count(text, "batch"), self.batch_edit.text())
+        dtype = found.read(self.dtype_edit.parse)
+        shape = found.read(lambda: parse_shape(self.size_edit.text()))
+        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
         mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
-        seconds = found.read(parse_seconds, limit) if limit else None
+        seconds = found.read(lambda: parse_seconds(limit)) if limit else None
         if not limit and mode != "live":
             found.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
         found.refuse()
@@ -124,9 +122,10 @@ class MatmulPage(BenchPage):
             )
             for device in self.devices.chosen
         )  # fmt: skip
-        found.read(check_limits, specs[0])
         for spec in specs:
-            found.read(functools.partial(check_fits, spec), free_bytes(self._state.devices[spec.device]))
+            device = self._state.devices[spec.device]
+            if found.passes(functools.partial(check_matmul, spec, device.info)):
+                found.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
         found.refuse()
         return specs
 
@@ -175,9 +174,3 @@ class MatmulPage(BenchPage):
         """The selected row, where its run still runs."""
         key = self.table.selected_key
         return next((run for run in self.active if run.run == key), None)
-
-
-def free_bytes(device: Device) -> int | None:
-    """What new tensors can take: the engine's own cache is given to them, so it counts as free. None: nobody knows."""
-    parts = device.parts
-    return None if parts.free is None else parts.free + (parts.cached or 0)

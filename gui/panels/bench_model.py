@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
 
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.errors import BadInput
@@ -16,8 +16,8 @@ from devexplorer.gui.item_models.rows import RowsModel
 from devexplorer.gui.item_models.run_rows import MODEL_COLUMNS, model_row, step_text
 from devexplorer.gui.panels.bench_fields import Choice, Findings, edit
 from devexplorer.gui.panels.bench_page import BenchPage
+from devexplorer.gui.panels.bench_table import RunsTable
 from devexplorer.gui.panels.device_choice import DeviceChoice
-from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.theme import Theme
 
 STEPS = (
@@ -27,11 +27,12 @@ STEPS = (
     ("adamw", "train with adamw", "Forward, backward, and one step of AdamW"),
 )
 AUTOCAST = (
-    (None, "as it is", "Each operation in the dtype of its operands"),
-    ("float16", "float16", "torch.autocast: products in float16, what needs range in float32"),
-    ("bfloat16", "bfloat16", "torch.autocast: products in bfloat16, what needs precision in float32"),
+    (None, "no autocast", "Each operation in the dtype of its operands"),
+    ("float16", "autocast float16", "torch.autocast: products in float16, what needs range in float32"),
+    ("bfloat16", "autocast bfloat16", "torch.autocast: products in bfloat16, what needs precision in float32"),
 )
-COLUMN_PX = [120, 124, 250, 84, 76, 76, 84, 72, 88, 72, 70, 160]
+COLUMN_PX = [112, 142, 250, 84, 70, 70, 90, 72, 84, 170, 70, 76]
+STATE = 9
 
 
 class ModelPage(BenchPage):
@@ -43,11 +44,12 @@ class ModelPage(BenchPage):
     def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
         super().__init__(state, theme, clock)
         self.target = QComboBox()
-        self.target.setEditable(True)
         self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.target.setFixedWidth(140)
         self.target.setAccessibleName("Model")
-        self.target.lineEdit().setPlaceholderText("a model")
+        self._typed = QLineEdit()
+        self._typed.setPlaceholderText("a model")
+        self.target.setLineEdit(self._typed)
         self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
         self.devices = DeviceChoice(state)
         self.batch_edit = edit("8", "8", "Samples per step", 44)
@@ -58,18 +60,18 @@ class ModelPage(BenchPage):
         self.seconds_edit = edit("5", "5", "Seconds", 44)
         for words, field in (("model", self.target), ("on", self.devices), ("batch", self.batch_edit), ("", self.step)):
             self.add_field(words, field)
-        self.add_field("autocast", self.autocast)
+        self.add_field("", self.autocast)
         self.add_field("", self.compiled)
         self.add_field("seconds", self.seconds_edit)
         self.model = RowsModel(MODEL_COLUMNS, self)
-        self.table = RowsTable(self.model, "Runs of models in this session", COLUMN_PX)
+        self.table = RunsTable(self.model, "Runs of models in this session", COLUMN_PX, STATE)
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self.set_results(self.table)
         self._offered: list[str] = []
         for choice in (self.step, self.autocast):
             choice.currentIndexChanged.connect(self.check)
         self.target.currentTextChanged.connect(self.check)
-        self.target.lineEdit().returnPressed.connect(self.start)
+        self._typed.returnPressed.connect(self.start)
         self.compiled.toggled.connect(self.check)
         self.set_theme(theme)
         self.check()
@@ -111,11 +113,14 @@ class ModelPage(BenchPage):
     def specs(self) -> tuple[ModelSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
         found = Findings()
-        target = found.read(self._known_target, self.target.currentText())
+        target = found.read(lambda: self._known_target(self.target.currentText()))
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        batch = found.read(lambda text: parse_count(text, "batch"), self.batch_edit.text())
-        seconds = found.read(parse_seconds, self.seconds_edit.text().strip())
+        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        for name in self.devices.chosen if self.compiled.isChecked() else ():
+            if self._state.devices[name].info.simulated:
+                found.add(f"torch.compile makes code for a chip, and behind {name} there is none; measure without it")
         found.refuse()
         assert target is not None
         assert batch is not None

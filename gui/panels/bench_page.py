@@ -13,6 +13,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
+    QLabel,
     QLineEdit,
     QProgressBar,
     QPushButton,
@@ -33,7 +34,7 @@ from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
-PROGRESS_PX = 3
+PROGRESS_PX = (120, 4)
 
 
 class BenchPage(QWidget):
@@ -65,7 +66,7 @@ class BenchPage(QWidget):
         self.progress = QProgressBar()
         self.progress.setRange(0, 1000)
         self.progress.setTextVisible(False)
-        self.progress.setFixedHeight(PROGRESS_PX)
+        self.progress.setFixedHeight(PROGRESS_PX[1])
         self.progress.setAccessibleName("Progress")
         self.message = label(words="error", wrap=True)
         self.message.setAccessibleName("What is wrong")
@@ -82,18 +83,18 @@ class BenchPage(QWidget):
         self.copy_button.clicked.connect(self.copy_json)
 
     def _lay_out(self) -> None:
-        self._form.setContentsMargins(EDGE_PX, 7, EDGE_PX, 5)
+        self._form.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
         self._form.setSpacing(10)
         self._form.addWidget(self.start_button)
         self._form.addWidget(self.stop_button)
-        self._form.addWidget(self.hint, 1)
+        self._form.addStretch(1)
         self._form.addWidget(self.copy_button)
-        kept = self.progress.sizePolicy()
-        kept.setRetainSizeWhenHidden(True)  # what is below does not jump when a run begins
-        self.progress.setSizePolicy(kept)
+        self.progress.setFixedWidth(PROGRESS_PX[0])
         line = QHBoxLayout()
-        line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 2)
+        line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 3)
+        line.setSpacing(8)
         line.addWidget(self.progress)
+        line.addWidget(self.hint, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 4)
         layout.setSpacing(0)
@@ -123,6 +124,13 @@ class BenchPage(QWidget):
         if isinstance(field, DeviceChoice):
             field.changed.connect(self.check)
         return both
+
+    @staticmethod
+    def rename(both: QWidget, words: str) -> None:
+        """Give a field, as `add_field` returned it, another name."""
+        name = both.findChild(QLabel, "name")
+        if name is not None:
+            name.setText(words)
 
     def set_results(self, widget: QWidget) -> None:
         """What is shown once there is a run."""
@@ -165,7 +173,7 @@ class BenchPage(QWidget):
         if self._refused:  # a run that ended, or memory that was freed, may have put it right
             self.check()
         self._results.setCurrentWidget(self._view if runs else self._empty)
-        if runs:
+        if runs and self.isVisible():  # up to thirty times a second; a page that is not on show is drawn when it is
             self.show_runs(runs)
         self._show_progress()
         self.show_buttons()
@@ -190,7 +198,7 @@ class BenchPage(QWidget):
         try:
             specs = self.specs()
         except BadInput as error:
-            self._say(str(error), refused=True)
+            self.say(str(error), refused=True)
             return
         self.request(specs)
 
@@ -201,7 +209,7 @@ class BenchPage(QWidget):
         if busy:
             # Only asked here: while a run goes on there is nothing wrong with what the form says.
             names = ", ".join(dict.fromkeys(busy))
-            self._say(f"a benchmark is running on {names} already; stop it first, or choose another device", refused=True)
+            self.say(f"a benchmark is running on {names} already; stop it first, or choose another device", refused=True)
             return
         self.start_requested.emit(specs)
 
@@ -225,20 +233,22 @@ class BenchPage(QWidget):
     def check(self) -> None:
         """Say what the form comes to, or what is wrong with it."""
         if not self._state.usable_devices:  # the engine has not named them yet, which is nobody's mistake
-            self._say("", refused=False)
+            self.say("")
             self.show_offer("")
             return
         try:
             specs = self.specs()
         except BadInput as error:
-            self._say(str(error), refused=True)
+            self.say(str(error), refused=True)
+            self.show_offer("")
             return
-        self._say(self.describe(specs), refused=False)
+        self.say(self.describe(specs))
         self.show_offer(self.offer(specs))
 
     # inside
 
-    def _say(self, text: str, *, refused: bool) -> None:
+    def say(self, text: str, *, refused: bool = False) -> None:
+        """One line: what the form comes to, or what is wrong with it."""
         self._refused = refused
         self.message.setVisible(refused)
         self.message.setText(f"✕ {text}" if refused else "")  # never colour alone

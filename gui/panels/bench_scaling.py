@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
 
-from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product, parse_count
-from devexplorer.core.dtypes import parse_dtype
-from devexplorer.core.formats import number_text, seconds_text
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
+from devexplorer.core.formats import number_text, seconds_text, shape_text
 from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import is_simulated, state_cell
-from devexplorer.gui.panels.bench_fields import DtypeEdit, Findings, edit, parse_side
-from devexplorer.gui.panels.bench_matmul import free_bytes
+from devexplorer.gui.panels.bench_fields import DtypeEdit, Findings, edit, free_bytes, one_clock
 from devexplorer.gui.panels.bench_page import BenchPage
 from devexplorer.gui.panels.bench_summary import Summary, beside
-from devexplorer.gui.panels.device_choice import Accelerators
+from devexplorer.gui.panels.device_choice import AlikeDevices
 from devexplorer.gui.plots.wall_bars import Bar, WallBars
 from devexplorer.gui.theme import CPU, Theme
 
-ALONE = "Scaling compares two devices or more, and only the CPU is here."
+ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
 AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"
 
 
@@ -33,7 +30,7 @@ class ScalingPage(BenchPage):
 
     def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
         super().__init__(state, theme, clock)
-        self.devices = Accelerators(state)
+        self.devices = AlikeDevices(state)
         self.dtype_edit = DtypeEdit()
         self.size_edit = edit("1000", "1000", "Size", 64)
         self.size_edit.setToolTip("Side of the square matrices")
@@ -59,8 +56,7 @@ class ScalingPage(BenchPage):
         """Show devices and runs as they are now."""
         self.devices.refresh()
         super().refresh()
-        alone = len(self._state.usable_devices) == 1
-        self.nothing_words.setText(ALONE if alone else self.nothing)
+        self.nothing_words.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
 
     # the form
 
@@ -68,26 +64,35 @@ class ScalingPage(BenchPage):
         """One for all devices. Raises one `BadInput` with everything that is wrong."""
         found = Findings()
         chosen = self.devices.chosen
-        if len(self._state.usable_devices) == 1:
-            found.add("there is one device here, and scaling needs two; add virtual GPUs to try it")
+        if self.alone:
+            found.add(f"{ALONE[:-1]}; add virtual GPUs to try it")
         elif len(chosen) < 2:
             found.add("scaling needs two devices or more; choose another one")
-        dtype = found.read(lambda text: parse_dtype(text, tf32=True), self.dtype_edit.text())
-        if dtype is not None:
-            found.read(check_product, dtype)
-        size = found.read(parse_side, self.size_edit.text())
-        iterations = found.read(lambda text: parse_count(text, "products per job"), self.iterations_edit.text())
+        else:
+            found.add(*one_clock(self._state, chosen))
+        dtype = found.read(self.dtype_edit.parse)
+        sides = found.read(lambda: parse_shape(self.size_edit.text()))
+        if sides is not None and len(set(sides)) > 1:
+            found.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
+        iterations = found.read(lambda: parse_count(self.iterations_edit.text(), "products per job"))
         found.refuse()
         assert dtype is not None
-        assert size is not None
+        assert sides is not None
         assert iterations is not None
-        job = MatmulSpec(device=chosen[0], dtype=dtype, m=size, n=size, k=size, iterations=iterations)
-        found.read(check_limits, job)
-        for device in chosen:
-            one = MatmulSpec(device=device, dtype=dtype, m=size, n=size, k=size)
-            found.read(functools.partial(check_fits, one), free_bytes(self._state.devices[device]))
+        size = sides[0]
+        for name in chosen:
+            device, job = self._state.devices[name], MatmulSpec(device=name, dtype=dtype, m=size, n=size, k=size)
+            if found.passes(functools.partial(check_matmul, job, device.info)):
+                found.passes(functools.partial(check_fits, job, free_bytes(device)))
         found.refuse()
         return (ScalingSpec(devices=chosen, dtype=dtype, size=size, iterations=iterations),)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no two devices are here whose seconds can be compared."""
+        usable = self._state.usable_devices
+        simulated = sum(self._state.devices[name].info.simulated for name in usable)
+        return max(simulated, len(usable) - simulated) < 2
 
     def describe(self, specs: Sequence[BenchSpec]) -> str:
         """How many operations a job has."""
@@ -103,14 +108,16 @@ class ScalingPage(BenchPage):
         return f"Compare {' and '.join(spec.devices)}" if len(spec.devices) == 2 else f"Compare {len(spec.devices)} devices"
 
     def check(self) -> None:
-        """Where only the CPU is here, virtual GPUs are the one thing that helps."""
-        super().check()
-        if len(self._state.usable_devices) == 1:
-            possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
-            self.show_offer("Add two virtual GPUs" if possible else "")
+        """Where there is nothing to compare with, virtual GPUs are the one thing that helps."""
+        if not self._state.usable_devices or not self.alone:
+            super().check()
+            return
+        self.say("")  # the empty state says it
+        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
+        self.show_offer("Add two virtual GPUs" if possible else "")
 
     def _take_offer(self) -> None:
-        if len(self._state.usable_devices) == 1:
+        if self.alone:
             self.virtual_offered.emit()
         else:
             self.start()
@@ -127,10 +134,8 @@ class ScalingPage(BenchPage):
         bars = self._bars(run, run.spec, result)
         if bars != self.bars.bars:
             self.bars.set_bars(bars)
-        state = state_cell(run, self._theme)
-        if is_simulated(run, self._state):
-            state = dataclasses.replace(state, text=f"{state.text}, simulated")
-        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), state)
+        facts = ["simulated"] if is_simulated(run, self._state) else []
+        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), state_cell(run, self._theme), *facts)
 
     def _bars(self, run: Run, spec: ScalingSpec, result: ScalingResult | None) -> tuple[Bar, ...]:
         walls = {wall.device: wall.seconds for wall in result.walls} if result is not None else {}
@@ -138,7 +143,8 @@ class ScalingPage(BenchPage):
         def bar(group: str, device: str, seconds: float | None, jobs: int = 1) -> Bar:
             known = self._state.devices.get(device)
             simulated = known.info.simulated if known is not None else is_simulated(run, self._state)
-            return Bar(group, device, seconds, known.colour if known is not None else CPU, simulated, jobs)
+            missing = "not measured" if run.ended else "not measured yet"
+            return Bar(group, device, seconds, known.colour if known is not None else CPU, simulated, jobs, missing)
 
         sequential = result.sequential_seconds if result is not None else None
         return (
@@ -166,4 +172,3 @@ def words(spec: ScalingSpec, result: ScalingResult | None) -> str:
     count = len(spec.devices)
     share = f"{100 * result.efficiency:.0f} % of what {count} devices can give"
     return f"{job} for each of {count} jobs: {times}. Efficiency {share}."
-

@@ -62,21 +62,19 @@ class Summary(QScrollArea):
         self.choice = RunChoice(name)
         self.choice.currentIndexChanged.connect(self.changed)
         self.headline = label("", Role.STRONG, wrap=True)
-        self.state = label("", words="dim", wrap=True)
+        self.state = label("", words="error", wrap=True)
+        self.facts = label("", words="dim", wrap=True)
         self.words = label("", words="soft", wrap=True)
         self.warning = label("", words="error", wrap=True)
         self.button = QPushButton()
         self.button.clicked.connect(self.acted)
-        self.fields = QHBoxLayout()
-        self.fields.setSpacing(8)
         inside = QWidget()
         inside.setObjectName("scrolled")
         column = QVBoxLayout(inside)
         column.setContentsMargins(EDGE_PX, 2, 8, 4)
         column.setSpacing(6)
         column.addWidget(self.choice)
-        column.addLayout(self.fields)
-        for widget in (self.headline, self.warning, self.words, self.state):
+        for widget in (self.headline, self.warning, self.words, self.state, self.facts):
             column.addWidget(widget)
         column.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
@@ -94,20 +92,21 @@ class Summary(QScrollArea):
     def minimumSizeHint(self) -> QSize:
         return QSize(WIDTH_PX, 40)
 
-    def say(self, headline: str, words: str, state: Cell, *, warning: str = "", action: str = "") -> None:
-        """What came out; a state with a sign is a warning or an error, in its colour."""
-        for target, text in ((self.headline, headline), (self.words, words), (self.warning, warning)):
+    def say(self, headline: str, words: str, state: Cell, *facts: str, warning: str = "", action: str = "") -> None:
+        """What came out, how the run stands, and facts about it; a state with a sign has a line and a colour of its own."""
+        sign = state.text[:1]
+        told = sign in ("✕", "▲")
+        below = ", ".join(filter(None, facts if told else (state.text, *facts)))
+        texts = ((self.headline, headline), (self.warning, warning), (self.words, words), (self.state, state.text if told else ""))
+        for target, text in (*texts, (self.facts, below)):
             if target.text() != text:
                 target.setText(text)
             target.setVisible(bool(text))
-        if self.state.text() != state.text:
-            self.state.setText(state.text)
-        look = {"✕": "error", "▲": "warning"}.get(state.text[:1], "dim")
+        look = "warning" if sign == "▲" else "error"
         if self.state.property("words") != look:
             self.state.setProperty("words", look)
             self.state.style().unpolish(self.state)
             self.state.style().polish(self.state)
-        self.state.setVisible(bool(state.text))
         self.button.setText(action)
         self.button.setVisible(bool(action))
 
@@ -119,7 +118,7 @@ def beside(summary: Summary, picture: QWidget) -> QWidget:
     area.setWidgetResizable(True)
     picture.setObjectName("scrolled")
     area.setWidget(picture)
-    area.setMinimumSize(200, 60)
+    area.setMinimumSize(200, 56)
     result = QWidget()
     row = QHBoxLayout(result)
     row.setContentsMargins(0, 0, 0, 0)

@@ -1,48 +1,44 @@
-"""The Sweep page of the Benchmark tab: products of many shapes, as a heat map or a curve that fills while it is measured. Main thread."""
+"""The Sweep page of the Benchmark tab: products of many shapes, or the search for the fastest one. Main thread."""
 
 from __future__ import annotations
 
 import functools
-import re
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
-from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.benchmark.spec import check_fits, check_limits, check_product, parse_seconds, parse_shape
-from devexplorer.core.dtypes import parse_dtype
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import count_text
-from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, SweepSpec
+from devexplorer.core.benchmark.ranges import parse_shapes
+from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
+from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.records.benchmark import BenchSpec, SweepSpec
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import cells_of
-from devexplorer.gui.item_models.sweeps import SIDES, Shape
-from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, edit, parse_side, parse_sizes
-from devexplorer.gui.panels.bench_matmul import free_bytes
+from devexplorer.gui.item_models.sweeps import Shape
+from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, MenuEdit, edit, free_bytes, took
 from devexplorer.gui.panels.bench_page import BenchPage
 from devexplorer.gui.panels.bench_sweep_view import SweepView, left_to_do
 from devexplorer.gui.panels.device_choice import DeviceChoice
-from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Theme
 
-KINDS = (
-    ("square", "M = N = K", "Square matrices of each size"),
-    ("grid", "M × N", "Every pair of M and N of these sizes, with one K"),
-    ("M", "along M", "M takes each size, N and K stay"),
-    ("N", "along N", "N takes each size, M and K stay"),
-    ("K", "along K", "K takes each size, M and N stay"),
-    ("search", "search", "Look for the shape with the highest throughput, from one shape on, inside a budget of seconds"),
+MEASURE, SEARCH = "measure", "search"
+WAYS = (
+    (MEASURE, "these shapes", "Measure each of these shapes, one after the other"),
+    (SEARCH, "search", "Look for the shape with the highest throughput inside a budget of seconds, beginning with these"),
 )
-EXAMPLE = "256 to 4096 by 256"
+SHAPES = (
+    ("squares", "256:4096:256"),
+    ("M × N, K 2048", "256:2048:128x256:2048:128x2048"),
+    ("along M", "64:2048:64x2048x2048"),
+    ("along N", "2048x64:2048:64x2048"),
+    ("along K", "2048x2048x64:2048:64"),
+    ("tiles: squares around 1024", "896:1152:16"),
+)
+"""What the menu offers, and what it writes."""
+SECONDS = {MEASURE: "0.2", SEARCH: "30"}
+"""What stands in the field while nobody has typed there."""
 MOST_SHAPES = 2500
-DEFAULTS = {
-    "square": ("256 to 4096 by 256", "", "0.2"),
-    "grid": ("256 to 2048 by 256", "2048", "0.1"),
-    "search": ("1024", "", "30"),
-}
-"""Sizes, the other sides, seconds."""
-ALONG = ("64 to 2048 by 64", "2048x2048", "0.1")
+"""On show in the window; the command line takes more."""
 
 
 class SweepPage(BenchPage):
@@ -55,28 +51,25 @@ class SweepPage(BenchPage):
         super().__init__(state, theme, clock)
         self.devices = DeviceChoice(state)
         self.dtype_edit = DtypeEdit()
-        self.shapes = Choice("Shapes", KINDS)
-        self.sizes_edit = edit(DEFAULTS["square"][0], EXAMPLE, "Sizes", 150)
-        self.sizes_edit.setToolTip("A list (512, 1024), or a range: 256 to 4096 by 256, or doubling: 256 to 4096 ×2")
-        self.others_edit = edit("", "2048", "The other sides", 84)
-        self.seconds_edit = edit(DEFAULTS["square"][2], "0.2", "Seconds", 48)
-        for words, field in (("measure", self.devices), ("dtype", self.dtype_edit), ("", self.shapes)):
+        self.way = Choice("What to do with the shapes", WAYS)
+        self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
+        self.shapes_edit.setToolTip("Shapes, separated by commas: 1024, 64x128x32; FROM:TO:STEP in place of any side")
+        self.seconds_edit = edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
+        for words, field in (("", self.devices), ("dtype", self.dtype_edit), ("", self.way), ("shapes", self.shapes_edit)):
             self.add_field(words, field)
-        self._sizes = self.add_field("sizes", self.sizes_edit)
-        self._others = self.add_field("K", self.others_edit)
-        self._seconds = self.add_field("seconds each", self.seconds_edit)
+        self._each = self.add_field("seconds each", self.seconds_edit)
         self.view = SweepView(state, theme)
         self.set_results(self.view)
-        self.shapes.currentIndexChanged.connect(self._new_kind)
+        self.way.currentIndexChanged.connect(self._new_way)
         self.view.summary.changed.connect(self.refresh)
         self.view.summary.acted.connect(self.resume)
-        self._kind_before = "square"
-        self._new_kind()
+        self.check()
         self.set_theme(theme)
 
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self.dtype_edit.set_theme(theme)
+        self.shapes_edit.set_theme(theme)
         self.view.set_theme(theme)
         super().set_theme(theme)
 
@@ -87,95 +80,66 @@ class SweepPage(BenchPage):
 
     # the form
 
-    @property
-    def _kind(self) -> str:
-        return str(self.shapes.value)
-
-    def _new_kind(self) -> None:
-        kind = self._kind
-        before, after = (DEFAULTS.get(which, ALONG) for which in (self._kind_before, kind))
-        fields = (self.sizes_edit, self.others_edit, self.seconds_edit)
-        for field, old, new in zip(fields, before, after, strict=True):
-            if field.text().strip() in (old, ""):  # what somebody has typed stays
-                field.blockSignals(True)
-                field.setText(new)
-                field.blockSignals(False)
-        self._kind_before = kind
-        self._name(self._sizes, "from" if kind == "search" else "sizes")
-        self._name(self._others, "K" if kind == "grid" else " × ".join(side for side in SIDES if side != kind))
-        self._name(self._seconds, "seconds in all" if kind == "search" else "seconds each")
-        self._others.setVisible(kind not in ("square", "search"))
+    def _new_way(self) -> None:
+        search = self.way.value == SEARCH
+        if self.seconds_edit.text().strip() in (*SECONDS.values(), ""):  # what somebody has typed stays
+            self.seconds_edit.setText(SECONDS[self.way.value])
+        if search and self.shapes_edit.text() == SHAPES[0][1]:
+            self.shapes_edit.clear()
+        elif not search and not self.shapes_edit.text().strip():
+            self.shapes_edit.setText(SHAPES[0][1])
+        self.rename(self._each, "seconds in all" if search else "seconds each")
         self.check()
-
-    @staticmethod
-    def _name(both: QWidget, words: str) -> None:
-        name = both.findChild(type(label()), "name")
-        assert name is not None
-        name.setText(words)
-
-    def _shapes(self, found: Findings) -> list[Shape]:
-        kind, text = self._kind, self.sizes_edit.text()
-        if kind == "search":
-            start = found.read(parse_shape, text)
-            return [start] if start is not None else []
-        sizes = found.read(lambda text: parse_sizes(text, parse_side, EXAMPLE), text) or ()
-        match kind:
-            case "square":
-                shapes = [(size, size, size) for size in sizes]
-            case "grid":
-                k = found.read(parse_side, self.others_edit.text())
-                shapes = [(m, n, k) for m in sizes for n in sizes] if k is not None else []
-            case _:
-                others = found.read(_two_sides, self.others_edit.text())
-                at = SIDES.index(kind)
-                shapes = [_inserted(others, at, size) for size in sizes] if others is not None else []
-        if len(shapes) > MOST_SHAPES:
-            found.add(f"{len(shapes):,} shapes are too many for one sweep; take larger steps, {MOST_SHAPES:,} shapes at most")
-        return shapes
 
     def specs(self) -> tuple[SweepSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
         found = Findings()
+        search = self.way.value == SEARCH
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        dtype = found.read(lambda text: parse_dtype(text, tf32=True), self.dtype_edit.text())
-        if dtype is not None:
-            found.read(check_product, dtype)
-        shapes = self._shapes(found)
-        seconds = found.read(parse_seconds, self.seconds_edit.text().strip())
+        dtype = found.read(self.dtype_edit.parse)
+        shapes: tuple[Shape, ...] = ()
+        if self.shapes_edit.text().strip() or not search:
+            shapes = found.read(lambda: parse_shapes(self.shapes_edit.text())) or ()
+        if len(shapes) > MOST_SHAPES:
+            found.add(f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the command line")
+        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
         found.refuse()
         assert dtype is not None
         assert seconds is not None
-        searched = self._kind == "search"
-        products = [MatmulSpec(device=self.devices.chosen[0], dtype=dtype, m=m, n=n, k=k) for m, n, k in shapes]
-        for product in products:
-            if not found.lines:  # one of them is enough to say
-                found.read(check_limits, product)
-        largest = max(products, key=lambda product: (product.m * product.k + product.k * product.n + product.m * product.n))
-        for device in self.devices.chosen:
-            largest = msgspec.structs.replace(largest, device=device)
-            found.read(functools.partial(check_fits, largest), free_bytes(self._state.devices[device]))
+        for name in self.devices.chosen:
+            device = self._state.devices[name]
+            free = free_bytes(device)
+            if found.passes(functools.partial(check_chip, dtype, device.info)) and shapes and free is not None:
+                least = min(_bytes(shape, dtype) for shape in shapes)
+                if least > free:
+                    words = f"none of these shapes fits on {name}: the smallest needs {bytes_text(least)}, and {bytes_text(free)} are free"
+                    found.add(f"{words}; take smaller ones")
         found.refuse()
         return tuple(
             SweepSpec(
-                device=device,
+                device=name,
                 dtype=dtype,
-                shapes=tuple(shapes),
-                search_seconds=seconds if searched else None,
-                shape_seconds=0.2 if searched else seconds,
+                shapes=shapes,
+                search_seconds=seconds if search else None,
+                shape_seconds=float(SECONDS[MEASURE]) if search else seconds,
             )
-            for device in self.devices.chosen
+            for name in self.devices.chosen
         )
 
     def describe(self, specs: Sequence[BenchSpec]) -> str:
-        """How many shapes, and how long they take to measure."""
+        """How many shapes, how long they take to measure, and how many of them will be left out."""
         spec = specs[0]
         assert isinstance(spec, SweepSpec)
         if spec.search_seconds is not None:
-            return f"searches for {spec.search_seconds:g} s, each shape {spec.shape_seconds:g} s"
-        seconds = len(spec.shapes) * spec.shape_seconds
-        took = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-        return f"{count_text(len(spec.shapes), 'shape')}, {took} of measuring and the warm-up"
+            return f"searches for {took(spec.search_seconds)}, each shape for {spec.shape_seconds:g} s"
+        words = f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring and the warm-up"
+        large = max(sum(self._does_not_fit(each, shape) for shape in spec.shapes) for each in specs if isinstance(each, SweepSpec))
+        return f"{words}; {large} of them do not fit and are left out" if large else words
+
+    def _does_not_fit(self, spec: SweepSpec, shape: Shape) -> bool:
+        free = free_bytes(self._state.devices[spec.device])
+        return free is not None and _bytes(shape, spec.dtype) > free
 
     def offer(self, specs: Sequence[BenchSpec]) -> str:
         """`Sweep 16 shapes on vgpu:0`."""
@@ -203,15 +167,5 @@ class SweepPage(BenchPage):
             self.request((msgspec.structs.replace(run.spec, done=cells_of(run)),))
 
 
-def _two_sides(text: str) -> tuple[int, int]:
-    parts = [part for part in re.split(r"[x×*,]", text) if part.strip()]
-    if len(parts) not in (1, 2):
-        raise BadInput(f"'{text}' are not the two other sides; write one number (2048) or two (2048x1024)")
-    sides = [parse_side(part) for part in parts]
-    return sides[0], sides[-1]
-
-
-def _inserted(others: tuple[int, int], at: int, size: int) -> Shape:
-    sides = [*others]
-    sides.insert(at, size)
-    return sides[0], sides[1], sides[2]
+def _bytes(shape: Shape, dtype: str) -> int:
+    return sum(operand_bytes(*shape, dtype))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+import bisect
+from collections.abc import Sequence
 
 from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
 
@@ -34,12 +34,18 @@ class SweepView(QWidget):
         self._pictures.addWidget(self.map)
         self._pictures.addWidget(self.curve)
         self._shown: tuple[object, ...] = ()
+        """The run and the theme that are drawn."""
+        self._drawn: tuple[SweepCell, ...] = ()
+        self._best: SweepCell | None = None
         self._arrangement = Arrangement("")
         self._cells: dict[object, SweepCell] = {}
+        """By place on the map, or by x of the curve."""
+        self._now_place: tuple[int, int] | None = None
         self._pointed: object = None
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(beside(self.summary, both))
+        self.map.set_words(lambda place: cell_words(self._cells[place], self._best) if place in self._cells else "")
         self.map.pointed.connect(self._point)
         self.curve.pointed.connect(self._point)
 
@@ -57,43 +63,47 @@ class SweepView(QWidget):
         assert run is not None
         assert isinstance(run.spec, SweepSpec)
         cells = cells_of(run)
-        shown = (run.run, len(cells), run.ended, self._theme.name, run.latest.text if run.latest is not None else "")
-        if shown != self._shown:
-            if shown[:1] != self._shown[:1]:
-                self._arrangement, self._pointed = Arrangement(""), None
-            self._shown = shown
-            self._draw(run, run.spec, cells)
+        if (run.run, self._theme.name) != self._shown:
+            self._shown = (run.run, self._theme.name)
+            self._begin(run, run.spec)
+        new = cells[len(self._drawn) :]
+        if new or not cells:
+            self._drawn = cells
+            self._best = best(cells)
+        if self._arrangement.kind == "grid":
+            self._fill_map(run, new)
+        elif new or not cells:
+            self._draw_curve(run)
         self._tell(run)
 
-    def _draw(self, run: Run, spec: SweepSpec, cells: Sequence[SweepCell]) -> None:
-        device = self._state.devices.get(run.spec.device)
-        colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
-        arrangement = arrange(spec.shapes, searched=spec.search_seconds is not None)
-        if arrangement.kind == "grid":
-            self._draw_map(run, arrangement, cells, colour)
-        else:
-            self._draw_curve(run, arrangement, cells, colour)
-        self._pictures.setCurrentWidget(self.map if arrangement.kind == "grid" else self.curve)
-        self._arrangement = arrangement
-
-    def _draw_map(self, run: Run, arrangement: Arrangement, cells: Sequence[SweepCell], colour: str) -> None:
-        if arrangement != self._arrangement:
+    def _begin(self, run: Run, spec: SweepSpec) -> None:
+        """Another run, or other colours: nothing of it is drawn yet."""
+        self._arrangement = arrange(spec.shapes, searched=spec.search_seconds is not None)
+        self._drawn, self._best, self._cells, self._pointed = (), None, {}, None
+        arrangement = self._arrangement
+        grid = arrangement.kind == "grid"
+        if grid:
             self.map.set_grid(arrangement.xs, arrangement.ys, arrangement.x_name, arrangement.y_name)
-        columns = {x: at for at, x in enumerate(arrangement.xs)}
-        rows = {y: at for at, y in enumerate(arrangement.ys)}
+            self.map.set_device(self._colour(run), simulated=is_simulated(run, self._state))
+        self._pictures.setCurrentWidget(self.map if grid else self.curve)
 
-        def place(shape: Shape) -> tuple[int, int]:
-            x, y = arrangement.place(shape)
-            return columns[x], rows[y]
+    def _colour(self, run: Run) -> str:
+        device = self._state.devices.get(run.spec.device)
+        return self._theme.cpu if device is None else device_colour(device.colour, self._theme)
 
-        top = best(cells)
-        self._cells = {place((cell.m, cell.n, cell.k)): cell for cell in cells}
-        values = {place((cell.m, cell.n, cell.k)): cell.tflops.median if cell.tflops else None for cell in cells}
-        words = {place((cell.m, cell.n, cell.k)): cell_words(cell, top) for cell in cells}
-        self.map.set_device(colour, simulated=is_simulated(run, self._state))
-        self.map.set_values(values, words, self._now(run, place))
+    def _place(self, shape: Shape) -> tuple[int, int]:
+        x, y = self._arrangement.place(shape)
+        return bisect.bisect_left(self._arrangement.xs, x), bisect.bisect_left(self._arrangement.ys, y)
 
-    def _now(self, run: Run, place: Callable[[Shape], tuple[int, int]]) -> tuple[int, int] | None:
+    def _fill_map(self, run: Run, new: Sequence[SweepCell]) -> None:
+        found = {self._place((cell.m, cell.n, cell.k)): cell for cell in new}
+        now = self._now(run)
+        if found or now != self._now_place:
+            self._cells |= found
+            self._now_place = now
+            self.map.add({place: cell.tflops.median if cell.tflops else None for place, cell in found.items()}, now)
+
+    def _now(self, run: Run) -> tuple[int, int] | None:
         """The shape that is measured at present, as the run's latest point names it."""
         if run.ended or run.latest is None or not isinstance(run.spec, SweepSpec):
             return None
@@ -101,25 +111,25 @@ class SweepView(QWidget):
             shape = parse_shape(run.latest.text)
         except BadInput:
             return None
-        return place(shape) if shape in run.spec.shapes else None
+        x, y = self._arrangement.place(shape)
+        return self._place(shape) if x in self._arrangement.xs and y in self._arrangement.ys else None
 
-    def _draw_curve(self, run: Run, arrangement: Arrangement, cells: Sequence[SweepCell], colour: str) -> None:
-        measured = [(number, cell, cell.tflops) for number, cell in enumerate(cells, 1) if cell.tflops is not None]
+    def _draw_curve(self, run: Run) -> None:
+        arrangement = self._arrangement
         on_line = arrangement.kind == "line"
-        xs = [arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number for number, cell, _ in measured]
-        self._cells = {float(x): cell for x, (_, cell, _) in zip(xs, measured, strict=True)}
-        points = [(float(x), spread.median, spread.p20, spread.p80) for x, (_, _, spread) in zip(xs, measured, strict=True)]
-        simulated = is_simulated(run, self._state)
-        series = [Series(run.spec.device, colour, tuple(sorted(points)), simulated)]
+        measured = [(number, cell, cell.tflops) for number, cell in enumerate(self._drawn, 1) if cell.tflops is not None]
+        found = {float(arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number): cell for number, cell, _ in measured}
+        self._cells = {**found}
+        points = sorted((x, spread.median, spread.p20, spread.p80) for x, (_, _, spread) in zip(found, measured, strict=True))
+        series = [Series(run.spec.device, self._colour(run), tuple(points), is_simulated(run, self._state))]
         if on_line:
-            ends = (float(arrangement.xs[0]), float(arrangement.xs[-1])) if len(arrangement.xs) > 1 else None
+            ends = (float(arrangement.xs[0]), float(arrangement.xs[-1]))
             self.curve.set_axis(arrangement.x_name, lambda x: f"{x:.0f}", arrangement.fixed, ends)
         else:
-            shapes = {x: shape_text((cell.m, cell.n, cell.k)) for x, cell in self._cells.items() if isinstance(x, float)}
             highest = ceiling([point[1] for point in points])
             best_line = tuple((point[0], top, top, top) for point, top in zip(points, highest, strict=True))
-            series.append(Series("best so far", colour, best_line, quiet=True))
-            self.curve.set_axis("", lambda x: shapes.get(x, f"{x:.0f}"), "in the order of measurement")
+            series.append(Series("best so far", "", best_line, quiet=True))
+            self.curve.set_axis("", lambda x: shape_text((found[x].m, found[x].n, found[x].k)), "in the order of measurement")
         datasheet = run.datasheet_tflops
         self.curve.set_curves(series, None if not datasheet else (datasheet, f"datasheet {number_text(datasheet)} TFLOP/s"))
 
@@ -132,19 +142,16 @@ class SweepView(QWidget):
     def _tell(self, run: Run) -> None:
         """The best shape; while something is pointed at, that instead."""
         assert isinstance(run.spec, SweepSpec)
-        cells = cells_of(run)
-        top, pointed = best(cells), self._cells.get(self._pointed)
+        cells, top, pointed = self._drawn, self._best, self._cells.get(self._pointed)
         state = state_cell(run, self._theme)
         total = None if run.spec.search_seconds is not None else len(run.spec.shapes)
         count = f"{len(cells)} of {total} shapes" if total is not None else count_text(len(cells), "shape")
         missing = sum(cell.tflops is None for cell in cells)
-        facts = [f"{state.text}, {count}", f"{missing} not measured" if missing else ""]
-        facts += ["simulated"] if is_simulated(run, self._state) else []
-        stand = dataclasses.replace(state, text=", ".join(filter(None, facts)))
+        facts = [count, f"{missing} not measured" if missing else "", "simulated" if is_simulated(run, self._state) else ""]
         cell = pointed if pointed is not None else top
         action = left_to_do(run) if run.ended else ""
         if cell is None:
-            self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", stand, action=action)
+            self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", state, *facts, action=action)
             return
         first, *rest = cell_words(cell, top).split("\n")
         if pointed is None and cell.tflops is not None:
@@ -153,7 +160,7 @@ class SweepView(QWidget):
             words = words if not run.ended else f"The best{share}."
         else:
             headline, words = first, "\n".join(rest)
-        self.summary.say(headline, words, stand, action=action)
+        self.summary.say(headline, words, state, *facts, action=action)
 
 
 def left_to_do(run: Run) -> str:

@@ -23,7 +23,7 @@ from devexplorer.gui.panels.bench_sweep import SweepPage
 from devexplorer.gui.panels.panel import EDGE_PX
 from devexplorer.gui.theme import Theme
 
-RAIL_PX, CHOICE_PX = 92, 22
+RAIL_PX, CHOICE_PX = 104, 22
 MEANINGS = {
     "matmul": "Matrix products of one shape: how fast the device computes",
     "sweep": "Products of many shapes: which are fast, and the search for the fastest",
@@ -72,7 +72,7 @@ class BenchmarkPanel(QWidget):
         for kind, page in self.pages.items():
             choice = QPushButton(page.title)
             choice.setProperty("look", "quiet")
-            choice.setStyleSheet("text-align: left; padding-left: 8px;")
+            choice.setStyleSheet("text-align: left; padding-left: 8px; padding-right: 2px;")
             choice.setCheckable(True)
             choice.setFixedSize(RAIL_PX, CHOICE_PX)
             choice.setToolTip(MEANINGS[kind])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QResizeEvent
 from PySide6.QtWidgets import QDialog, QFrame, QScrollArea, QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
 from devexplorer.core.benchmark.compare import Comparison
@@ -15,12 +15,15 @@ from devexplorer.gui.item_models.rows import Cell, Column, Index, RowsModel, Tab
 from devexplorer.gui.panels.compare_intervals import AXIS_PX, ENTRY_PX, Intervals
 from devexplorer.gui.panels.history_rows import colour_of, device_text, when_text
 from devexplorer.gui.panels.panel import EDGE_PX, label
-from devexplorer.gui.panels.rows_table import RowsTable
+from devexplorer.gui.panels.rows_table import ROW_PX, RowsTable
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, font
 
 CONDITION_PX, RUN_PX = 150, 210
-SIZE_PX = (1040, 640)
+SIZE_PX = (1040, 420)
+SCROLL_PX = 12
+"""For the scroll bar below many columns."""
+GAP_PX, MOST_PX = 8, 760
 ALL_ALIKE = "Everything that is known of these runs was the same: what was asked for and the conditions."
 
 
@@ -68,6 +71,7 @@ class ComparePanel(QWidget):
         super().__init__(parent)
         self._state, self._theme = state, theme
         self._comparison: Comparison | None = None
+        self._by_hand = False
         self.title = label("", Role.STRONG)
         self.facts = label("", words="dim", wrap=True)
         self.warning = label("", words="warning", wrap=True)
@@ -82,6 +86,7 @@ class ComparePanel(QWidget):
         self.area.setAccessibleName("Medians with intervals")
         self.model = ConditionsModel(theme, self)
         self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
+        self.table.horizontalHeader().setStretchLastSection(False)
         self.alike = label(ALL_ALIKE, words="dim", wrap=True)
         self.remarks = label("", words="dim", wrap=True)
         self.waiting = label("", words="dim", wrap=True)
@@ -89,7 +94,8 @@ class ComparePanel(QWidget):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        shown = QWidget()
+        shown = QFrame()
+        shown.setObjectName("panel")
         column = QVBoxLayout(shown)
         column.setContentsMargins(0, EDGE_PX, 0, EDGE_PX)
         column.setSpacing(4)
@@ -102,11 +108,13 @@ class ComparePanel(QWidget):
         inner.setSpacing(4)
         for words in (self.alike, self.remarks):
             words.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
-        inner.addWidget(self.table, 1)
+        inner.addWidget(self.table, 1000)  # as high as its rows; what is left stays empty
         inner.addWidget(self.alike)
+        inner.addStretch(1)
         inner.addWidget(self.remarks)
         self.split = QSplitter(Qt.Orientation.Vertical)
         self.split.setChildrenCollapsible(False)
+        self.split.splitterMoved.connect(self._dragged)
         self.split.addWidget(self.area)
         self.split.addWidget(below)
         column.addWidget(self.split, 1)
@@ -114,7 +122,10 @@ class ComparePanel(QWidget):
         self._stack = QStackedLayout(self)
         self._stack.addWidget(self.waiting)
         self._stack.addWidget(shown)
-        self._shown = shown
+        self._shown, self._column = shown, column
+
+    def _dragged(self) -> None:
+        self._by_hand = True
 
     @property
     def comparison(self) -> Comparison | None:
@@ -156,12 +167,37 @@ class ComparePanel(QWidget):
         for place in range(len(runs)):
             self.table.setColumnWidth(1 + place, RUN_PX)
         self.table.setVisible(bool(comparison.differing))
+        self.table.setMaximumHeight((1 + len(comparison.differing)) * ROW_PX + SCROLL_PX)
         self.alike.setVisible(not comparison.differing)
         self.remarks.setText(" ".join(rest))
         self.remarks.setVisible(bool(rest))
         self._stack.setCurrentWidget(self._shown)
-        wanted = min(self.intervals.height(), AXIS_PX + 5 * ENTRY_PX + EDGE_PX)
-        self.split.setSizes([wanted, max(self.split.height() - wanted, 160)])
+        self._column.activate()
+        self._share_out()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Until somebody drags: what stands below gets what it needs, half of the height at most, the intervals the rest."""
+        if self._comparison is None or self._by_hand:
+            return
+        differing = self._comparison.differing
+        needed = (1 + len(differing)) * ROW_PX + SCROLL_PX + 8 if differing else ROW_PX + 16
+        needed += self.remarks.heightForWidth(self.width()) + 12 if self.remarks.text() else 0
+        height = self.split.height() - self.split.handleWidth()
+        above = min(self.intervals.height(), max(height - needed, height // 2))
+        self.split.setSizes([above, height - above])
+
+    @property
+    def wanted_height(self) -> int:
+        """Pixels that show all of it, or most of it where it is long."""
+        comparison = self._comparison
+        if comparison is None:
+            return 0
+        around = 3 * ROW_PX + (ROW_PX if comparison.mixed else 0) + (2 * ROW_PX if self.remarks.text() else 0) + 4 * EDGE_PX
+        return min(self.intervals.height(), AXIS_PX + 6 * ENTRY_PX) + min(1 + len(comparison.differing), 10) * ROW_PX + around
 
 
 def _where(comparison: Comparison) -> str:
@@ -179,10 +215,13 @@ class CompareDialog(QDialog):
         self.setWindowTitle("Compare runs")
         self.panel = ComparePanel(state, theme)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
         layout.addWidget(self.panel)
         self.resize(*SIZE_PX)
-        self.wait_for = self.panel.wait_for
-        self.show_comparison = self.panel.show_comparison
-        self.show_failure = self.panel.show_failure
+        self.wait_for, self.show_failure = self.panel.wait_for, self.panel.show_failure
         self.set_theme = self.panel.set_theme
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Show this one; the window grows where that shows more of it."""
+        self.panel.show_comparison(comparison)
+        self.resize(self.width(), max(self.height(), min(self.panel.wanted_height + 2 * GAP_PX, MOST_PX)))

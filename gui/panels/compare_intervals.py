@@ -23,14 +23,15 @@ from devexplorer.gui.panels.history_rows import device_text, when_text
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, font
 
-ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 56, 26, 24, 12, 20
+ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20
 NAME_PX, WORDS_PX, PLOT_PX = (170, 300), (250, 400), 160
 """Least and most of the outer columns, least of the plot between them."""
 BAR_PX, TICK_PX = 8, 18
 LEAST_SPAN = 0.04
 LOG_FROM = 8.0
 """Ratios further apart than this stand on a logarithmic axis."""
-SIMULATED = "simulated"
+NAMES = {"speedup": "speed-up"}
+"""Of quantities that their unit does not name."""
 
 
 class Entry(NamedTuple):
@@ -125,7 +126,7 @@ class Intervals(QWidget):
         for row in rows:
             first = row.cells[0]
             if is_ratio and first is not None:
-                head = ", ".join(part for part in (row.label, row.unit) if part)
+                head = ", ".join(part for part in (row.label or NAMES.get(first.figure.quantity, ""), row.unit) if part)
                 self.heads.append(Head(head, QRectF(EDGE_PX, y, self.width() - 2 * EDGE_PX, HEAD_PX)))
                 y += HEAD_PX
             for number, (run, cell) in enumerate(zip(self._comparison.runs, row.cells, strict=True)):
@@ -141,7 +142,7 @@ class Intervals(QWidget):
         wide, words = QFontMetrics(font(Role.TEXT)), self._comparison
         wanted = max((wide.horizontalAdvance(self._name(run)) for run in words.runs), default=0) if words is not None else 0
         detail = max((self._metrics.horizontalAdvance(self._detail(run)) for run in words.runs), default=0) if words is not None else 0
-        name = min(max(wanted, detail, NAME_PX[0]), NAME_PX[1], 0.3 * self.width())
+        name = min(max(wanted + 4, detail + 4, NAME_PX[0]), NAME_PX[1], 0.3 * self.width())
         side = min(max(0.36 * self.width(), WORDS_PX[0]), WORDS_PX[1])
         left = EDGE_PX + name + GAP_PX
         return left, max(self.width() - EDGE_PX - side - GAP_PX, left + PLOT_PX)
@@ -172,7 +173,7 @@ class Intervals(QWidget):
 
     @staticmethod
     def _detail(run: StoredRun) -> str:
-        return f"{title(run.result.spec)}"
+        return title(run.result.spec)
 
     @staticmethod
     def _value(entry: Entry) -> str:
@@ -229,7 +230,7 @@ class Intervals(QWidget):
         painter.setFont(font(Role.LABEL))
         grid = QColor(theme.text)
         grid.setAlphaF(0.15)
-        widest = self._metrics.horizontalAdvance("0,000.00") + 16
+        widest = self._metrics.horizontalAdvance("0,000.0") + 16
         ticks = axis.ticks(int((axis.right - axis.left) / widest))
         digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 and not axis.is_log else 0
         for value in ticks:
@@ -260,14 +261,14 @@ class Intervals(QWidget):
         self._paint_interval(painter, entry, colour)
         left, width = axis.right + GAP_PX, self.width() - axis.right - GAP_PX - EDGE_PX
         value, ratio = self._value(entry), self._ratio(entry)
-        self._line(painter, QRectF(left, box.top() + 4, width, 18), value, Role.STRONG, QColor(theme.text))
+        self._line(painter, QRectF(left, box.top() + 9, width, 18), value, Role.STRONG, QColor(theme.text))
         behind = QFontMetrics(font(Role.STRONG)).horizontalAdvance(value) + 12
-        self._line(painter, QRectF(left + behind, box.top() + 4, width - behind, 18), ratio, Role.TEXT, QColor(theme.soft))
+        self._line(painter, QRectF(left + behind, box.top() + 9, width - behind, 18), ratio, Role.TEXT, QColor(theme.soft))
         words = entry.cell.words or ("the others are compared with this" if entry.is_first else "")
         is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
         painter.setFont(font(Role.LABEL))
         painter.setPen(QColor(theme.text if is_clear else theme.dim))
-        where = QRectF(left, box.top() + 22, width, 30)
+        where = QRectF(left, box.top() + 28, width, 30)
         painter.drawText(where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop | Qt.TextFlag.TextWordWrap, words)
 
     def _paint_reference(self, painter: QPainter, first: Entry) -> None:

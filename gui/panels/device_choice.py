@@ -84,15 +84,18 @@ class DeviceChoice(QToolButton):
 
 
 class AllDevices(DeviceChoice):
-    """Until the user picks, it is every device."""
+    """Until the user picks, it is every device; virtual ones only where there is no real accelerator: the two have no clock in common."""
 
     def _first(self, usable: list[str]) -> list[str]:
-        return usable
+        real = [name for name in usable if not self._state.devices[name].info.simulated]
+        return real if any(name != "cpu" for name in real) else usable
 
 
-class Accelerators(DeviceChoice):
-    """Until the user picks, it is every accelerator; with only one the CPU as well."""
+class AlikeDevices(DeviceChoice):
+    """Until the user picks, it is every accelerator of one sort, real before virtual; with one real one the CPU as well."""
 
     def _first(self, usable: list[str]) -> list[str]:
-        accelerators = [name for name in usable if name != "cpu"]
-        return accelerators if len(accelerators) > 1 else usable
+        real = [name for name in usable if not self._state.devices[name].info.simulated]
+        virtual = [name for name in usable if name not in real]
+        sorts = ([name for name in real if name != "cpu"], real, virtual)
+        return next((sort for sort in sorts if len(sort) > 1), usable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
@@ -49,8 +49,9 @@ COLUMNS = (
     Column("remarks", tip="How it ended, and what held the clocks down"),
     Column("tags", tip="Double-click or F2 to edit; commas between tags"),
 )
-WIDTHS = [118, 82, 138, 150, 92, 62, 66, 100, 74, 62, 56, 56, 44, 130]
+WIDTHS = [108, 80, 134, 130, 108, 60, 76, 92, 70, 60, 50, 46, 40, 102]
 TAGS = len(COLUMNS) - 1
+RECENT_S = 335 * 86400.0
 
 
 class Headline(NamedTuple):
@@ -155,6 +156,12 @@ def when_text(time_unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_unix_s))
 
 
+def short_when_text(time_unix_s: float, now_unix_s: float) -> str:
+    """`11-20 13:47` of the last eleven months, before that `2025-11-20`: what tells runs apart in a narrow column."""
+    is_recent = 0 <= now_unix_s - time_unix_s < RECENT_S
+    return time.strftime("%m-%d %H:%M" if is_recent else "%Y-%m-%d", time.localtime(time_unix_s))
+
+
 def tags_text(tags: Sequence[str]) -> str:
     """As they are shown and typed."""
     return ", ".join(tags)
@@ -187,7 +194,7 @@ def remarks(run: StoredRun) -> tuple[str, bool, bool]:
     return ", ".join(words), result.verified is False, bool(result.failure or held)
 
 
-def history_row(run: StoredRun, state: State, theme: Theme) -> TableRow:
+def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -> TableRow:
     """One run."""
     result, known = run.result, run.conditions
     head, share = headline(result), best_share(run)
@@ -199,7 +206,7 @@ def history_row(run: StoredRun, state: State, theme: Theme) -> TableRow:
     return TableRow(
         run.id,
         (
-            Cell(when_text(known.started_unix_s), tip=tip(about)),
+            Cell(short_when_text(known.started_unix_s, now_unix_s), tip=tip(about)),
             Cell(kind(result), theme.dim),
             Cell(device_text(run), colour_of(run, state, theme), tip(about)),
             Cell(what(result), tip=tip(what_tip(result))),
@@ -229,8 +236,8 @@ def _reading(known: Spread | None, run: StoredRun) -> Cell:
 class _Rows(Sequence[TableRow]):
     """Rows of runs, each made when it is first asked for."""
 
-    def __init__(self, runs: Sequence[StoredRun], state: State, theme: Theme) -> None:
-        self._runs, self._state, self._theme = runs, state, theme
+    def __init__(self, runs: Sequence[StoredRun], state: State, theme: Theme, now_unix_s: float) -> None:
+        self._runs, self._state, self._theme, self._now_unix_s = runs, state, theme, now_unix_s
         self._made: dict[int, TableRow] = {}
 
     def __len__(self) -> int:
@@ -246,7 +253,7 @@ class _Rows(Sequence[TableRow]):
         if isinstance(at, slice):
             return [self[number] for number in range(len(self))[at]]
         if at not in self._made:
-            self._made[at] = history_row(self._runs[at], self._state, self._theme)
+            self._made[at] = history_row(self._runs[at], self._state, self._theme, self._now_unix_s)
         return self._made[at]
 
 
@@ -255,9 +262,9 @@ class HistoryModel(RowsModel):
 
     tags_edited = Signal(object, str)
 
-    def __init__(self, state: State, parent: Any = None) -> None:
+    def __init__(self, state: State, parent: Any = None, clock: Callable[[], float] = time.time) -> None:
         super().__init__(COLUMNS, parent)
-        self._state = state
+        self._state, self._clock = state, clock
         self.runs: tuple[StoredRun, ...] = ()
         """From the top."""
 
@@ -265,7 +272,7 @@ class HistoryModel(RowsModel):
         """Show these; rows that are new at the top leave selection and scroll position alone."""
         old, new = [run.id for run in self.runs], [run.id for run in runs]
         added = len(new) - len(old)
-        rows: Any = _Rows(runs, self._state, theme)
+        rows: Any = _Rows(tuple(runs), self._state, theme, self._clock())
         if added > 0 and old and new[added:] == old:
             self.beginInsertRows(QModelIndex(), 0, added - 1)
             self.runs, self._rows = tuple(runs), rows

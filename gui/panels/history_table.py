@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, QRectF, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle, QStyleOptionViewItem, QWidget
 
@@ -17,7 +17,8 @@ Place = QModelIndex | QPersistentModelIndex
 CHIP_PX, CHIP_PAD_PX, CHIP_GAP_PX = 18, 6, 4
 STRETCHED = {3: 3, 13: 2}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
-TAGS_PX = 120
+TAGS_PX = 72
+"""Of the tags at least."""
 
 
 class _Tags(Padded):
@@ -66,7 +67,7 @@ class _Tags(Padded):
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(QColor(self.theme.border_strong), 1))
             painter.setBrush(QColor(self.theme.card))
-            painter.drawRoundedRect(left + 0.5, top + 0.5, width - 1, CHIP_PX - 1, 4, 4)
+            painter.drawRoundedRect(QRectF(left + 0.5, top + 0.5, width - 1, CHIP_PX - 1), 4, 4)
             painter.setPen(QColor(self.theme.text))
             painter.drawText(left, top, width, CHIP_PX, Qt.AlignmentFlag.AlignCenter, tag)
             left += width + CHIP_GAP_PX
@@ -77,7 +78,7 @@ class HistoryTable(RowsTable):
     """Rows are runs, known by their numbers."""
 
     def __init__(self, model: HistoryModel, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(model, "Stored benchmark runs", WIDTHS, parent)
+        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX], parent)
         self._model = model
         self.tags = _Tags(theme, self)
         self.setItemDelegateForColumn(TAGS, self.tags)

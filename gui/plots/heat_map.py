@@ -1,17 +1,18 @@
 """Throughput over a grid of shapes: one patch per shape, lighter or darker as it is faster, the best one framed. Main thread.
 
 The scale is one hue that only changes in lightness, from the panel's grey to the device's colour and beyond: it can be read without
-telling colours apart, printed in grey, and colour still means device. A shape that could not be measured is hatched, one that waits is an
-outline.
+telling colours apart, printed in grey, and colour still means device. A shape that could not be measured is hatched, one that waits is
+plain.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QFontMetrics, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+import numpy as np
+from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QHelpEvent, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.formats import number_text
@@ -21,8 +22,10 @@ from devexplorer.gui.theme import Role, Theme, font
 Place = tuple[int, int]
 """Column and row, counted from 0 at the left and at the top."""
 
-LEAST_PX = 12
-"""Smallest side of a patch."""
+LEAST_PX = (10, 8)
+"""Smallest width and height of a patch."""
+MOST_TEXTS = 600
+"""More figures than these would be too small to read, and slow to draw."""
 MOST_PX = 96
 TEXT_PX = (34, 16)
 """A patch from this size on has its figure written on it."""
@@ -37,7 +40,7 @@ def ramp(theme: Theme, colour: str) -> list[QColor]:
     """
     low = QColor(theme.bar_free)
     end = QColor("#FFFFFF") if theme.is_dark else QColor("#000000")
-    high = _mixed(QColor(colour), end, 0.35 if theme.is_dark else 0.25)
+    high = _mixed(QColor(colour), end, 0.2)
     light = [_luminance(low) ** (1 / 3), _luminance(high) ** (1 / 3)]
     result = []
     for step in range(STEPS):
@@ -51,17 +54,21 @@ def _linear(value: float) -> float:
     return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
 
 
+def _light(colour: QColor) -> tuple[float, float, float]:
+    return _linear(colour.redF()), _linear(colour.greenF()), _linear(colour.blueF())
+
+
 def _encoded(value: float) -> float:
     return 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
 
 
 def _mixed(one: QColor, other: QColor, share: float) -> QColor:
-    parts = (_linear(a) + (_linear(b) - _linear(a)) * share for a, b in zip(one.getRgbF()[:3], other.getRgbF()[:3], strict=True))
+    parts = (a + (b - a) * share for a, b in zip(_light(one), _light(other), strict=True))
     return QColor.fromRgbF(*(min(max(_encoded(part), 0.0), 1.0) for part in parts))
 
 
 def _luminance(colour: QColor) -> float:
-    red, green, blue = (_linear(part) for part in colour.getRgbF()[:3])
+    red, green, blue = _light(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -72,7 +79,7 @@ def contrast(one: QColor, other: QColor) -> float:
 
 
 class HeatMap(QWidget):
-    """Feed it with `set_grid` and `set_values`. The patch under the pointer, or under the keyboard's frame, is told by `pointed`."""
+    """Feed it with `set_grid`, `set_words` and `add`. The patch under the pointer, or under the keyboard's frame, is told by `pointed`."""
 
     pointed = Signal(object)
     """A `Place`, or None."""
@@ -84,11 +91,12 @@ class HeatMap(QWidget):
         self._rows: tuple[str, ...] = ()
         self._axes = ("", "")
         self._values: dict[Place, float | None] = {}
-        self._words: dict[Place, str] = {}
+        self._words: Callable[[Place], str] = lambda _place: ""
+        self._image: QImage | None = None
         self._best: Place | None = None
         self._at: Place | None = None
         self._now: Place | None = None
-        self._colour, self._simulated = theme.cpu, False
+        self._simulated = False
         self._ramp = ramp(theme, theme.cpu)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -99,12 +107,12 @@ class HeatMap(QWidget):
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours; the device's is set by `set_device`."""
-        self._theme = theme
+        self._theme, self._image = theme, None
         self.update()
 
     def set_device(self, colour: str, *, simulated: bool) -> None:
         """`colour`: `#RRGGBB` of the device that was measured."""
-        self._colour, self._simulated = colour, simulated
+        self._simulated, self._image = simulated, None
         self._ramp = ramp(self._theme, colour)
         self.update()
 
@@ -112,19 +120,27 @@ class HeatMap(QWidget):
         """What the columns (left to right) and rows (top to bottom) are."""
         self._columns, self._rows = tuple(map(str, columns)), tuple(map(str, rows))
         self._axes = (x_name, y_name)
-        self._values, self._words, self._best, self._at, self._now = {}, {}, None, None, None
+        self._values, self._best, self._at, self._now, self._image = {}, None, None, None, None
         left, right = self._left_px(), self._right_px()
-        least = QSize(left + LEAST_PX * len(columns) + right, TOP_PX + LEAST_PX * len(rows) + TICKS_PX)
+        least = QSize(left + LEAST_PX[0] * len(columns) + right, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX)
         self.setMinimumSize(least)
         self.update()
 
-    def set_values(self, values: Mapping[Place, float | None], words: Mapping[Place, str], now: Place | None = None) -> None:
-        """TFLOP/s of what is finished, None where it could not be measured; words for each; `now`: what is measured at present."""
-        self._values, self._words, self._now = dict(values), dict(words), now
-        known = {place: value for place, value in self._values.items() if value is not None}
-        self._best = max(known, key=lambda place: known[place]) if known else None
+    def set_words(self, words: Callable[[Place], str]) -> None:
+        """What is said of a patch under the pointer; asked only then."""
+        self._words = words
+
+    def add(self, values: Mapping[Place, float | None], now: Place | None = None) -> None:
+        """TFLOP/s of what is finished since the last time, None where it could not be measured; `now`: what is measured at present."""
+        self._values.update(values)
+        self._now = now
+        for place, value in values.items():
+            best = None if self._best is None else self._values[self._best]
+            if value is not None and (best is None or value > best):
+                self._best = place
+        self._image = None
         if self._best is not None:
-            self.setAccessibleDescription(f"{len(known)} shapes are measured; the best is {words.get(self._best, '')}")
+            self.setAccessibleDescription(f"{len(self._values)} shapes are finished; the best is {self._words(self._best)}")
         self.update()
 
     @property
@@ -166,17 +182,17 @@ class HeatMap(QWidget):
         return EDGE_PX + SCALE_PX + 6 + QFontMetrics(font(Role.LABEL)).horizontalAdvance("0.000") + EDGE_PX
 
     def _side(self) -> tuple[float, float]:
-        """Width and height of a patch, gap included: a patch is at most twice as wide as it is high, and never larger than `MOST_PX`."""
+        """Width and height of a patch, gap included: four times as wide as it is high at most, and never wider than `MOST_PX`."""
         width = (self.width() - self._left_px() - self._right_px()) / max(len(self._columns), 1)
         height = (self.height() - TOP_PX - TICKS_PX) / max(len(self._rows), 1)
         height = min(height, MOST_PX / 2, width)
-        width = min(width, MOST_PX, max(2.5 * height, TEXT_PX[0] + 8))
-        return (float(math.floor(width)), float(math.floor(height))) if min(width, height) >= LEAST_PX else (width, height)
+        width = min(width, MOST_PX, max(4 * height, TEXT_PX[0] + 8))
+        return max(float(math.floor(width)), 1.0), max(float(math.floor(height)), 1.0)  # whole pixels: all gaps are alike
 
     def box(self, place: Place) -> QRectF:
         """Where a patch is."""
         width, height = self._side()
-        gap = 1 if min(width, height) < 20 else 2
+        gap = self._gap()
         return QRectF(self._left_px() + place[0] * width, TOP_PX + place[1] * height, width - gap, height - gap)
 
     def place_at(self, point: QPointF) -> Place | None:
@@ -189,33 +205,59 @@ class HeatMap(QWidget):
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
-        for row in range(len(self._rows)):
-            for column in range(len(self._columns)):
-                self._paint_patch(painter, (column, row))
+        if self._columns and self._rows:
+            self._paint_patches(painter)
+        if self._now is not None and self._now not in self._values:
+            self._frame(painter, self._now, self._theme.dim, 1)
         self._frame(painter, self._best, self._theme.text, 2)
         if self._at is not None and self._at != self._best:
             self._frame(painter, self._at, self._theme.text, 1)
         self._paint_ticks(painter)
         self._paint_scale(painter)
 
-    def _paint_patch(self, painter: QPainter, place: Place) -> None:
-        theme, box = self._theme, self.box(place)
-        fill = self.colour_at(place)
-        if fill is not None:
-            painter.fillRect(box, fill)
-            value = self._values[place]
-            if value is not None and box.width() >= TEXT_PX[0] and box.height() >= TEXT_PX[1]:
-                dark, light = QColor("#14161A"), QColor("#FFFFFF")
+    def _paint_patches(self, painter: QPainter) -> None:
+        """One picture of a pixel per patch, enlarged; then the gaps between them. So a thousand patches cost what one does."""
+        theme, (width, height) = self._theme, self._side()
+        if self._image is None:
+            self._image = self._drawn()
+        left, right = self._left_px(), self._left_px() + len(self._columns) * width
+        top, bottom = TOP_PX, TOP_PX + len(self._rows) * height
+        painter.drawImage(QRectF(left, top, right - left, bottom - top), self._image)
+        wrong = [self.box(place) for place, value in self._values.items() if value is None]
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
+        painter.drawRects(wrong)
+        gap = self._gap()
+        painter.setPen(QPen(QColor(theme.panel), gap))
+        columns = [QLineF(x, top, x, bottom) for x in (left + (at + 1) * width - gap / 2 for at in range(len(self._columns)))]
+        rows = [QLineF(left, y, right, y) for y in (top + (at + 1) * height - gap / 2 for at in range(len(self._rows)))]
+        painter.drawLines([*columns, *rows])
+        if width - gap >= TEXT_PX[0] and height - gap >= TEXT_PX[1] and len(self._values) <= MOST_TEXTS:
+            self._paint_figures(painter)
+
+    def _drawn(self) -> QImage:
+        values = np.full((len(self._rows), len(self._columns)), np.nan)
+        for (column, row), value in self._values.items():
+            values[row, column] = np.nan if value is None else value
+        low, high = self.scale()
+        share = (values - low) / (high - low) if high > low else np.where(np.isnan(values), np.nan, 1.0)
+        colours = np.array([colour.rgb() for colour in self._ramp] + [QColor(self._theme.window).rgb()], dtype=np.uint32)
+        index = np.where(np.isnan(share), STEPS, np.nan_to_num(share) * (STEPS - 1)).round().astype(np.intp)
+        pixels = np.ascontiguousarray(colours[index])
+        image = QImage(pixels.data, pixels.shape[1], pixels.shape[0], 4 * pixels.shape[1], QImage.Format.Format_RGB32)
+        return image.copy()  # the array goes, the picture stays
+
+    def _paint_figures(self, painter: QPainter) -> None:
+        dark, light = QColor("#14161A"), QColor("#FFFFFF")
+        painter.setFont(font(Role.LABEL))
+        for place, value in self._values.items():
+            fill = self.colour_at(place)
+            if value is not None and fill is not None:
                 painter.setPen(dark if contrast(dark, fill) > contrast(light, fill) else light)
-                painter.setFont(font(Role.LABEL))
-                painter.drawText(box, Qt.AlignmentFlag.AlignCenter, number_text(value))
-            return
-        if place in self._values:
-            painter.fillRect(box, QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
-        pen = QPen(QColor(theme.text if place == self._now else theme.border_strong), 1)
-        painter.setPen(pen)
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        painter.drawRect(box.adjusted(0.5, 0.5, -0.5, -0.5))
+                painter.drawText(self.box(place), Qt.AlignmentFlag.AlignCenter, number_text(value))
+
+    def _gap(self) -> int:
+        return 1 if min(self._side()) < 20 else 2
 
     def _frame(self, painter: QPainter, place: Place | None, colour: str, width: int) -> None:
         if place is None:
@@ -240,7 +282,7 @@ class HeatMap(QWidget):
             where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, TICKS_PX - 4)
             painter.drawText(where, Qt.AlignmentFlag.AlignCenter, self._columns[column])
         for row in self._shown(len(self._rows), height, metrics.height()):
-            where = QRectF(0, TOP_PX + row * height, left - 6, height - 1)
+            where = QRectF(0, TOP_PX + row * height + height / 2 - 8, left - 6, 16)
             painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._rows[row])
         painter.setPen(QColor(self._theme.text))
         painter.drawText(QRectF(0, 0, left - 6, TOP_PX), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._axes[1])
@@ -313,7 +355,7 @@ class HeatMap(QWidget):
     def words_at(self, point: QPoint) -> str:
         """What stands at a point, in words."""
         place = self.place_at(QPointF(point))
-        return "" if place is None else self._words.get(place, "")
+        return "" if place is None or place not in self._values else self._words(place)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:

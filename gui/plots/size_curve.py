@@ -20,6 +20,8 @@ from devexplorer.gui.theme import Role, Theme, font
 
 LEFT_PX, RIGHT_PX, TOP_PX, BOTTOM_PX = 44, 24, 22, 20
 POINT_PX = 2.5
+MOST_MARKS, MOST_POINTS = 80, 1000
+"""Points that are marked one by one; points of a curve that is drawn as it is."""
 LOG_FROM = 1.4
 """Sizes that grow by this factor and more from one to the next stand on a logarithmic axis."""
 GB_UNITS = (Unit("GB/s", 1.0), Unit("MB/s", 1e-3), Unit("kB/s", 1e-6))
@@ -34,8 +36,8 @@ class Series:
     """`#RRGGBB`"""
     points: tuple[tuple[float, float, float, float], ...]
     simulated: bool = False
-    hollow: bool = False
-    """Points as rings: the second of two curves of one device."""
+    mark: str = ""
+    """Points are dots, or `ring`, or `square`: curves of one device have one colour."""
     quiet: bool = False
     """A thin line without points: what the others are compared with."""
 
@@ -50,6 +52,7 @@ class SizeCurve(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._series: tuple[Series, ...] = ()
+        self._xs: list[float] = []
         self._scale = YScale(units)
         self._x_name, self._title = "", ""
         self._x_text: Callable[[float], str] = lambda x: f"{x:g}"
@@ -76,7 +79,7 @@ class SizeCurve(QWidget):
     def set_curves(self, series: Sequence[Series], guide: tuple[float, str] | None = None) -> None:
         """Show these curves; `guide` is a dotted line across with its words, shown where it is in reach."""
         self._series, self._guide = tuple(series), guide
-        xs = self.xs
+        self._xs = xs = sorted({point[0] for one in series for point in one.points})
         ratios = sorted(b / a for a, b in itertools.pairwise(xs) if a > 0)
         self._log = bool(ratios) and ratios[len(ratios) // 2] >= LOG_FROM and xs[0] > 0 and xs[-1] / xs[0] >= 8
         top = max((point[3] for one in series for point in one.points), default=0.0)
@@ -96,7 +99,7 @@ class SizeCurve(QWidget):
     @property
     def xs(self) -> list[float]:
         """Every measured size."""
-        return sorted({point[0] for one in self._series for point in one.points})
+        return list(self._xs)
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -158,7 +161,7 @@ class SizeCurve(QWidget):
         for x in self.xs:
             text = self._x_text(x)
             width = metrics.horizontalAdvance(text)
-            left = min(self._x(x) - width / 2, self.width() - width - 4)
+            left = max(min(self._x(x) - width / 2, self.width() - width - 4), 2)
             if left > end + 14 and left + width <= self.width() - name:
                 painter.drawText(QPointF(left, area.bottom() + 4 + metrics.ascent()), text)
                 end = left + width
@@ -178,12 +181,13 @@ class SizeCurve(QWidget):
 
     def _paint_curve(self, painter: QPainter, one: Series) -> None:
         colour = QColor(one.colour)
-        points = [QPointF(self._x(x), self._y(y)) for x, y, _, _ in one.points]
-        if not one.quiet:
+        drawn = one.points if len(one.points) <= MOST_POINTS else _thinned(one.points)
+        points = [QPointF(self._x(x), self._y(y)) for x, y, _, _ in drawn]
+        if not one.quiet and len(drawn) <= MOST_MARKS:
             whisker = QColor(colour)
             whisker.setAlphaF(0.35)
             painter.setPen(QPen(whisker, 3))
-            for (x, _, low, high), point in zip(one.points, points, strict=True):
+            for (x, _, low, high), point in zip(drawn, points, strict=True):
                 if self._y(low) - self._y(high) > 2 * POINT_PX:
                     painter.drawLine(QPointF(point.x(), self._y(low)), QPointF(self._x(x), self._y(high)))
         pen = QPen(QColor(self._theme.dim) if one.quiet else colour, 1)
@@ -192,13 +196,18 @@ class SizeCurve(QWidget):
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawPolyline(QPolygonF(points))
-        if one.quiet:
+        if one.quiet or (len(points) > MOST_MARKS and not one.mark):
             return
-        painter.setPen(QPen(colour, 1))
-        painter.setBrush(QColor(self._theme.panel) if one.hollow else colour)
-        if len(points) <= 80 or one.hollow:
-            for point in points:
-                painter.drawEllipse(point, POINT_PX, POINT_PX)
+        for point in points:
+            self._paint_mark(painter, one, point)
+
+    def _paint_mark(self, painter: QPainter, one: Series, at: QPointF) -> None:
+        painter.setPen(QPen(QColor(one.colour), 1))
+        painter.setBrush(QColor(self._theme.panel) if one.mark else QColor(one.colour))
+        if one.mark == "square":
+            painter.drawRect(QRectF(at.x() - POINT_PX, at.y() - POINT_PX, 2 * POINT_PX, 2 * POINT_PX))
+        else:
+            painter.drawEllipse(at, POINT_PX, POINT_PX)
 
     def _paint_legend(self, painter: QPainter) -> None:
         theme = self._theme
@@ -222,9 +231,7 @@ class SizeCurve(QWidget):
             painter.drawLine(QPointF(x, 10.5), QPointF(x + 18, 10.5))
             if not one.quiet:
                 painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-                painter.setPen(QPen(QColor(one.colour), 1))
-                painter.setBrush(QColor(theme.panel) if one.hollow else QColor(one.colour))
-                painter.drawEllipse(QPointF(x + 9, 10.5), POINT_PX, POINT_PX)
+                self._paint_mark(painter, one, QPointF(x + 9, 10.5))
                 painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
             painter.setPen(QColor(theme.dim if one.quiet else one.colour))
             painter.drawText(QPointF(x + 24, 14), words)
@@ -281,3 +288,13 @@ class SizeCurve(QWidget):
             self._point(None)
         else:
             super().keyPressEvent(event)
+
+
+def _thinned(points: Sequence[tuple[float, float, float, float]]) -> list[tuple[float, float, float, float]]:
+    """The lowest and the highest of each few points, in their order: a dip of one shape stays to be seen."""
+    size = 2 * math.ceil(len(points) / MOST_POINTS)
+    result = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        result += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
+    return result

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.formats import number_text, shape_text
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, SweepSpec
 from devexplorer.core.state import Device, Run, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
+from devexplorer.gui.item_models.runs import kind_of, tflops_of
 from devexplorer.gui.panels.panel import EmptyState
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
@@ -38,7 +41,11 @@ class ThroughputPlot(DevicePlot):
 
     def refresh(self, now_unix_s: float) -> None:
         # The last run of each device that measured something; runs that still warm up have the device's name already.
-        self._runs = {run.spec.device: run for run in self._state.runs.values() if run.points or not run.ended or run.result}
+        self._runs = {
+            run.spec.device: run
+            for run in self._state.runs.values()
+            if not isinstance(run.spec, BandwidthSpec) and (run.points or not run.ended or run.result)
+        }
         self.show_empty(not self._runs)
         if not self._runs:
             self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
@@ -79,18 +86,23 @@ class ThroughputPlot(DevicePlot):
     def _entry(self, device: Device) -> Entry:
         run, factor = self._runs[device.info.id], self._scale.unit.factor
         if run.ended:
-            value = f"median {number_text(run.result.tflops.median / factor)}" if run.result else ""
+            rate = tflops_of(run.result)
+            value = f"{'best' if isinstance(run.spec, SweepSpec) else 'median'} {number_text(rate / factor)}" if rate is not None else ""
         else:
-            value = number_text(run.latest.tflops / factor) if run.latest else "warming up"
+            rate = self._history(device).latest(THROUGHPUT.id)
+            value = "warming up" if math.isnan(rate) else number_text(rate / factor)
         return Entry(device.info.id, device.colour, device.info.simulated, value)
 
     def _subtitles(self) -> list[str]:
         runs = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
-        specs = {(run.spec.dtype, run.spec.m, run.spec.n, run.spec.k) for run in runs}
         unit = self._scale.unit.name
+        specs = {(spec.dtype, spec.m, spec.n, spec.k) if isinstance(spec := run.spec, MatmulSpec) else kind_of(spec) for run in runs}
         if len(specs) != 1:  # several at once: the table of the benchmark panel has them all
             return [unit]
-        [(dtype, m, n, k)] = specs
+        [what] = specs
+        if isinstance(what, str):
+            return [f"{unit}  {what}", unit]
+        dtype, m, n, k = what
         cube = [f"{unit}  {dtype} {m}³"] if m == n == k else []
         return [f"{unit}  {dtype} {shape_text((m, n, k))}", *cube, unit]
 

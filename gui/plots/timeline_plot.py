@@ -34,8 +34,8 @@ from devexplorer.gui.theme import DARK, Role, Theme, device_colour, font
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
-LEAST_MOVE_PX = 0.25
-"""Curves are not moved by less: a plot of a day would be painted thirty times a second for nothing."""
+LEAST_MOVE_PX = 0.5
+"""Curves are not moved by less, unless they are drawn anyway: a plot of a day would be painted thirty times a second for nothing."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
@@ -193,11 +193,11 @@ class TimelinePlot(Panel):
             self._axis_is_stale = True
             self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
+        changed = self._draw()
         moved_to_s = self._epoch_s - self._axis.now_unix_s
-        if self._axis_is_stale or abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * self._pixel_s:
+        if changed or self._axis_is_stale or abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * self._pixel_s:
             self._moved_to_s = moved_to_s
             self._group.setPos(moved_to_s, 0.0)
-        changed = self._draw()
         if (changed or texts_are_due) and self._rescale(self._highest_shown()):
             self._axis_is_stale = texts_are_due = True
         if self._axis_is_stale:

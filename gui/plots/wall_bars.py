@@ -28,6 +28,8 @@ class Bar:
     simulated: bool = False
     jobs: int = 1
     """How many jobs, one after the other."""
+    missing: str = "not measured"
+    """What stands there while there are no seconds."""
 
 
 class WallBars(QWidget):
@@ -118,7 +120,7 @@ class WallBars(QWidget):
                 x = box.left() + box.width() * job / bar.jobs
                 painter.drawLine(QPointF(x, box.top()), QPointF(x, box.bottom()))
         painter.setPen(QColor(theme.text if bar.seconds is not None else theme.dim))
-        text = seconds_text(bar.seconds) if bar.seconds is not None else "not measured"
+        text = seconds_text(bar.seconds) if bar.seconds is not None else bar.missing
         where = QRectF(box.right() + 8, box.top(), self.width() - box.right() - 8, box.height())
         painter.drawText(where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
         if bar.simulated:

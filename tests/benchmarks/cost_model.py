@@ -133,7 +133,7 @@ def table() -> str:
     unseen = [100 * abs(check.unseen_error) for check in found if check.row.gpu.startswith("NVIDIA")]
     lines += [
         "",
-        f"The {len(held)} rows that gave no factor: off by {statistics.median(held):.1f} % in the middle, {max(held):.1f} % at most. "
+        f"The {len(held)} rows that gave no factor: off by {statistics.median(held):.1f} % (the median), {max(held):.1f} % at most. "
         f"The {len(left_out)} that did, each predicted without itself: {max(left_out):.1f} % at most. "
         f"NVIDIA cards of an architecture that the model has not seen: {max(unseen):.1f} % at most.",
     ]

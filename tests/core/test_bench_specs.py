@@ -53,9 +53,9 @@ def asked(line: str) -> list[BenchSpec]:
         ("scaling --size 64 --iterations 5 --dtype tf32", ScalingSpec(devices=(), dtype="tf32", size=64, iterations=5)),
         ("model", ModelSpec(target="mlp", device="cpu")),
         (
-            "model their.models:Net --device cuda:1 --batch-size 32 --train --optimizer AdamW --autocast bf16 --compile --seconds 2",
+            "model resnet18 --device cuda:1 --batch-size 32 --train --optimizer AdamW --autocast bf16 --compile --seconds 2",
             ModelSpec(
-                target="their.models:Net", device="cuda:1", batch=32, train=True, optimizer="adamw", autocast="bfloat16", compiled=True,
+                target="resnet18", device="cuda:1", batch=32, train=True, optimizer="adamw", autocast="bfloat16", compiled=True,
                 seconds=2.0,
             ),
         ),

@@ -290,6 +290,16 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("argv", [["devices"], ["env", "--json"], ["watch", "--count", "1", "--interval", "0.02"]])
+def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*CLI, *argv], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "the output could not be written (no space left on device)" in done.stderr
+
+
 def test_ctrl_c_ends_watch_with_whole_lines_and_130() -> None:
     with subprocess.Popen([*CLI, "watch", "--json", "--interval", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -61,6 +61,16 @@ def test_the_model_gives_fitted_rows_back():
             assert cost_model.predict(row) == pytest.approx(row.peak_burst, rel=1e-6)
 
 
+@pytest.mark.usefixtures("no_virtual_gpus_left")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.gpu} {row.dtype}")
+def test_a_benchmark_on_the_virtual_card_measures_what_the_table_says(row, document):
+    shape = "x".join(map(str, row.shape or cost_model.NO_SHAPE))
+    argv = ["--virtual", row.gpu, "--device", "vgpu:0", "--dtype", row.dtype, "--size", shape, "--mode", "burst", "--iterations", "2"]
+    (run,) = document("bench", "matmul", *argv)["runs"]
+    assert run["tflops"]["median"] == pytest.approx(cost_model.predict(row), rel=1e-3)
+    assert (run["published_tflops"], run["datasheet_tflops"]) == (row.peak_burst, row.datasheet)
+
+
 def test_published_datasheet_rates_are_those_of_the_profiles():
     for row in ROWS:
         assert load_profiles()[row.gpu].tflops[row.dtype] == row.datasheet

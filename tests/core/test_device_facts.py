@@ -84,6 +84,11 @@ def test_the_most_exact_reason_is_given() -> None:
     assert row(lost, "Power and heat", "temperature").why == "the card was lost"
 
 
+def test_a_card_that_torch_does_not_count_says_why() -> None:
+    hidden = DeviceInfo(id="nvml:1", kind="nvml", name="NVIDIA A10", usable=False, reason="hidden by CUDA_VISIBLE_DEVICES=0")
+    assert row(facts(hidden, SAMPLE, DETAILS), "Identity", "CUDA ordinal").why == "hidden by CUDA_VISIBLE_DEVICES=0"
+
+
 def test_half_of_a_pair_is_said_and_the_other_half_explained() -> None:
     details = server_details(0, sm_clock_max_mhz=None, missing={"sm_clock_max_mhz": "this card keeps it to itself"})
     found = row(facts(CARD, SAMPLE, details), "Clocks", "SM")

@@ -101,7 +101,7 @@ def test_a_product_that_does_not_exist_is_unavailable_with_the_reason() -> None:
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes."),
-        torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700),
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
     ],
     ids=["full", "host full", "lost"],
 )

@@ -352,3 +352,12 @@ def test_the_real_library_or_its_absence_is_reported_without_an_exception() -> N
     started = nvml.start()
     assert started == (not any(problem.field == "nvml" for problem in nvml.problems))
     nvml.close()
+
+
+def test_a_card_that_is_lost_now_repeats_nothing_of_before() -> None:
+    fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
+    nvml, (card,) = opened(fake)
+    slow = nvml.read_slow(card)
+    assert nvml.read(card, device="cuda:0", time_unix_s=1.0, slow=slow).performance_state is not None
+    fake.lose(0)
+    assert nvml.read(card, device="cuda:0", time_unix_s=2.0, slow=slow) == DeviceSample(device="cuda:0", time_unix_s=2.0)

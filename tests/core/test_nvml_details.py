@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
 from devexplorer.core.devices import nvml_topology
 from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml_asking import Opened
 from devexplorer.core.devices.nvml_card import Card
+from devexplorer.core.devices.nvml_details import missing
 from devexplorer.core.records.devices import DeviceDetails, NvLink
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -211,3 +215,18 @@ def test_the_numa_node_of_the_system_stands_in(monkeypatch: pytest.MonkeyPatch) 
     found = details(nvml, card)
     assert found.numa_node == 3
     assert "numa_node" not in found.missing
+
+
+def test_a_listing_that_finds_something_lacking_meanwhile_disturbs_no_reading() -> None:
+    card = Opened("nvml:0")
+
+    class Growing(dict[str, str]):
+        """As if another thread added to it between two steps."""
+
+        def items(self) -> Any:
+            for key in self:
+                self[f"{key}+"] = "found by a listing"
+                yield key, self[key]
+
+    card.reasons = Growing(serial="this user may not ask for it")
+    assert missing(card) == {"serial": "this user may not ask for it"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
+import msgspec
 import psutil
 import pytest
 from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError, opened
@@ -143,3 +145,14 @@ def test_what_may_not_be_asked_of_a_process_hides_nothing_else(monkeypatch: pyte
     facts = process_facts(os.getpid())
     assert facts.command is None
     assert facts.name is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere command lines are Unicode")
+def test_a_command_line_that_is_no_utf_8_can_be_sent_and_written() -> None:
+    with subprocess.Popen([b"caf\xe9", b"30"], executable=b"/bin/sleep") as process:
+        try:
+            command = process_facts(process.pid).command
+        finally:
+            process.terminate()
+    assert command == "caf\N{REPLACEMENT CHARACTER} 30"
+    assert msgspec.json.encode(ProcessFacts(command=command))

@@ -187,6 +187,9 @@ def test_one_record_that_cannot_be_written_costs_no_other(tmp_path: Path) -> Non
         recorder.put(reading)
     assert recorder.close(DEADLINE_S)
     assert samples_in(tmp_path / "r") == [good, good]
+    with opened(tmp_path / "r") as recording:
+        (words,) = [entry.record.text for entry in recording.events if isinstance(entry.record, Log)]
+        assert words.startswith("2 records before this moment are missing in the recording"), "and no disk was too slow"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows keeps a file that is open")

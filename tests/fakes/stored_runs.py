@@ -25,7 +25,7 @@ from devexplorer.core.records.benchmark import (
 )
 from devexplorer.core.records.devices import DeviceInfo
 
-BEGAN_UNIX_S = 1_763_600_000.0
+BEGAN_UNIX_S = 1_794_900_000.0
 H200 = DeviceInfo(
     id="cuda:0",
     kind="cuda",
@@ -165,9 +165,9 @@ def scaling(first: DeviceInfo = H200, count: int = 2) -> ScalingResult:
         simulated=first.simulated,
         seconds=0.2,
         spec=ScalingSpec(devices=names),
-        parallel_seconds=0.051,
-        sequential_seconds=0.098,
-        walls=tuple(DeviceWall(name, 0.05) for name in names),
+        parallel_seconds=0.31,
+        sequential_seconds=0.6,
+        walls=tuple(DeviceWall(name, 0.3) for name in names),
     )
 
 
@@ -203,14 +203,14 @@ def fifty() -> list[StoredRun]:
         elif number % 17 == 0:
             made.append(stored(scaling(T4), number, T4))
         elif info is HERE_CPU:
-            side = 256 << number % 4
-            made.append(stored(matmul(0.12 * (1 + number % 4), side, "float32", info, noise=0.071), number, info, threads=16))
+            side = 128 << number // 4 % 5
+            made.append(stored(matmul(0.16 * (1 + number // 4 % 5), side, "float32", info, noise=0.071), number, info, threads=16))
         elif info is T4:
-            side = 512 << number % 4
+            side = 256 << number // 4 % 6
             made.append(stored(matmul(reached(side, 26, 280), side, "float16", info), number, info, tags=("before",)))
         else:
             dtype = dtypes[number % 5]
-            side = 1024 << (number // 5) % 4
+            side = 512 << number // 2 % 6
             peak = H200.datasheet_tflops[dtype] * shares[number % 5]
             width = {"float32": 4, "tf32": 4, "float8_e4m3fn": 1}.get(dtype, 2)
             held = ("power cap",) if number % 7 == 0 else ()

@@ -1,0 +1,57 @@
+"""Behaviour 16: two matmuls on two GPUs at once against both on one, with wall times and the speed-up side by side."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from places import Place
+
+from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
+from devexplorer.core.records.messages import AddVirtual, StartBenchmark
+from devexplorer.core.workspace import words
+
+
+def measured(place: Place, spec: ScalingSpec) -> ScalingResult:
+    run = ScalingRun(check_scaling(spec, place.fleet), 1, place.fleet, threading.Event(), lambda: 0.0)
+    run.prepare()
+    while run.step() is not None:
+        pass
+    result = run.result(stopped=False)
+    assert result is not None
+    return result
+
+
+def test_two_jobs_at_once_and_both_on_one(place: Place) -> None:
+    second = place.second or "cuda:0"
+    spec = ScalingSpec(devices=(place.first, second), size=1000, iterations=1000 if place.kind == "vgpu" else 20)
+    if place.second is None:
+        explained_with_an_offer(place, spec)
+        return
+    result = measured(place, spec)
+    assert [wall.device for wall in result.walls] == [place.first, second]
+    assert result.parallel_seconds is not None
+    assert result.sequential_seconds is not None
+    assert result.parallel_seconds == max(wall.seconds for wall in result.walls)
+    assert result.speedup == result.sequential_seconds / result.parallel_seconds
+    assert result.efficiency == result.speedup / 2
+    assert result.verified is True
+    assert result.simulated == (place.kind == "vgpu")
+    if place.kind == "vgpu":  # two cards that are the same, and nothing that they share
+        assert result.speedup == pytest.approx(2)
+
+
+def test_one_device_alone_is_explained(place: Place) -> None:
+    explained_with_an_offer(place, ScalingSpec(devices=(place.first,)), offered=place.kind != "vgpu")
+
+
+def explained_with_an_offer(place: Place, spec: ScalingSpec, *, offered: bool = True) -> None:
+    """Refused in words that say what is missing, with virtual GPUs one click away where there are none yet."""
+    with pytest.raises(BadInput) as caught:
+        check_scaling(spec, place.fleet)
+    answer = words.refusal(caught.value, StartBenchmark(spec=spec))
+    assert answer.failed
+    assert "there is no device" in answer.words.lower() or "need two of them" in answer.words
+    assert ([offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]) == offered
