@@ -50,6 +50,7 @@ from devexplorer.core.telemetry.tap import Tap
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from devexplorer.core.benchmark.keeper import Keeper
     from devexplorer.core.state import State
     from devexplorer.core.telemetry.recorder import Recorder
 
@@ -98,6 +99,8 @@ class Session:
         self._clock = clock
         self._interval_s = interval_s
         self._hidden = False
+        self.keeper: Keeper | None = None
+        """Keeps runs that end; None: nobody does."""
         self._virtual_spec = virtual_spec
         self._visible_devices: str | None = None
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
@@ -207,6 +210,11 @@ class Session:
             self._explanation_due = False
             events.append(explained(self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()))
         self._tap.seen(events, catalog)
+        if self.keeper is not None:
+            if catalog is not None:
+                self.keeper.set_devices(catalog.devices)
+            for event in events:
+                self.keeper.see(event)
         return Drained(events, catalog)
 
     @property

@@ -36,6 +36,7 @@ from devexplorer.gui.main_window import MainWindow
 from devexplorer.gui.replaying import Replaying
 
 if TYPE_CHECKING:
+    from devexplorer.core.benchmark.store_thread import StoreThread
     from devexplorer.core.session import Session
     from devexplorer.gui.plots.export import PlotExport
     from devexplorer.gui.tour import Tour
@@ -49,7 +50,8 @@ CLOSE_SECONDS = 2.5
 class App:
     """All parts, wired. `show`, then `connect` a session; tests call `heartbeat.tick()` by hand."""
 
-    def __init__(self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None) -> None:
+    def __init__(self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, history_file: Path | None = None) -> None:
+        """`history_file`: where benchmark runs are kept; None: the user's data folder."""
         self.qt, self.settings_file = qt, settings_file
         self.session: Session | None = None
         self.heartbeat: Heartbeat | None = None
@@ -74,6 +76,8 @@ class App:
         self.window.dialogs.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
         self.window.dialogs.replay_chosen.connect(self.replay)
         self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
+        self._history_file = history_file
+        self.history: StoreThread | None = None
         self.background = Background(self.put)
         self._plot_export: PlotExport | None = None
         for slot in self.window.slots:
@@ -99,16 +103,36 @@ class App:
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
         self.session = self.replaying.live = session
+        self._keep_runs(session)
         heartbeat = self._heart(session)
         heartbeat.show(session, time.time)
         session.start()
         return heartbeat
+
+    def _keep_runs(self, session: Session) -> None:
+        """Have every run that ends kept in the history."""
+        from devexplorer.core.benchmark.keeper import Keeper  # sqlite3, statistics: loaded behind the window
+        from devexplorer.core.benchmark.store import Store
+        from devexplorer.core.benchmark.store_thread import StoreThread
+
+        self.history = StoreThread(
+            lambda: Store(self._history_file), on_change=self.window.stored_runs_changed, on_notice=self.window.history.say
+        )
+        self.history.start()
+        session.keeper = Keeper(self.history.add)
+        session.keeper.start()
+        self.window.show_history(self.history)
+
+    def _deliver_history(self) -> None:
+        if self.history is not None and self.history.deliver():
+            self.window.history.show_problem(self.history.problem or "")
 
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
         if self.heartbeat is None:
             self.heartbeat = Heartbeat(source, self.state, self.window)
             self.heartbeat.beaten.connect(self.replaying.follow)
+            self.heartbeat.beaten.connect(self._deliver_history)
             self.window.hidden_changed.connect(self.heartbeat.set_hidden)
             self.window.hidden_changed.connect(self._set_hidden)
             self.window.restart_requested.connect(self._restart_engine)
@@ -172,6 +196,11 @@ class App:
             self.session.close(CLOSE_SECONDS)
         self.replaying.close(max(until - time.monotonic(), 0.1))
         self.background.join(max(until - time.monotonic(), 0.1))
+        if self.history is not None:
+            self.history.close(max(until - time.monotonic(), 0.5))
+            self.history.deliver()
+        if self.session is not None and self.session.keeper is not None:
+            self.session.keeper.join(0.5)
         self.window.notifications.close()
 
 
@@ -196,7 +225,7 @@ def open_window(
     with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
         # The tour starts from the defaults and leaves the user's layout alone.
         settings = settings_file or SettingsFile(Path(scratch) if tour else None)
-        app = App(qt, settings, theme)
+        app = App(qt, settings, theme, Path(scratch) / "history.sqlite3" if tour else None)
         guide = _guide(app, screenshots) if tour else None
         code = _run(app, virtual_spec, guide, replay)
     return code if guide is None else guide.report()

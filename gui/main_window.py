@@ -35,6 +35,8 @@ from devexplorer.gui.panels.alerts import AlertsPanel
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.panels.details import DetailsPanel
 from devexplorer.gui.panels.devices import DevicesPanel
+from devexplorer.gui.panels.history import HistoryPanel
+from devexplorer.gui.panels.history_source import HistorySource
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
@@ -42,6 +44,7 @@ from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.panels.replay_bar import ReplayBar
 from devexplorer.gui.panels.topology import TopologyPanel
 from devexplorer.gui.panels.waterfall import WaterfallPanel
+from devexplorer.gui.plots.roofline import RooflinePanel
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.record_button import RecordButton
@@ -92,6 +95,8 @@ class MainWindow(QMainWindow):
         self.slots = (self.memory, self.throughput)
         self.benchmark = BenchmarkPanel(state, theme)
         self.processes = ProcessesPanel(state, theme)
+        self.history = HistoryPanel(state, theme)
+        self.roofline = RooflinePanel(state, theme)
         self.replay_bar = ReplayBar(theme)
         self.replay_bar.hide()
         self.waterfall = WaterfallPanel(state, theme)
@@ -119,10 +124,12 @@ class MainWindow(QMainWindow):
     # --- composition ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self, settings: Settings) -> None:
-        self.below = BottomTabs("Benchmark, memory, device, topology, processes, alerts, log", settings.tabs)
+        self.below = BottomTabs("Benchmark, history, roofline, memory, device, topology, processes, alerts, log", settings.tabs)
         self.tabs = self.below.tabs
         for panel, title, height in (
             (self.benchmark, "Benchmark", 148),
+            (self.history, "History", 280),
+            (self.roofline, "Roofline", 300),
             (self.waterfall, "Memory", 280),
             (self.details, "Device", 280),
             (self.topology, "Topology", 260),
@@ -174,6 +181,9 @@ class MainWindow(QMainWindow):
         self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
         self.devices.selected.connect(self._device_chosen)
         self.details.device_chosen.connect(self.devices.choose)
+        for panel in (self.history, self.roofline):
+            panel.benchmark_requested.connect(lambda: self.below.show_page(self.benchmark))
+        self.roofline.run_chosen.connect(self._show_stored_run)
         self.waterfall.release_requested.connect(c.release_cache)
         self.waterfall.restart_requested.connect(self.restart_requested)
         self.waterfall.record_requested.connect(c.record_allocator)
@@ -218,6 +228,9 @@ class MainWindow(QMainWindow):
             self.toolbar.refresh_menus()
         if changes & (Change.DEVICES | Change.RUNS):
             self.benchmark.refresh()
+            self.roofline.refresh()
+        if changes & Change.DEVICES:
+            self.history.refresh()
         if changes & (Change.OBJECTS | Change.ENGINE):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
@@ -269,6 +282,20 @@ class MainWindow(QMainWindow):
             self.notifications.tell(news)
         self.alerts.refresh()
         self.below.count(self.alerts, self.alerts.count)
+
+    def show_history(self, store: HistorySource) -> None:
+        """Where the runs are kept."""
+        self.history.set_source(store)
+        self.roofline.set_source(store)
+
+    def stored_runs_changed(self) -> None:
+        """Runs were added, tagged or deleted."""
+        self.history.refresh()
+        self.roofline.reload()
+
+    def _show_stored_run(self, number: int) -> None:
+        self.below.show_page(self.history)
+        self.history.show_run(number)
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
         self.state.alerts.set_rules(rules)
@@ -356,7 +383,7 @@ class MainWindow(QMainWindow):
         themes.apply(app, theme)
         for part in (
             self.dialogs, self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory,
-            self.throughput, self.benchmark, self.waterfall, self.details, self.topology, self.processes, self.alerts, self.log,
+            self.throughput, self.benchmark, self.history, self.roofline, self.waterfall, self.details, self.topology, self.processes, self.alerts, self.log,
             self.status, self.record,
         ):  # fmt: skip
             part.set_theme(theme)

@@ -10,6 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.telemetry.moments import elapsed_text
 from devexplorer.gui.theme import Role, Theme, font
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class RecordButton(QPushButton):
         if recorder is None:
             words, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
         else:
-            minutes, seconds = divmod(int(self._clock() - self._since), 60)
-            words = f"■ Stop recording  {minutes}:{seconds:02d}  {bytes_text(recorder.bytes_written)}"
+            words = f"■ Stop recording  {elapsed_text(self._clock() - self._since)}  {bytes_text(recorder.bytes_written)}"
             tip = f"Everything is recorded to {recorder.path}"
         if words != self.text():
             self.setText(words)

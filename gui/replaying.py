@@ -111,10 +111,9 @@ class Replaying:
             replay.close(max(until - time.monotonic(), 0.0))
 
     def _end(self) -> None:
-        """Nobody waits for its thread here."""
+        """Nobody waits for its thread here; those whose thread has ended are let go, with the hundreds of megabytes that they may hold."""
         assert self.replay is not None
-        self.replay.close(0.0)
-        self._ended.append(self.replay)
+        self._ended = [replay for replay in (*self._ended, self.replay) if not replay.close(0.0)]
         self.replay = None
 
     def _seek(self, at_ms: int) -> None:

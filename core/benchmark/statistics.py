@@ -10,6 +10,9 @@ Analysis, 9.5), and the medians of the parts are compared:
 - interval of the ratio: the test turned round (Hodges and Lehmann): the ratios of all pairs of parts, of which as many are left out at
   both ends as the test allows, at 95 %.
 
+How often noise alone is called a difference at 5 %, in 1000 simulated pairs of 200 samples: 4.9 % when samples are independent, 6.7 % when
+each carries 0.7 of the one before, 8.6 % when 0.9 (a test of the single samples: 41 % and 63 %). Tests keep these bounds.
+
 Both depend on nothing random, so the same two runs always give the same answer. Neither knows what happens between runs (another
 placement in memory, another day): that only reruns show.
 """

@@ -205,7 +205,7 @@ class SweepRun:
         if block is not None:
             self._iterations += block.iterations
             self._seconds += block.seconds
-            if mode.spent < self.spec.shape_seconds:
+            if mode.spent < self.spec.shape_seconds and not self.simulated:  # there every block is like the first
                 tflops = spec.flop / float(np.median(block.samples)) / 1e12
                 return self._point(spec, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None

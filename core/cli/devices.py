@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
@@ -17,10 +18,10 @@ from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml import Card, Nvml
 from devexplorer.core.devices.visible import VARIABLE
 from devexplorer.core.formats import MISSING, bytes_text
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Topology
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
@@ -38,6 +39,13 @@ class Machine(NamedTuple):
     """A `TorchBackend`."""
     virtual: Any
     """The `VirtualMachine`; None without `--virtual`."""
+    engine_side: tuple[DeviceInfo, ...]
+    """What torch and the virtual machine list."""
+    problems: tuple[Problem, ...]
+
+    def joined(self, cards: Sequence[Card]) -> Catalog:
+        """Every device, with NVML's cards as they are now."""
+        return _joined(cards, self.engine_side, self.problems, self.drm_cards)
 
 
 class Readings(NamedTuple):
@@ -70,17 +78,21 @@ def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Mac
     cards = nvml.cards()
     drm = drm or Drm()
     drm_cards = drm.cards()
-    found = join(
+    said = (*nvml.problems, *problems)
+    return Machine(_joined(cards, infos, said, drm_cards), drm, drm_cards, torch_side, simulated, tuple(infos), said)
+
+
+def _joined(cards: Sequence[Card], infos: Sequence[DeviceInfo], problems: Sequence[Problem], drm_cards: Sequence[DrmCard]) -> Catalog:
+    return join(
         CpuReader().info(),
         cards,
         infos,
-        problems=(*nvml.problems, *problems),
+        problems=problems,
         datasheets=datasheets(),
         cuda_visible_devices=os.environ.get(VARIABLE),
         cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
         drm=drm_cards,
     )
-    return Machine(found, drm, drm_cards, torch_side, simulated)
 
 
 def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:

@@ -69,6 +69,10 @@ def _card(card: Card) -> dict[str, object]:
     return {"nvml_index": number, **modes}
 
 
+def _mode(value: object) -> str:
+    return str(value) if not isinstance(value, bool) else "on" if value else "off"
+
+
 def _readable(value: str | None) -> str | None:
     """Without the bytes that are no text, which JSON cannot hold."""
     return None if value is None else value.encode("utf-8", "replace").decode()
@@ -101,8 +105,9 @@ def env(arguments: argparse.Namespace) -> int:
         simulated = ", simulated" if info.simulated else ""
         print(f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}")
     for card in found["cards"]:  # type: ignore[attr-defined]
-        modes = ", ".join(f"{name} {value}" for name, value in card.items() if value is not None and name != "nvml_index")
+        modes = ", ".join(f"{name} {_mode(value)}" for name, value in card.items() if value is not None and name != "nvml_index")
         print(f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}")
     for problem in found["problems"]:  # type: ignore[attr-defined]
-        print(f"  problem: {problem.reason}")
+        subject = " ".join(part for part in (problem.device, problem.field) if part)
+        print(f"  problem{f' of {subject}' if subject else ''}: {problem.reason}")
     return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 import msgspec
@@ -20,6 +20,7 @@ from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.messages import Event
+from devexplorer.core.telemetry.alerts import says_nothing
 from devexplorer.core.telemetry.drm_watch import DrmWatch
 from devexplorer.core.telemetry.sampler import PATIENCE_S, Sampler
 
@@ -37,7 +38,7 @@ class WatchedDevices:
         except BaseException:
             nvml.close()
             raise
-        self._infos = self._here.found.devices
+        self._found, self._cards = self._here.found, nvml.cards()
         self._sampler = Sampler(self._events.append, nvml, CpuReader(), interval_s)
         self._sampler.set_names(self._here.found.names)
         self._kernel = _Kernel(self._here, interval_s)
@@ -45,8 +46,8 @@ class WatchedDevices:
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """What each device is: those of the catalog, then those that came later."""
-        return self._infos
+        """What each device is; other ones when a card or a MIG instance came or went."""
+        return self._found.devices
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -72,26 +73,20 @@ class WatchedDevices:
         said = [self._events.popleft() for _ in range(len(self._events))]  # what comes meanwhile comes with the next reading
         events = [*said, *self._kernel.new_events(), *read]
         samples = {sample.device: sample for sample in read} | self._kernel.latest()
-        self._infos += tuple(self._newcomers(samples))
-        problems = {problem.device: problem.reason for problem in self.problems if problem.field is None}
-        now = time.time()
-        return [
-            Reading(
-                info,
-                samples.get(info.id) or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated),
-                problems.get(info.id, ""),
-            )
-            for info in self.infos
-        ], events
+        self._follow_cards()
+        problems, now = self.problems, time.time()
+        readings = []
+        for info in self.infos:
+            sample = samples.get(info.id) or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated)
+            readings.append(Reading(info, sample, _why_nothing(info, sample, problems)))
+        return readings, events
 
-    def _newcomers(self, samples: dict[str, DeviceSample]) -> list[DeviceInfo]:
-        known = {info.id for info in self.infos}
-        cards = {card.nvml_id: card for card in self._sampler.cards if card.mig_instance is None}
-        return [
-            DeviceInfo(id=name, kind="nvml", name=cards[name].name, uuid=cards[name].uuid, nvml_index=cards[name].index)
-            for name in samples
-            if name not in known and name in cards
-        ]
+    def _follow_cards(self) -> None:
+        """Join everything anew when other cards or MIG instances are there than last time; what is new is read next time."""
+        cards = self._sampler.cards
+        if cards != self._cards:
+            self._found, self._cards = self._here.joined(cards), cards
+            self._sampler.set_names(self._found.names)
 
     def _torch_readers(self) -> list[Callable[[], DeviceSample | None]]:
         """Of what only torch can ask: Apple's, Intel's and other accelerators. A card that the kernel tells more of is completed."""
@@ -103,8 +98,7 @@ class WatchedDevices:
 
             return read
 
-        found = self._here.found.devices
-        return [reader(info.id) for info in found if info.usable and info.kind not in ("cpu", "cuda", "virtual")]
+        return [reader(info.id) for info in self.infos if info.usable and info.kind not in ("cpu", "cuda", "virtual")]
 
 
 class _Kernel:
@@ -156,6 +150,16 @@ class _Kernel:
         self._new.append(event)
         if isinstance(event, DeviceSample):
             self._samples[event.device] = (time.monotonic(), event)
+
+
+def _why_nothing(info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> str:
+    """Why nothing can be read from a device; empty where something can."""
+    own = next((problem.reason for problem in problems if problem.device == info.id and problem.field is None), "")
+    if own or info.nvml_index is None or not says_nothing(sample):
+        return own
+    of_all = (problem.reason for problem in problems if problem.device is None and problem.field == "nvml")
+    of_a_field = (problem.reason for problem in problems if problem.device == (info.parent or info.id))
+    return next(of_all, "") or next(of_a_field, "")
 
 
 def _virtual_readers(here: Machine) -> list[Callable[[], DeviceSample | None]]:

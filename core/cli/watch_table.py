@@ -14,7 +14,7 @@ from rich.text import Text
 
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
-from devexplorer.core.telemetry.device_facts import held_down
+from devexplorer.core.telemetry.device_facts import held_in_short
 
 GIB, MIB = 1 << 30, 1 << 20
 GAP = 2
@@ -266,8 +266,7 @@ def _state(reading: Reading) -> str:
     words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
     if reading.info.memory_shared:
         words.append("shared memory")
-    reasons = (_clean(reason).partition(" (")[0] for reason in held_down(reading.sample.throttle_reasons))
-    return ", ".join(dict.fromkeys([*words, *reasons]))  # two reasons can differ only in what stands in brackets
+    return ", ".join([*words, *map(_clean, held_in_short(reading.sample.throttle_reasons))])
 
 
 def _clean(text: str) -> str:

@@ -24,6 +24,8 @@ _CHIP = ("edge", "pkg", "junction")
 """Labels of the chip's own temperature, in order of preference."""
 _MEMORY = ("mem_info_vram_total", "tile0/physical_vram_size_bytes", "lmem_total_bytes")
 """Bytes of a card's own memory: amdgpu, xe, i915."""
+ASLEEP = "idle (the card is asleep)"
+"""Why the clocks of a card that sleeps are low: it is there and well, unlike one of which nothing is known."""
 _NO_MEMORY = "Intel's driver tells memory in use to each process about itself only"
 _NO_BUSY = "Intel's driver counts busy time for the perf interface only, not in sysfs"
 
@@ -68,10 +70,12 @@ class Drm:
         return tuple(card for number, entry in sorted(found) if (card := self._card(number, entry / "device")) is not None)
 
     def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
-        """One reading, as a sample of `device`; a card that sleeps is left asleep and has none."""
+        """One reading, as a sample of `device`; a card that sleeps is left asleep, and that is all that is said of it."""
         at, sensors = self._device(card), _Sensors(self._device(card))
         if _text(at / "power" / "runtime_status") == "suspended":
-            return DeviceSample(device=device, time_unix_s=time_unix_s, memory_total_bytes=card.memory_total_bytes)
+            return DeviceSample(
+                device=device, time_unix_s=time_unix_s, memory_total_bytes=card.memory_total_bytes, throttle_reasons=(ASLEEP,)
+            )
         used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
         return DeviceSample(
             device=device,

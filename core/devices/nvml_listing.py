@@ -62,7 +62,10 @@ def _open(asker: Asker, known: Mapping[str, Opened], blank: Card) -> Opened:
         if mig is None:
             mig = card.mig  # a question that fails for once switches nothing
         if anew or card.broken or card.mig != mig or card.index != blank.index:
+            nameless = fresh.reasons.get(fields.UUID.field)
             asker.forget(opened)  # another mode, other answers
+            if nameless is not None:
+                asker.miss(opened, fields.UUID, nameless, problem=True)
             opened.card = msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig)
             opened.card = _described(asker, opened, opened.card)
     except LostError as error:

@@ -59,7 +59,7 @@ def process_facts(pid: int) -> ProcessFacts:
 
 
 def _readable(text: str | None) -> str | None:
-    """Without the bytes that are no UTF-8: psutil hands them on as halves of surrogate pairs, which neither JSON nor a recording can hold."""
+    """Without the bytes that are no UTF-8: psutil makes halves of surrogate pairs of them, which neither JSON nor a recording can hold."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -201,7 +201,7 @@ class Alerts:
         self._now = now if self._now is None or abs(now - self._now) > OUT_OF_ORDER_S else max(now, self._now)
         device = self._device(sample.device)
         device.simulated = sample.simulated
-        nothing = _says_nothing(sample)
+        nothing = says_nothing(sample)
         device.silent = nothing and device.answered
         device.answered = device.answered or not nothing
         changes: list[AlertChange] = []
@@ -337,8 +337,8 @@ def alert_words(alert: Alert) -> str:
     return f"{device}: {label} {figure}, raised at {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
 
 
-def _says_nothing(sample: DeviceSample) -> bool:
-    """What the sampler puts for a card that does not answer: device and time, and nothing else."""
+def says_nothing(sample: DeviceSample) -> bool:
+    """Whether it is what the sampler puts for a card that does not answer: device and time, and nothing else."""
     if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
         return False  # quick, for nearly all
     return all(getattr(sample, name) is None for name in _READINGS)

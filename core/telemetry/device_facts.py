@@ -26,7 +26,7 @@ from devexplorer.core.telemetry.fact_rows import (
     yes,
 )
 
-__all__ = ["Group", "Row", "facts", "facts_text", "held_down"]
+__all__ = ["Group", "Row", "facts", "facts_text", "held_down", "held_in_short"]
 
 
 def facts(
@@ -55,6 +55,11 @@ def facts_text(groups: Sequence[Group]) -> str:
 def held_down(reasons: Iterable[str] | None) -> tuple[str, ...]:
     """Those throttle reasons that hold clocks down against one's wish: a card that is idle lowers them by itself."""
     return tuple(reason for reason in reasons or () if "idle" not in reason.lower() and reason.lower() not in ("none", ""))
+
+
+def held_in_short(reasons: Iterable[str] | None) -> tuple[str, ...]:
+    """The same for where there is little room: without what stands in brackets, each once."""
+    return tuple(dict.fromkeys(reason.partition(" (")[0] for reason in held_down(reasons)))
 
 
 def _identity(w: Writer) -> list[Row | None]:

@@ -1,4 +1,4 @@
-"""Moments and lengths of time in the words of recordings. Pure functions, any thread."""
+"""Moments and lengths of time as clocks show them: of recordings, of alerts. Pure functions, any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def moment_text(time_unix_s: float) -> str:
 
 
 def elapsed_text(seconds: float) -> str:
-    """`3723.4` -> `1:02:03`; below an hour `2:03`."""
-    minutes, rest = divmod(int(seconds), 60)
+    """`3723.4` -> `1:02:03`; below an hour `2:03`. A clock that was set back makes it 0, never less."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -155,13 +155,13 @@ class Recorder:
             lost, self._left_out = self._left_out, 0
             missing = f"{count_text(lost, 'reading')} before this moment are missing in it."
             events.append(self._warning(f"The disk was too slow for the recording: {missing}"))
-        if self._unwritable:
-            lost, self._unwritable = self._unwritable, 0
-            missing = f"{count_text(lost, 'record')} before this moment are missing in the recording"
-            events.append(self._warning(f"{missing}: they hold what cannot be written, such as a name that is no text."))
         for kind, entries in ((Kind.EVENTS, events), (Kind.READINGS, readings)):
             for start in range(0, len(entries), MOST_IN_A_FRAME):
                 yield from self._encode(kind, entries[start : start + MOST_IN_A_FRAME])
+        if self._unwritable:
+            lost, self._unwritable = self._unwritable, 0
+            missing = f"{count_text(lost, 'record')} before this moment are missing in the recording"
+            yield from self._encode(Kind.EVENTS, [self._warning(f"{missing}: they hold what cannot be written.")])
 
     def _warning(self, words: str) -> tuple[int, Recorded]:
         return self._now_ms(), Log(level="warning", text=words, time_unix_s=self._clock())

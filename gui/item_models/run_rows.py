@@ -45,6 +45,7 @@ MODEL_COLUMNS = (
     Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
 )
 
+UNKNOWN_PEAK = "nobody counts the memory of this device"
 UNCOUNTED = "torch.utils.flop_counter cannot count this model"
 
 
@@ -165,7 +166,10 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
             Cell(number_text(rate.p80 if rate else None)),
             Cell(number_text(1e3 * result.step_seconds.median) if result else MISSING),
             Cell(number_text(tflops), tip=UNCOUNTED if tflops is None and result is not None else ""),
-            Cell(MISSING if peak is None else f"{peak / (1 << 20):,.1f}", tip="" if peak is None else bytes_text(peak)),
+            Cell(
+                MISSING if peak is None else f"{peak / (1 << 20):,.1f}",
+                tip=bytes_text(peak) if peak is not None else UNKNOWN_PEAK if result else "",
+            ),
             state_cell(run, theme),
             Cell(f"{result.iterations:,}" if result else MISSING),
             *_seconds_cell(result.seconds if result else None),

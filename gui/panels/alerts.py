@@ -12,6 +12,7 @@ from devexplorer.core.formats import MISSING, count_text
 from devexplorer.core.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
 from devexplorer.core.telemetry.alerts import Alert, alert_words
+from devexplorer.core.telemetry.moments import elapsed_text
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.alert_rules import AlertRulesForm
 from devexplorer.gui.panels.panel import EDGE_PX, label
@@ -142,7 +143,7 @@ class AlertsPanel(QWidget):
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),
                 Cell(since.strftime("%H:%M:%S"), colour, f"{since:%Y-%m-%d %H:%M:%S}"),
-                Cell(_clock(until - alert.since_unix_s), colour),
+                Cell(_lasted(until - alert.since_unix_s), colour),
                 Cell(alert.detail, colour, tip(alert.detail)),
             ),
         )
@@ -175,8 +176,6 @@ class AlertsPanel(QWidget):
         self._line.setFixedSize(*((1, 16_777_215) if beside else (16_777_215, 1)))
 
 
-def _clock(seconds: float) -> str:
+def _lasted(seconds: float) -> str:
     """`12 s`, `3:05`, `1:02:03`."""
-    whole = max(int(seconds), 0)
-    minutes, hours = whole // 60, whole // 3600
-    return f"{whole} s" if whole < 60 else f"{minutes}:{whole % 60:02}" if not hours else f"{hours}:{minutes % 60:02}:{whole % 60:02}"
+    return f"{max(int(seconds), 0)} s" if seconds < 60 else elapsed_text(seconds)

@@ -58,6 +58,8 @@ class CopiesView(QWidget):
         self._copies = Copies(())
         self._run: Run | None = None
         self._pair: tuple[str, str] | None = None
+        self._picked = False
+        """Whether somebody has chosen the pair; until then it is the first that goes from one device to another."""
         self.summary = Summary("The run on show")
         self.model = RowsModel((), self)
         self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])
@@ -130,7 +132,7 @@ class CopiesView(QWidget):
 
     def choose(self, source: str, destination: str) -> None:
         """Show the curve of this pair, and its cell as the current one."""
-        self._pair = (source, destination)
+        self._pair, self._picked = (source, destination), True
         if self._run is not None:
             self._draw()
 
@@ -148,7 +150,7 @@ class CopiesView(QWidget):
             self._shown, self._run = shown, run
             self._copies = Copies(rows)
             self._offer_kinds(run.spec)
-            if self._pair is None and rows:
+            if not self._picked and rows:
                 first = next((row for row in rows if row.source != row.destination), rows[0])
                 self._pair = (first.source, first.destination)
             self._draw()
@@ -167,7 +169,7 @@ class CopiesView(QWidget):
         self.bytes.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
         pairs = (*spec.sources, *spec.destinations)
         if self._pair is not None and not set(self._pair) <= set(pairs):
-            self._pair = None
+            self._pair, self._picked = None, False
         self._offer_kinds(spec)
 
     def _offer_kinds(self, spec: BandwidthSpec) -> None:
@@ -234,6 +236,7 @@ class CopiesView(QWidget):
         if self._run is None or not isinstance(self._run.spec, BandwidthSpec) or not current.isValid() or current.column() == 0:
             return
         self._pair = (self._run.spec.sources[current.row()], self._run.spec.destinations[current.column() - 1])
+        self._picked = True
         self._draw_curve()
         self._tell(self._run)
 

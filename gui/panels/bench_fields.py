@@ -6,22 +6,24 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QMenu, QWidget
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtGui import QIcon, QResizeEvent
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.dtypes import parse_dtype
 from devexplorer.core.errors import BadInput
 from devexplorer.core.state import Device, State
 from devexplorer.gui.icons import icon
-from devexplorer.gui.panels.panel import label
+from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.theme import Role, Theme
 
 T = TypeVar("T")
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 """Offered; others can be typed."""
+LEAST_PX = 300
+"""Smallest width of a row of fields."""
 
 
 class Findings:
@@ -173,6 +175,48 @@ class DtypeEdit(MenuEdit):
     def parse(self) -> str:
         """The dtype that is meant; `BadInput` with those there are."""
         return check_product(parse_dtype(self.text(), tf32=True))
+
+
+class FormRow(QScrollArea):
+    """The fields of a form, from left to right. Where there is no room for all of them the row scrolls, and the window stays narrow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        self.row = QHBoxLayout(inside)
+        self.row.setContentsMargins(EDGE_PX, 0, 0, 0)
+        self.row.setSpacing(8)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+        self.setMinimumWidth(LEAST_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        inside.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:  # a field was shown, or became wider
+            self._fit()
+        return super().eventFilter(watched, event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """As wide as the fields at most; as high as they are, and the scroll bar where it is needed."""
+        needed = self.row.minimumSize()
+        bar = self.horizontalScrollBar().sizeHint().height() if self.isVisible() and needed.width() > self.width() else 0
+        self.setMaximumWidth(needed.width())
+        if needed.height() + bar != self.minimumHeight():
+            self.setFixedHeight(needed.height() + bar)
+
+    def sizeHint(self) -> QSize:
+        return self.row.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_PX, self.row.minimumSize().height())
 
 
 def labelled(words: str, field: QWidget) -> QWidget:

@@ -12,7 +12,7 @@ from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
 from devexplorer.core.state import Run, State
-from devexplorer.gui.item_models.rows import RowsModel
+from devexplorer.gui.item_models.rows import RowsModel, TableRow
 from devexplorer.gui.item_models.run_rows import MODEL_COLUMNS, model_row, step_text
 from devexplorer.gui.panels.bench_fields import Choice, Findings, edit
 from devexplorer.gui.panels.bench_page import BenchPage
@@ -22,9 +22,9 @@ from devexplorer.gui.theme import Theme
 
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),
-    ("sgd", "train with sgd", "Forward, backward, and one step of SGD"),
-    ("adam", "train with adam", "Forward, backward, and one step of Adam, which keeps two more tensors per parameter"),
-    ("adamw", "train with adamw", "Forward, backward, and one step of AdamW"),
+    ("sgd", "train, sgd", "Forward, backward, and one step of SGD"),
+    ("adam", "train, adam", "Forward, backward, and one step of Adam, which keeps two more tensors per parameter"),
+    ("adamw", "train, adamw", "Forward, backward, and one step of AdamW"),
 )
 AUTOCAST = (
     (None, "no autocast", "Each operation in the dtype of its operands"),
@@ -45,7 +45,7 @@ class ModelPage(BenchPage):
         super().__init__(state, theme, clock)
         self.target = QComboBox()
         self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
-        self.target.setFixedWidth(140)
+        self.target.setFixedWidth(124)
         self.target.setAccessibleName("Model")
         self._typed = QLineEdit()
         self._typed.setPlaceholderText("a model")
@@ -68,6 +68,7 @@ class ModelPage(BenchPage):
         self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
         self.set_results(self.table)
         self._offered: list[str] = []
+        self._ended: dict[int, TableRow] = {}
         for choice in (self.step, self.autocast):
             choice.currentIndexChanged.connect(self.check)
         self.target.currentTextChanged.connect(self.check)
@@ -75,6 +76,11 @@ class ModelPage(BenchPage):
         self.compiled.toggled.connect(self.check)
         self.set_theme(theme)
         self.check()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._ended.clear()
+        super().set_theme(theme)
 
     def refresh(self) -> None:
         """Show devices, models and runs as they are now."""
@@ -164,8 +170,11 @@ class ModelPage(BenchPage):
     # the runs
 
     def show_runs(self, runs: list[Run]) -> None:
-        """A row for each."""
-        self.model.set_rows([model_row(run, self._state, self._theme) for run in runs])
+        """A row for each; that of a run that has ended is made once."""
+        for run in runs:
+            if run.ended and run.run not in self._ended:
+                self._ended[run.run] = model_row(run, self._state, self._theme)
+        self.model.set_rows([self._ended.get(run.run) or model_row(run, self._state, self._theme) for run in runs])
 
     @property
     def selected_active(self) -> Run | None:

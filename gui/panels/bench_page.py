@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -28,13 +28,13 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import done_share, kind_of, left_words, runs_document, where
-from devexplorer.gui.panels.bench_fields import labelled
+from devexplorer.gui.panels.bench_fields import FormRow, labelled
 from devexplorer.gui.panels.device_choice import DeviceChoice
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
-PROGRESS_PX = (120, 4)
+PROGRESS_PX, BUTTON_PX = (120, 4), 28
 
 
 class BenchPage(QWidget):
@@ -75,7 +75,7 @@ class BenchPage(QWidget):
         self.offer_button = QPushButton()
         self.offer_button.clicked.connect(self._take_offer)
         self.nothing_words = label(self.nothing, words="dim")
-        self._form = QHBoxLayout()
+        self._fields = FormRow()
         self._results = QStackedLayout()
         self._lay_out()
         self.start_button.clicked.connect(self.start)
@@ -83,12 +83,17 @@ class BenchPage(QWidget):
         self.copy_button.clicked.connect(self.copy_json)
 
     def _lay_out(self) -> None:
-        self._form.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
-        self._form.setSpacing(10)
-        self._form.addWidget(self.start_button)
-        self._form.addWidget(self.stop_button)
-        self._form.addStretch(1)
-        self._form.addWidget(self.copy_button)
+        form = QHBoxLayout()
+        form.setContentsMargins(0, 6, EDGE_PX, 4)
+        form.setSpacing(8)
+        for button in (self.start_button, self.stop_button, self.copy_button):
+            button.setFixedHeight(BUTTON_PX)
+        top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
+        form.addWidget(self._fields, 0, top)
+        form.addWidget(self.start_button, 0, top)
+        form.addWidget(self.stop_button, 0, top)
+        form.addStretch(1)
+        form.addWidget(self.copy_button, 0, top)
         self.progress.setFixedWidth(PROGRESS_PX[0])
         line = QHBoxLayout()
         line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 3)
@@ -98,7 +103,7 @@ class BenchPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 4)
         layout.setSpacing(0)
-        layout.addLayout(self._form)
+        layout.addLayout(form)
         layout.addLayout(line)
         layout.addWidget(self.message)
         layout.addLayout(self._results, 1)  # before its widgets: one that has no parent yet would be shown as a window
@@ -117,7 +122,7 @@ class BenchPage(QWidget):
     def add_field(self, words: str, field: QWidget) -> QWidget:
         """Put a field behind its name into the form; returns both, to be hidden together."""
         both = labelled(words, field) if words else field
-        self._form.insertWidget(self._form.indexOf(self.start_button), both)
+        self._fields.row.addWidget(both)
         if isinstance(field, QLineEdit):
             field.textChanged.connect(self.check)
             field.returnPressed.connect(self.start)
@@ -269,6 +274,7 @@ class BenchPage(QWidget):
         self.progress.setVisible(bool(active) and len(shares) == len(active))
         if shares:
             self.progress.setValue(round(1000 * min(shares)))
+        self.hint.setVisible(bool(active) or not self._refused)  # what is wrong stands in its place
         if not active:
             self.hint.set_full_text(self._words)
             self.hint.setAccessibleName(f"What would be measured: {self._words}")

@@ -19,6 +19,9 @@ from devexplorer.gui.plots.heat_map import HeatMap
 from devexplorer.gui.plots.size_curve import Series, SizeCurve
 from devexplorer.gui.theme import Theme, device_colour
 
+Place = tuple[int, int] | float
+"""Column and row of the map, or x of the curve."""
+
 
 class SweepView(QWidget):
     """Feed it with `set_runs`; `summary.changed` asks for that again, `summary.acted` for what is left of the run on show."""
@@ -38,10 +41,9 @@ class SweepView(QWidget):
         self._drawn: tuple[SweepCell, ...] = ()
         self._best: SweepCell | None = None
         self._arrangement = Arrangement("")
-        self._cells: dict[object, SweepCell] = {}
-        """By place on the map, or by x of the curve."""
+        self._cells: dict[Place, SweepCell] = {}
         self._now_place: tuple[int, int] | None = None
-        self._pointed: object = None
+        self._pointed: Place | None = None
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(beside(self.summary, both))
@@ -99,7 +101,8 @@ class SweepView(QWidget):
         found = {self._place((cell.m, cell.n, cell.k)): cell for cell in new}
         now = self._now(run)
         if found or now != self._now_place:
-            self._cells |= found
+            for place, cell in found.items():
+                self._cells[place] = cell
             self._now_place = now
             self.map.add({place: cell.tflops.median if cell.tflops else None for place, cell in found.items()}, now)
 
@@ -118,9 +121,14 @@ class SweepView(QWidget):
         arrangement = self._arrangement
         on_line = arrangement.kind == "line"
         measured = [(number, cell, cell.tflops) for number, cell in enumerate(self._drawn, 1) if cell.tflops is not None]
-        found = {float(arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number): cell for number, cell, _ in measured}
-        self._cells = {**found}
-        points = sorted((x, spread.median, spread.p20, spread.p80) for x, (_, _, spread) in zip(found, measured, strict=True))
+        found: dict[Place, SweepCell] = {}
+        points = []
+        for number, cell, spread in measured:
+            x = float(arrangement.place((cell.m, cell.n, cell.k))[0] if on_line else number)
+            found[x] = cell
+            points.append((x, spread.median, spread.p20, spread.p80))
+        self._cells = found
+        points.sort()
         series = [Series(run.spec.device, self._colour(run), tuple(points), is_simulated(run, self._state))]
         if on_line:
             ends = (float(arrangement.xs[0]), float(arrangement.xs[-1]))
@@ -133,7 +141,7 @@ class SweepView(QWidget):
         datasheet = run.datasheet_tflops
         self.curve.set_curves(series, None if not datasheet else (datasheet, f"datasheet {number_text(datasheet)} TFLOP/s"))
 
-    def _point(self, place: object) -> None:
+    def _point(self, place: Place | None) -> None:
         self._pointed = place
         run = self.summary.choice.run
         if run is not None:
@@ -142,7 +150,8 @@ class SweepView(QWidget):
     def _tell(self, run: Run) -> None:
         """The best shape; while something is pointed at, that instead."""
         assert isinstance(run.spec, SweepSpec)
-        cells, top, pointed = self._drawn, self._best, self._cells.get(self._pointed)
+        cells, top = self._drawn, self._best
+        pointed = None if self._pointed is None else self._cells.get(self._pointed)
         state = state_cell(run, self._theme)
         total = None if run.spec.search_seconds is not None else len(run.spec.shapes)
         count = f"{len(cells)} of {total} shapes" if total is not None else count_text(len(cells), "shape")

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QResizeEvent
 from PySide6.QtWidgets import QDialog, QFrame, QScrollArea, QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
 from devexplorer.core.benchmark.compare import Comparison
-from devexplorer.core.formats import count_text
+from devexplorer.core.formats import MISSING, count_text
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.panels.compare_intervals import AXIS_PX, ENTRY_PX, Intervals
@@ -19,7 +19,7 @@ from devexplorer.gui.panels.rows_table import ROW_PX, RowsTable
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, font
 
-CONDITION_PX, RUN_PX = 150, 210
+CONDITION_PX, RUN_PX = 172, 210
 SIZE_PX = (1040, 420)
 SCROLL_PX = 12
 """For the scroll bar below many columns."""
@@ -51,9 +51,10 @@ class ConditionsModel(RowsModel):
         self.endResetModel()
 
     def is_different(self, index: Index) -> bool:
-        """Whether a cell differs from the first run's."""
+        """Whether a cell differs from the first run's; what is not known does not."""
         cells = self._rows[index.row()].cells
-        return index.column() > 1 and cells[index.column()].text != cells[1].text
+        texts = {cells[1].text, cells[index.column()].text}
+        return index.column() > 1 and len(texts) > 1 and MISSING not in texts
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if index.isValid() and self.is_different(index):

@@ -216,6 +216,8 @@ class Intervals(QWidget):
         self._paint_axis(painter)
         for head in self.heads:
             painter.setFont(font(Role.STRONG))
+            width = painter.fontMetrics().horizontalAdvance(head.text) + 6
+            painter.fillRect(QRectF(head.box.left(), head.box.bottom() - 18, width, 18), QColor(self._theme.panel))  # over the grid
             painter.setPen(QColor(self._theme.text))
             painter.drawText(head.box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, head.text)
         for entry in self.entries:
@@ -238,7 +240,7 @@ class Intervals(QWidget):
             painter.setPen(QPen(grid, 1))
             painter.drawLine(QPointF(x, AXIS_PX - 4), QPointF(x, bottom))
             painter.setPen(QColor(theme.dim))
-            text = number_text(value) if axis.is_log else f"{value:,.{digits}f}"
+            text = (f"{value:,.0f}" if value >= 1 else f"{value:g}") if axis.is_log else f"{value:,.{digits}f}"
             painter.drawText(QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), Qt.AlignmentFlag.AlignCenter, text)
         painter.setPen(QColor(theme.dim))
         painter.drawText(

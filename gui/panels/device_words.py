@@ -7,7 +7,7 @@ from typing import NamedTuple
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import Device
-from devexplorer.core.telemetry.device_facts import held_down
+from devexplorer.core.telemetry.device_facts import held_down, held_in_short
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -77,9 +77,7 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         readings=tuple(readings),
         reason="" if watched else unusable,
         warning=" ".join(whole) if info.usable or watched else "",
-        held=", ".join(reason.partition(" (")[0] for reason in held_down(sample.throttle_reasons))
-        if sample is not None
-        else "",
+        held=", ".join(held_in_short(sample.throttle_reasons)) if sample is not None else "",
     )
 
 
@@ -112,13 +110,6 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = ()) -> str:
         if problem.device == info.id:
             lines.append(problem.reason if problem.field is None else f"{problem.field}: {problem.reason}")
     return "\n".join(lines)
-
-
-def _held(device: Device) -> str:
-    """Short enough for a card: what stands in brackets is left to the tooltip."""
-    if device.sample is None or not device.info.usable:
-        return ""
-    return ", ".join(reason.partition(" (")[0] for reason in held_down(device.sample.throttle_reasons))
 
 
 def _three(value: float) -> str:

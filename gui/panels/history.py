@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFileDialog,
@@ -41,6 +41,8 @@ from devexplorer.gui.theme import Theme
 
 PAGE = 200
 """Runs that are listed at first, and more of when that is asked for."""
+MOST_SOUGHT = 1000
+"""Runs that are looked through for one that was asked for elsewhere."""
 TYPING_MS = 200
 """After so long without a key the filter is asked for."""
 KINDS = ("matmul", "sweep", "bandwidth", "scaling", "model")
@@ -65,12 +67,16 @@ class HistoryPanel(QWidget):
         self._state, self._theme = state, theme
         self._source: HistorySource | None = None
         self._limit, self._total = PAGE, 0
+        self._is_old = True
+        """What is listed may not be what is kept."""
         self._problem = ""
+        self._sought: int | None = None
+        """A run to choose as soon as it is listed."""
         self._compare: CompareDialog | None = None
         self.folder = ""
         """Where the last file was chosen."""
         self.filter = QLineEdit()
-        self.filter.setPlaceholderText("filter: cuda:0 bfloat16 driver-570 …")
+        self.filter.setPlaceholderText("filter: cuda:0 bfloat16 nightly …")
         self.filter.setAccessibleName("filter runs")
         self.filter.setToolTip("Words that all stand somewhere in a run: what was measured, device, host, versions, tags")
         self.filter.setClearButtonEnabled(True)
@@ -184,8 +190,18 @@ class HistoryPanel(QWidget):
             self._compare.set_theme(theme)
 
     def refresh(self) -> None:
-        """Ask for the list again."""
-        if self._source is not None:
+        """Ask for the list again; while the panel is hidden not before it is shown."""
+        self._is_old = True
+        if self.isVisible():
+            self._request()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._request()
+
+    def _request(self) -> None:
+        if self._source is not None and self._is_old:
+            self._is_old = False
             self._source.request(self.wanted, self._limit, self.show_runs)
 
     @property
@@ -198,6 +214,8 @@ class HistoryPanel(QWidget):
         chosen = {run.id for run in self.table.chosen}
         self._total = total
         self.model.set_runs(runs, self._theme)
+        if self._sought in {run.id for run in runs}:
+            chosen, self._sought = {self._sought}, None
         if {run.id for run in self.table.chosen} != chosen:
             self.table.choose(chosen)
         filtered = self.wanted != Filter()
@@ -207,6 +225,24 @@ class HistoryPanel(QWidget):
         self.more_button.setVisible(left > 0)
         self.more_button.setText(f"Show {min(left, PAGE):,} more of {total:,}")
         self._show_buttons()
+
+    def show_run(self, number: int) -> None:
+        """Choose the run of this number; filters that hide it are taken away."""
+        if number in {run.id for run in self.model.runs}:
+            self.table.choose([number])
+            return
+        self._sought, self._limit = number, MOST_SOUGHT
+        for field in (self.filter, self.kind):
+            field.blockSignals(True)
+        self.filter.clear()
+        self.kind.setCurrentIndex(0)
+        for field in (self.filter, self.kind):
+            field.blockSignals(False)
+        self.refresh()
+
+    def say(self, words: str, failed: bool) -> None:
+        """One line above the table, until the next one."""
+        self._say(words, failed=failed)
 
     def show_problem(self, words: str) -> None:
         """What does not work at present with the file of the history, for as long as it lasts; empty: nothing."""
@@ -266,7 +302,7 @@ class HistoryPanel(QWidget):
     def _tag(self, tags: Sequence[tuple[int, tuple[str, ...]]]) -> None:
         if self._source is not None:
             self._say("", failed=False)
-            self._source.tag(tags, self._answered)
+            self._source.tag(tags, self.say)
 
     def _ask_delete(self) -> None:
         ids = [run.id for run in self.table.chosen]
@@ -278,7 +314,7 @@ class HistoryPanel(QWidget):
 
     def _delete(self, ids: Sequence[int]) -> None:
         if self._source is not None:
-            self._source.delete(ids, self._answered)
+            self._source.delete(ids, self.say)
 
     def _ask_where(self, kind: str) -> None:
         dialog = self._file_dialog("Export runs", FORMATS[kind][1])
@@ -296,7 +332,7 @@ class HistoryPanel(QWidget):
     def _export(self, kind: str, ids: Sequence[int], name: str) -> None:
         self.folder = str(Path(name).parent)
         if self._source is not None:
-            self._source.export(kind, Path(name), ids, names=self.names_action.isChecked(), say=self._answered)
+            self._source.export(kind, Path(name), ids, names=self.names_action.isChecked(), say=self.say)
 
     def _ask_what(self) -> None:
         dialog = self._file_dialog("Import runs", "JSON (*.json);;All files (*)")
@@ -307,7 +343,7 @@ class HistoryPanel(QWidget):
     def _import(self, name: str) -> None:
         self.folder = str(Path(name).parent)
         if self._source is not None:
-            self._source.import_file(Path(name), self._answered)
+            self._source.import_file(Path(name), self.say)
 
     def _file_dialog(self, title: str, kinds: str) -> QFileDialog:
         dialog = QFileDialog(self, title, self.folder, kinds)
@@ -315,9 +351,6 @@ class HistoryPanel(QWidget):
         return dialog
 
     # --- inside
-
-    def _answered(self, words: str, failed: bool) -> None:
-        self._say(words, failed=failed)
 
     def _say(self, words: str, *, failed: bool) -> None:
         """One line above the table; without words what is wrong with the file, if anything is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
@@ -26,6 +26,7 @@ from devexplorer.core.records.benchmark import (
     StoredRun,
     SweepResult,
 )
+from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.item_models.run_rows import product_text, product_tip, step_text
@@ -49,7 +50,7 @@ COLUMNS = (
     Column("remarks", tip="How it ended, and what held the clocks down"),
     Column("tags", tip="Double-click or F2 to edit; commas between tags"),
 )
-WIDTHS = [108, 80, 134, 130, 108, 60, 76, 92, 70, 60, 50, 46, 40, 102]
+WIDTHS = [108, 88, 132, 130, 108, 60, 80, 92, 70, 60, 50, 46, 40, 96]
 TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 
@@ -134,15 +135,22 @@ def best_share(run: StoredRun) -> float | None:
     return 100 * known.spread.median / ((row.sustained if sustained else None) or row.peak_burst)
 
 
-def colour_of(run: StoredRun, state: State, theme: Theme) -> str:
-    """The colour of the run's device where that device is here: the same UUID, or the same name and id. Else the quiet one."""
+def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None:
+    """The device of this machine that the run measured: the one with its UUID, or, where there is none, with its id and name."""
     known, name = run.conditions, device_of(run)
-    for device in state.devices.values():
-        info = device.info
-        same = info.uuid == known.uuid if info.uuid and known.uuid else (info.id, info.name) == (name, known.device_name)
-        if same and not run.imported:
-            return device_colour(device.colour, theme)
-    return theme.dim
+    for info in here:
+        if info.uuid and known.uuid:
+            if info.uuid == known.uuid:
+                return info
+        elif not run.imported and (info.id, info.name) == (name, known.device_name):
+            return info
+    return None
+
+
+def colour_of(run: StoredRun, state: State, theme: Theme) -> str:
+    """The colour of the run's device where that device is here, else the quiet one."""
+    info = device_here(run, (device.info for device in state.devices.values()))
+    return theme.dim if info is None else device_colour(state.devices[info.id].colour, theme)
 
 
 def device_text(run: StoredRun) -> str:

@@ -15,7 +15,7 @@ from devexplorer.gui.theme import Role, Theme, font
 
 Place = QModelIndex | QPersistentModelIndex
 CHIP_PX, CHIP_PAD_PX, CHIP_GAP_PX = 18, 6, 4
-STRETCHED = {3: 3, 13: 2}
+STRETCHED = {3: 2, 13: 2}
 """Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
 TAGS_PX = 72
 """Of the tags at least."""
@@ -61,7 +61,7 @@ class _Tags(Padded):
                     painter.setPen(QColor(self.theme.dim))
                     painter.drawText(left, full.top(), end - left, full.height(), Qt.AlignmentFlag.AlignVCenter, more)
                     break
-                width = max(end - left, 2 * CHIP_PAD_PX + 8)
+                width = max(room - left, 2 * CHIP_PAD_PX + 8)
                 tag = metrics.elidedText(tag, Qt.TextElideMode.ElideRight, width - 2 * CHIP_PAD_PX)
             top = full.top() + (full.height() - CHIP_PX) // 2
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -93,13 +93,16 @@ class HistoryTable(RowsTable):
         return tuple(self._model.runs[row] for row in rows)
 
     def choose(self, ids: Iterable[int]) -> None:
-        """Select the runs with these numbers, those that are listed."""
+        """Select the runs with these numbers, those that are listed, and bring the first of them into sight."""
         wanted = set(ids)
+        rows = [row for row, run in enumerate(self._model.runs) if run.id in wanted]
         chosen = QItemSelection()
-        for row, run in enumerate(self._model.runs):
-            if run.id in wanted:
-                chosen.select(self._model.index(row, 0), self._model.index(row, TAGS))
+        for row in rows:
+            chosen.select(self._model.index(row, 0), self._model.index(row, TAGS))
         self.selectionModel().select(chosen, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+        if rows:
+            self.selectionModel().setCurrentIndex(self._model.index(rows[0], 0), QItemSelectionModel.SelectionFlag.NoUpdate)
+            self.scrollTo(self._model.index(rows[0], 0))
 
     def edit_tags(self) -> None:
         """Edit the tags of the current row in place."""
@@ -123,6 +126,6 @@ class HistoryTable(RowsTable):
         """Share out what the columns leave of the width."""
         super().resizeEvent(event)
         spare = self.viewport().width() - sum(WIDTHS) - TAGS_PX
-        parts = sum(STRETCHED.values()) + 2
+        parts = sum(STRETCHED.values()) + 3
         for column, share in STRETCHED.items():
             self.setColumnWidth(column, WIDTHS[column] + max(spare, 0) * share // parts)

@@ -93,6 +93,8 @@ class HeatMap(QWidget):
         self._values: dict[Place, float | None] = {}
         self._words: Callable[[Place], str] = lambda _place: ""
         self._image: QImage | None = None
+        self._left = self._right = EDGE_PX
+        """Room beside the patches, in pixels."""
         self._best: Place | None = None
         self._at: Place | None = None
         self._now: Place | None = None
@@ -121,8 +123,10 @@ class HeatMap(QWidget):
         self._columns, self._rows = tuple(map(str, columns)), tuple(map(str, rows))
         self._axes = (x_name, y_name)
         self._values, self._best, self._at, self._now, self._image = {}, None, None, None, None
-        left, right = self._left_px(), self._right_px()
-        least = QSize(left + LEAST_PX[0] * len(columns) + right, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX)
+        metrics = QFontMetrics(font(Role.LABEL))
+        self._left = EDGE_PX + max((metrics.horizontalAdvance(text) for text in (*self._rows, y_name)), default=0) + 8
+        self._right = 2 * EDGE_PX + SCALE_PX + 6 + metrics.horizontalAdvance("0.000")
+        least = QSize(self._left + LEAST_PX[0] * len(columns) + self._right, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX)
         self.setMinimumSize(least)
         self.update()
 
@@ -174,16 +178,9 @@ class HeatMap(QWidget):
 
     # where everything is
 
-    def _left_px(self) -> int:
-        metrics = QFontMetrics(font(Role.LABEL))
-        return EDGE_PX + max((metrics.horizontalAdvance(text) for text in (*self._rows, self._axes[1])), default=0) + 8
-
-    def _right_px(self) -> int:
-        return EDGE_PX + SCALE_PX + 6 + QFontMetrics(font(Role.LABEL)).horizontalAdvance("0.000") + EDGE_PX
-
     def _side(self) -> tuple[float, float]:
         """Width and height of a patch, gap included: four times as wide as it is high at most, and never wider than `MOST_PX`."""
-        width = (self.width() - self._left_px() - self._right_px()) / max(len(self._columns), 1)
+        width = (self.width() - self._left - self._right) / max(len(self._columns), 1)
         height = (self.height() - TOP_PX - TICKS_PX) / max(len(self._rows), 1)
         height = min(height, MOST_PX / 2, width)
         width = min(width, MOST_PX, max(4 * height, TEXT_PX[0] + 8))
@@ -193,12 +190,12 @@ class HeatMap(QWidget):
         """Where a patch is."""
         width, height = self._side()
         gap = self._gap()
-        return QRectF(self._left_px() + place[0] * width, TOP_PX + place[1] * height, width - gap, height - gap)
+        return QRectF(self._left + place[0] * width, TOP_PX + place[1] * height, width - gap, height - gap)
 
     def place_at(self, point: QPointF) -> Place | None:
         """The patch at a point."""
         width, height = self._side()
-        column, row = math.floor((point.x() - self._left_px()) / width), math.floor((point.y() - TOP_PX) / height)
+        column, row = math.floor((point.x() - self._left) / width), math.floor((point.y() - TOP_PX) / height)
         return (column, row) if 0 <= column < len(self._columns) and 0 <= row < len(self._rows) else None
 
     # painting
@@ -220,14 +217,18 @@ class HeatMap(QWidget):
         theme, (width, height) = self._theme, self._side()
         if self._image is None:
             self._image = self._drawn()
-        left, right = self._left_px(), self._left_px() + len(self._columns) * width
+        left, right = self._left, self._left + len(self._columns) * width
         top, bottom = TOP_PX, TOP_PX + len(self._rows) * height
         painter.drawImage(QRectF(left, top, right - left, bottom - top), self._image)
-        wrong = [self.box(place) for place, value in self._values.items() if value is None]
+        gap = self._gap()
+        wrong = [
+            QRectF(left + column * width, top + row * height, width - gap, height - gap)
+            for (column, row), value in self._values.items()
+            if value is None
+        ]
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
         painter.drawRects(wrong)
-        gap = self._gap()
         painter.setPen(QPen(QColor(theme.panel), gap))
         columns = [QLineF(x, top, x, bottom) for x in (left + (at + 1) * width - gap / 2 for at in range(len(self._columns)))]
         rows = [QLineF(left, y, right, y) for y in (top + (at + 1) * height - gap / 2 for at in range(len(self._rows)))]
@@ -275,7 +276,7 @@ class HeatMap(QWidget):
         metrics = QFontMetrics(which)
         painter.setFont(which)
         painter.setPen(QColor(self._theme.dim))
-        left, (width, height) = self._left_px(), self._side()
+        left, (width, height) = self._left, self._side()
         below = TOP_PX + len(self._rows) * height
         widest = max((metrics.horizontalAdvance(text) for text in self._columns), default=0) + 8
         for column in self._shown(len(self._columns), width, widest):
@@ -299,7 +300,7 @@ class HeatMap(QWidget):
 
     def _scale_box(self) -> QRectF:
         width, height = self._side()
-        x = self._left_px() + len(self._columns) * width + 28
+        x = self._left + len(self._columns) * width + 28
         return QRectF(x, TOP_PX, SCALE_PX, max(len(self._rows) * height - 1, 24))
 
     def _paint_scale(self, painter: QPainter) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
 from devexplorer.core.benchmark.history_filter import Filter, device_of
@@ -61,6 +62,8 @@ class RooflinePanel(QWidget):
         super().__init__(parent)
         self._state, self._theme = state, theme
         self._source: HistorySource | None = None
+        self._is_old = False
+        """Stored runs have changed since they were asked for."""
         self._runs: tuple[StoredRun, ...] = ()
         self._picked = ""
         """Key of the device that the user chose; empty: the first accelerator, or what there is."""
@@ -85,7 +88,8 @@ class RooflinePanel(QWidget):
         self.measure_button.clicked.connect(self.benchmark_requested)
         self.empty.chosen.connect(self.benchmark_requested)
         self.picture.point_chosen.connect(self._choose_run)
-        self.refresh()
+        self._list_devices()
+        self._draw(anew=True)
 
     def _lay_out(self) -> None:
         bar = QHBoxLayout()
@@ -124,8 +128,14 @@ class RooflinePanel(QWidget):
         self.reload()
 
     def reload(self) -> None:
-        """Ask for the stored runs again."""
-        if self._source is not None:
+        """Ask for the stored runs again; while the panel is hidden not before it is shown."""
+        self._is_old = self._source is not None
+        if self.isVisible():
+            self._reload()
+
+    def _reload(self) -> None:
+        if self._source is not None and self._is_old:
+            self._is_old = False
             self._source.request(Filter(), MOST_RUNS, self.show_runs)
 
     def show_runs(self, runs: Sequence[StoredRun], _total: int) -> None:
@@ -139,10 +149,17 @@ class RooflinePanel(QWidget):
         """Colours from now on."""
         self._theme = theme
         self.picture.set_theme(theme, self._colour)
-        self._draw()
+        self._draw(anew=True)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._reload()
+        self.refresh()
 
     def refresh(self) -> None:
-        """Take over devices and the runs of this session."""
+        """Take over devices and the runs of this session; while the panel is hidden not before it is shown."""
+        if not self.isVisible():
+            return
         before = self._targets
         self._list_devices()
         if self._targets != before:
@@ -210,18 +227,20 @@ class RooflinePanel(QWidget):
                 left_out += isinstance(run.result.spec, ModelSpec)
         self._kept = (points, copies, seen, left_out)
 
-    def _draw(self) -> None:
+    def _draw(self, *, anew: bool = False) -> None:
         target = self.target
-        if target is None:
-            self.drawn = NOWHERE
-        else:
+        drawn = NOWHERE
+        if target is not None:
             points, copies, seen, left_out = self._kept
             now = [run for run in self._state.runs.values() if self._is_on(run, target)]
             new = [run.result for run in now if run.result is not None and _mark(run.result) not in seen]
             points = [*points, *(point for result in new for point in points_of(result, target.id)), *_unfinished(now)]
             copies = [*copies, *(row for result in new for row in inner_copies(result, target.id))]
-            self.drawn = roofline(target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new))
-        self.picture.set_roofline(self.drawn, self._colour)
+            drawn = roofline(target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new))
+        if drawn == self.drawn and not anew:
+            return  # a benchmark that runs says something thirty times a second, and seldom something of this
+        self.drawn = drawn
+        self.picture.set_roofline(drawn, self._colour)
         self._show_side()
         self._stack.setCurrentWidget(self.empty if self.drawn.is_empty else self.split)
 

@@ -27,7 +27,7 @@ from devexplorer.core.records.benchmark import (
     SweepResult,
 )
 from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.gui.panels.history_rows import published
+from devexplorer.gui.panels.history_rows import device_here, published
 
 LEAST_COPY_BYTES = 64 << 20
 """Smaller copies stay in the cache of a large card, and say nothing about its memory."""
@@ -129,12 +129,8 @@ def key_of(info: DeviceInfo) -> str:
 
 def key_of_run(run: StoredRun, here: Sequence[DeviceInfo]) -> str:
     """The same of the device that a run measured, whether it is here or not."""
-    known, name = run.conditions, device_of(run)
-    if not run.imported:
-        for info in here:
-            if info.uuid == known.uuid if info.uuid and known.uuid else (info.id, info.name) == (name, known.device_name):
-                return key_of(info)
-    return known.uuid or f"{known.host} {name} {known.device_name}"
+    info, known = device_here(run, here), run.conditions
+    return key_of(info) if info is not None else known.uuid or f"{known.host} {device_of(run)} {known.device_name}"
 
 
 def targets(here: Sequence[DeviceInfo], runs: Iterable[StoredRun]) -> tuple[Target, ...]:

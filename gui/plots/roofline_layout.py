@@ -208,17 +208,25 @@ def _placed(wanted: Sequence[_Wanted], plot: QRectF, y: LogAxis, column: float) 
 
 
 def spread_out(wanted: Sequence[float], each: float, low: float, high: float) -> list[float]:
-    """Centres of things that are `each` high, in the given order, none over another and all between `low` and `high`, near to where they
-    are wanted. They have to fit.
+    """Centres of things that are `each` high, in the given (rising) order, none over another, all between `low` and `high`, moved as little
+    as that allows. They have to fit. Neighbours that would overlap become a block, which stands where its members want to be on average
+    (the pool-adjacent-violators algorithm of isotonic regression).
     """
-    places = [min(max(value, low + each / 2), high - each / 2) for value in wanted]
-    for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + each)
-    if places and places[-1] > high - each / 2:
-        places[-1] = high - each / 2
-    for number in range(len(places) - 2, -1, -1):
-        places[number] = min(places[number], places[number + 1] - each)
-    return places
+    blocks: list[tuple[int, float]] = []  # how many, and the sum of where its first member would be for each of them
+    for value in wanted:
+        count, total = 1, value
+        while blocks and _top(blocks[-1], each, low, high) + blocks[-1][0] * each > _top((count, total), each, low, high):
+            before, sum_before = blocks.pop()
+            total, count = sum_before + total - count * before * each, before + count
+        blocks.append((count, total))
+    tops = ((count, _top((count, total), each, low, high)) for count, total in blocks)
+    return [top + (number + 0.5) * each for count, top in tops for number in range(count)]
+
+
+def _top(block: tuple[int, float], each: float, low: float, high: float) -> float:
+    """Upper edge of a block, inside the limits."""
+    count, total = block
+    return max(min(total / count - each / 2, high - count * each), low)
 
 
 def _along_slope(drawn: Roofline, plot: QRectF, x: LogAxis, y: LogAxis, measure: Callable[[str], float]) -> Along | None:

@@ -222,7 +222,11 @@ class RooflinePicture(QWidget):
         hollow = QColor(self._theme.panel)
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painted = set()
         for point, at in self.layout_now.points:
+            if (place := (point.dtype, point.is_wrong, round(at.x()), round(at.y()))) in painted:
+                continue  # one over the other: shapes that are measured again and again
+            painted.add(place)
             painter.setPen(QPen(QColor(self._theme.error) if point.is_wrong else colour, 1))
             painter.setBrush(hollow if self._drawn.target.simulated else fill)
             painter.drawPath(mark(point.dtype, at))

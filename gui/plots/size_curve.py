@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
@@ -27,6 +27,10 @@ LOG_FROM = 1.4
 GB_UNITS = (Unit("GB/s", 1.0), Unit("MB/s", 1e-3), Unit("kB/s", 1e-6))
 
 
+Point = tuple[float, float, float, float]
+"""x, median, p20, p80."""
+
+
 @dataclass(frozen=True)
 class Series:
     """One curve: points (x, median, p20, p80), x rising."""
@@ -34,7 +38,7 @@ class Series:
     name: str
     colour: str
     """`#RRGGBB`"""
-    points: tuple[tuple[float, float, float, float], ...]
+    points: tuple[Point, ...]
     simulated: bool = False
     mark: str = ""
     """Points are dots, or `ring`, or `square`: curves of one device have one colour."""
@@ -60,6 +64,7 @@ class SizeCurve(QWidget):
         self._guide: tuple[float, str] | None = None
         self._at: float | None = None
         self._log = False
+        self._place()
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(220, 96)
@@ -74,6 +79,7 @@ class SizeCurve(QWidget):
     def set_axis(self, x_name: str, x_text: Callable[[float], str], title: str = "", between: tuple[float, float] | None = None) -> None:
         """What x is and how it is written; `title` stands behind the unit; `between`: what the axis spans even before it is measured."""
         self._x_name, self._x_text, self._title, self._range = x_name, x_text, title, between
+        self._place()
         self.update()
 
     def set_curves(self, series: Sequence[Series], guide: tuple[float, str] | None = None) -> None:
@@ -87,6 +93,7 @@ class SizeCurve(QWidget):
             top = max(top, guide[0])
         self._scale.stale = True
         self._scale.fit(top)
+        self._place()
         self.setAccessibleDescription("; ".join(self._in_words(one) for one in series))
         self.update()
 
@@ -112,19 +119,27 @@ class SizeCurve(QWidget):
         return QRectF(LEFT_PX, TOP_PX, max(self.width() - LEFT_PX - RIGHT_PX, 10), max(self.height() - TOP_PX - BOTTOM_PX, 10))
 
     def _ends(self) -> tuple[float, float]:
-        xs = self.xs
+        xs = self._xs
         low, high = self._range or ((xs[0], xs[-1]) if xs else (0.0, 1.0))
         return (low, high) if high > low else (low * 0.5, low * 1.5 or 1.0)
 
-    def _x(self, x: float) -> float:
+    def _place(self) -> None:
+        """Where x begins and how many pixels it takes: asked for each of thousands of points."""
         area, (low, high) = self._area(), self._ends()
         if self._log:
-            low, high, x = math.log(low), math.log(high), math.log(x)
-        return area.left() + (x - low) / (high - low) * area.width()
+            low, high = math.log(low), math.log(high)
+        self._x_from, self._x_left, self._x_per = low, area.left(), area.width() / (high - low)
+
+    def _x(self, x: float) -> float:
+        return self._x_left + ((math.log(x) if self._log else x) - self._x_from) * self._x_per
 
     def _y(self, y: float) -> float:
         area = self._area()
         return area.bottom() - min(y / self._scale.top, 1.2) * area.height()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place()
 
     # painting
 
@@ -158,10 +173,13 @@ class SizeCurve(QWidget):
         painter.setPen(QColor(theme.dim))
         end = -math.inf
         name = metrics.horizontalAdvance(self._x_name) + 12 if self._x_name else 0
-        for x in self.xs:
+        for x in self._xs:
+            at = self._x(x)
+            if at <= end + 14:  # of thousands of sizes only those that may have room are written
+                continue
             text = self._x_text(x)
             width = metrics.horizontalAdvance(text)
-            left = max(min(self._x(x) - width / 2, self.width() - width - 4), 2)
+            left = max(min(at - width / 2, self.width() - width - 4), 2)
             if left > end + 14 and left + width <= self.width() - name:
                 painter.drawText(QPointF(left, area.bottom() + 4 + metrics.ascent()), text)
                 end = left + width
@@ -181,7 +199,7 @@ class SizeCurve(QWidget):
 
     def _paint_curve(self, painter: QPainter, one: Series) -> None:
         colour = QColor(one.colour)
-        drawn = one.points if len(one.points) <= MOST_POINTS else _thinned(one.points)
+        drawn = one.points if len(one.points) <= MOST_POINTS else thinned(one.points)
         points = [QPointF(self._x(x), self._y(y)) for x, y, _, _ in drawn]
         if not one.quiet and len(drawn) <= MOST_MARKS:
             whisker = QColor(colour)
@@ -216,12 +234,13 @@ class SizeCurve(QWidget):
         painter.setFont(which)
         x = float(LEFT_PX)
         painter.setPen(QColor(theme.dim))
-        head = f"{self._scale.unit.name}  {self._title}".rstrip()
+        shown = [one for one in self._series if one.points]
+        alike = bool(shown) and all(one.simulated or one.quiet for one in shown)
+        head = "  ".join(filter(None, (self._scale.unit.name, self._title, "simulated" if alike else "")))
         painter.drawText(QPointF(x, 14), head)
         x += metrics.horizontalAdvance(head) + 16
-        shown = [one for one in self._series if one.points]
         for one in shown:
-            words = one.name + ("  simulated" if one.simulated else "")
+            words = one.name + ("  simulated" if one.simulated and not alike else "")
             if x + 26 + metrics.horizontalAdvance(words) > self.width() - 4:
                 break
             pen = QPen(QColor(theme.dim if one.quiet else one.colour), 1)
@@ -290,8 +309,8 @@ class SizeCurve(QWidget):
             super().keyPressEvent(event)
 
 
-def _thinned(points: Sequence[tuple[float, float, float, float]]) -> list[tuple[float, float, float, float]]:
-    """The lowest and the highest of each few points, in their order: a dip of one shape stays to be seen."""
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """The lowest and the highest of each few points, in their order: a dip of one shape stays to be seen. At most `MOST_POINTS`."""
     size = 2 * math.ceil(len(points) / MOST_POINTS)
     result = []
     for start in range(0, len(points), size):

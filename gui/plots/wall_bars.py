@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from devexplorer.core.formats import seconds_text
 from devexplorer.gui.theme import Role, Theme, device_colour, device_dash, font
 
-EDGE_PX, HEAD_PX, BAR_PX, GAP_PX = 12, 20, 16, 4
+EDGE_PX, HEAD_PX, BAR_PX, GAP_PX, LONGEST_PX = 12, 20, 16, 4, 900
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class WallBars(QWidget):
     def boxes(self) -> list[QRectF]:
         """Where each bar is, as long as its time."""
         left = self._left_px()
-        room = max(self.width() - left - self._right_px(), 20)
+        room = min(max(self.width() - left - self._right_px(), 20), LONGEST_PX)
         longest = max((bar.seconds or 0.0 for bar in self._bars), default=0.0)
         boxes, y, group = [], 4.0, ""
         for bar in self._bars:

@@ -6,8 +6,8 @@ Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors take tu
 mode, `torch.utils.benchmark.Timer` with as many threads as torch has, and a bare loop. Wanted: medians within 3 % of each other. Then the
 same again, for the spread of reruns; and what the harness itself costs at 64×64×64, in ns per iteration against the bare loop.
 
-Other processes slow two threads on two cores down by whole factors: a comparison beside which they used more than 2 % of the machine is made
-again, up to 20 times (`--patience`); the quietest one counts, and the line says how quiet it was.
+Other processes slow two threads on two cores down by whole factors: each comparison waits for a quiet second, and one beside which they
+used more than 2 % of the machine is made again while `--patience` seconds are left. The quietest counts; its line says how quiet it was.
 """
 
 from __future__ import annotations
@@ -98,29 +98,33 @@ def busy_seconds() -> float:
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0)) - own.user - own.system
 
 
-def quietly(measure: Callable[[], dict[str, list[float]]], patience: int) -> tuple[dict[str, list[float]], float]:
-    """The quietest of up to so many measurements, and the share of the machine that others used beside it."""
-    best: tuple[dict[str, list[float]], float] | None = None
-    for _ in range(patience):
-        busy, start = busy_seconds(), time.monotonic()
-        found = measure()
-        others = (busy_seconds() - busy) / (time.monotonic() - start) / (psutil.cpu_count() or 1)
-        if best is None or others < best[1]:
-            best = found, max(others, 0.0)
-        if others <= QUIET:
-            break
-        time.sleep(2.0)
-    assert best is not None
-    return best
+def others_beside(work: Callable[[], object]) -> float:
+    """The share of the machine that other processes use while `work` runs."""
+    busy, start = busy_seconds(), time.monotonic()
+    work()
+    return max((busy_seconds() - busy) / (time.monotonic() - start) / (psutil.cpu_count() or 1), 0.0)
 
 
-def compare(size: int, dtype: str, blocks: int, most_seconds: float, patience: int) -> tuple[dict[str, float], float]:
+def quietly(measure: Callable[[], dict[str, list[float]]], patience: float) -> tuple[dict[str, list[float]], float]:
+    """The quietest of the measurements that there was time for, and the share of the machine that others used beside it."""
+    end = time.monotonic() + patience
+    tried: list[tuple[float, dict[str, list[float]]]] = []
+    while not tried or (tried[0][0] > QUIET and time.monotonic() < end):
+        while time.monotonic() < end and others_beside(lambda: time.sleep(1.0)) > QUIET:
+            pass
+        found: list[dict[str, list[float]]] = []
+        others = others_beside(lambda: found.append(measure()))  # noqa: B023 - called at once
+        tried = sorted([*tried, (others, found[0])], key=lambda attempt: attempt[0])[:1]
+    return tried[0][1], tried[0][0]
+
+
+def compare(size: int, dtype: str, blocks: int, most_seconds: float, patience: float) -> tuple[dict[str, float], float]:
     """Median TFLOP/s of each way, and how busy others were."""
     found, others = quietly(lambda: take_turns(ways(size, dtype), blocks, most_seconds), patience)
     return {name: 2 * size**3 / statistics.median(seconds) / 1e12 for name, seconds in found.items()}, others
 
 
-def overhead(blocks: int, patience: int) -> str:
+def overhead(blocks: int, patience: float) -> str:
     """What an iteration of ours costs beyond one of the bare loop, round by round, at 64×64×64."""
     found, _ = quietly(lambda: take_turns(ways(SMALL, "float32"), blocks, 60.0), patience)
     bare = statistics.median(found["bare"])
@@ -137,12 +141,12 @@ def main() -> dict[str, float]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=20, help="of each way, size and rerun")
     parser.add_argument("--reruns", type=int, default=3)
-    parser.add_argument("--patience", type=int, default=20, help="most attempts at a quiet comparison")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait at most for a quiet comparison")
     parser.add_argument("--quick", action="store_true", help="a few blocks, once, as quiet as it happens to be")
     arguments = parser.parse_args()
     blocks, reruns, most_seconds, patience = (arguments.blocks, arguments.reruns, 10.0, arguments.patience)
     if arguments.quick:
-        blocks, reruns, most_seconds, patience = 6, 1, 3.0, 1
+        blocks, reruns, most_seconds, patience = 6, 1, 3.0, 0.0
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.2f}", flush=True)
     ratios: dict[str, float] = {}
     for dtype in DTYPES:

@@ -225,6 +225,20 @@ def test_wrong_data_both_ways_is_counted_in_both(fleet: Fleet) -> None:
     assert row(result, "vgpu:0", "vgpu:1", both_ways=False).verified is True
 
 
+def test_data_of_the_wrong_buffer_is_noticed(fleet: Fleet) -> None:
+    """Both ways at once, and the way back gets what its own card sent: the patterns of the two ways differ."""
+    sources: dict[str, torch.Tensor] = {}
+
+    def crossed(destination: torch.Tensor, source: torch.Tensor) -> None:
+        other = sources.get(str(destination.device), source)
+        sources[str(source.device)] = source
+        has_values = not any(getattr(tensor, "_inner", tensor).is_meta for tensor in (other, destination))
+        send(destination, other if has_values and other.shape == destination.shape else source)
+
+    _, result = measured(run_of(spec_of("vgpu:0", "vgpu:1", sizes=(MIB,), both_ways=True), fleet, crossed))
+    assert row(result, "vgpu:0", "vgpu:1", both_ways=True).verified is False
+
+
 def test_a_card_that_is_lost_in_the_middle_leaves_the_rows_that_are_finished(fleet: Fleet) -> None:
     def lost(destination: torch.Tensor, source: torch.Tensor) -> None:
         if len(destination) == MIB:
@@ -266,6 +280,14 @@ def test_stopping_keeps_what_was_measured_and_gives_the_memory_back(fleet: Fleet
     assert result is not None
     assert result.stopped
     assert [one.bytes for one in result.rows] == [MIB]
+    assert virtual.gpu("vgpu:0").memory.allocated_bytes == 0
+
+
+def test_the_result_gives_the_memory_back_though_the_run_was_left_in_the_midst_of_a_row(fleet: Fleet, virtual: VirtualMachine) -> None:
+    run = run_of(spec_of("vgpu:0"), fleet)
+    assert run.step() is not None
+    assert virtual.gpu("vgpu:0").memory.allocated_bytes > 0
+    assert run.result(stopped=True) is None
     assert virtual.gpu("vgpu:0").memory.allocated_bytes == 0
 
 

@@ -23,7 +23,10 @@ def reader_of(nvml: Nvml, put: list[Event]) -> CardReader:
     return CardReader(card, nvml, put.append, lambda reader: reader.card.nvml_id, Pace(lambda: 0.0, lambda: 1.0))
 
 
-def do(jobs: list[Callable[[], None]]) -> None:
+def tick(reader: CardReader) -> None:
+    """One tick with everything that it leaves for later."""
+    jobs: list[Callable[[], None]] = []
+    reader.tick(jobs.extend)
     while jobs:
         jobs.pop(0)()
 
@@ -34,7 +37,6 @@ def test_a_reading_that_fails_beyond_all_expectations_does_not_end_the_curve(
 ) -> None:
     nvml, _ = opened(FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001")))
     reader = reader_of(nvml, put)
-    jobs: list[Callable[[], None]] = []
     with monkeypatch.context() as broken:
 
         def fails(*_: object, **__: object) -> None:
@@ -43,12 +45,9 @@ def test_a_reading_that_fails_beyond_all_expectations_does_not_end_the_curve(
         broken.setattr(nvml, function, fails)
         assert reader.claim()
         with pytest.raises(RuntimeError):
-            reader.tick(jobs.extend)
-            do(jobs)
-    jobs.clear()
+            tick(reader)
     assert reader.claim(), "it is free for the next tick"
-    reader.tick(jobs.extend)
-    do(jobs)
+    tick(reader)
     assert isinstance(put[-2 if isinstance(put[-1], DeviceDetails) else -1], DeviceSample)
     assert reader.claim()
     with monkeypatch.context() as broken:

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from fakes.command_line import CLI, NONE, OPTIONAL_INT, OPTIONAL_NUMBER, OPTIONAL_TEXT, T4S, Document, Json, Refusal, has, strictly
+from fakes.nvml import FakeCard, FakeNvml
 
+from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
+from devexplorer.core.devices.nvml import Nvml
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
@@ -51,6 +54,19 @@ def test_env_says_what_a_bug_report_needs(document: Document, capfd: pytest.Capt
     text = capfd.readouterr().out
     assert content["packages"]["torch"] in text
     assert str(Path.home()) not in text
+
+
+def test_env_writes_modes_as_people_do_and_says_whose_problem_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
+    fake.fail("nvmlDeviceGetPowerUsage", fake.NVML_ERROR_NOT_SUPPORTED)
+    fake.fail("nvmlDeviceGetUUID", fake.NVML_ERROR_UNKNOWN)
+    monkeypatch.setattr(env_module, "Nvml", lambda: Nvml(fake))
+    assert main(["env"]) == 0
+    out = capfd.readouterr().out
+    assert "nvidia-smi 0: mig off, ecc on, compute_mode Default" in out
+    assert "problem of nvml:0 uuid: not available" in out
 
 
 def test_env_survives_a_variable_that_is_no_text(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:

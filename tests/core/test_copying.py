@@ -204,6 +204,27 @@ def test_pinning_asks_torch_for_pinned_memory(monkeypatch: pytest.MonkeyPatch) -
         copier.legs(Case("cpu", "xpu:0", 64, pinned=True))
 
 
+def test_what_is_copied_was_written_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that nobody wrote to are one page of zeros to the system: reading those would be faster than memory is."""
+    fleet, _ = played(monkeypatch, "xpu")
+    copier = Copier(fleet, threading.Event(), set())
+    for case in (
+        Case("cpu", "cpu", 64),
+        Case("xpu:0", "xpu:1", 64, both_ways=True),
+        Case("xpu:0", "xpu:1", 64, pinned=True, through_host=True),
+    ):
+        legs = copier.legs(case)
+        assert all(bool(source.all()) for _, source in (legs[:1] if case.through_host else legs))
+        assert len(legs) == 1 + (case.both_ways or case.through_host)
+
+
+def test_each_row_is_measured_for_as_long_as_was_asked() -> None:
+    fleet = Fleet([TorchBackend()])
+    short, long = (measured(spec_of("cpu", seconds=seconds), fleet) for seconds in (1e-6, 0.12))
+    assert short.seconds < long.seconds
+    assert long.seconds >= 0.12
+
+
 # --- properties
 
 devices = st.lists(st.sampled_from(["cpu", "vgpu:0", "vgpu:1", "cuda:0"]), min_size=1, max_size=4).map(tuple)

@@ -315,8 +315,10 @@ def test_a_sweep_of_a_hundred_shapes_on_a_virtual_gpu(bench: Bench) -> None:
     ended = bench.run(SweepSpec(device="vgpu:0", dtype="float16", shapes=tuple((side,) * 3 for side in range(64, 6464, 64))))
     assert isinstance(ended.result, SweepResult)
     assert len(ended.result.cells) == 100
-    assert ended.result.seconds >= 100 * 0.2, "simulated seconds, which nobody waited for"
-    assert sum(1 for event in bench.events if isinstance(event, BenchPoint) and event.cell is not None) == 100
+    assert ended.result.seconds > 10, "simulated seconds, which nobody waited for"
+    points = [event for event in bench.events if isinstance(event, BenchPoint)]
+    assert len(points) == 100, "the window is not flooded"
+    assert all(point.cell is not None for point in points)
 
 
 def test_a_scaling_run_goes_through_the_same_door(bench: Bench) -> None:

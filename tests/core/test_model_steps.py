@@ -20,6 +20,7 @@ from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.errors import BadInput, DoesNotFit, Unavailable
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
+from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.workspace import zoo
@@ -120,6 +121,14 @@ def test_peak_memory_grows_with_the_batch_and_with_training(fleet: Fleet) -> Non
     assert all(peaks)
     assert peaks == sorted(peaks)  # type: ignore[type-var]
     assert peaks[2] > 2 * peaks[1] > 2 * peaks[0]  # type: ignore[operator]
+
+
+def test_peak_memory_is_that_of_the_steps(fleet: Fleet) -> None:
+    before = meta_empty((1 << 30,), torch.uint8, "vgpu:0")
+    del before
+    _, result = measured(run_of(fleet, device="vgpu:0"))
+    assert result.peak_memory_bytes is not None
+    assert 20 * 256 * 4 < result.peak_memory_bytes < 1 << 20
 
 
 class LooksAtValues(nn.Module):

@@ -243,3 +243,12 @@ def test_closed_means_closed() -> None:
     nvml.close()
     assert nvml.cards() == ()
     assert fake.initialised == 0
+
+
+def test_a_card_that_does_not_say_its_uuid_has_the_reason_stated() -> None:
+    fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
+    fake.fail("nvmlDeviceGetUUID", fake.NVML_ERROR_UNKNOWN)
+    nvml, (card,) = opened(fake)
+    assert card.uuid is None
+    nvml.cards()
+    assert [(problem.device, problem.field) for problem in nvml.problems] == [("nvml:0", "uuid")]

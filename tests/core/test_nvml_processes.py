@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import msgspec
 import psutil
@@ -151,7 +152,9 @@ def test_what_may_not_be_asked_of_a_process_hides_nothing_else(monkeypatch: pyte
 def test_a_command_line_that_is_no_utf_8_can_be_sent_and_written() -> None:
     with subprocess.Popen([b"caf\xe9", b"30"], executable=b"/bin/sleep") as process:
         try:
-            command = process_facts(process.pid).command
+            until = time.monotonic() + 10
+            while (command := process_facts(process.pid).command) is None:  # for a moment a new program has none
+                assert time.monotonic() < until
         finally:
             process.terminate()
     assert command == "caf\N{REPLACEMENT CHARACTER} 30"

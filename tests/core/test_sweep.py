@@ -193,7 +193,7 @@ def test_a_virtual_gpu_answers_with_its_cost_model(virtual: VirtualMachine) -> N
     assert found.cells[0].tflops is not None
     each = virtual.matmul_seconds("vgpu:0", 2048, 1024, 512, "float16")
     assert found.cells[0].tflops.median == pytest.approx(2 * 2048 * 1024 * 512 / each / 1e12)
-    assert virtual.gpu("vgpu:0").clock.busy_seconds - busy >= 0.2, "utilization sees it"
+    assert virtual.gpu("vgpu:0").clock.busy_seconds - busy >= 0.19, "utilization sees it"
 
 
 def test_the_same_search_on_a_virtual_gpu_measures_the_same_shapes(virtual: VirtualMachine) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from devexplorer.core.cli import watch as watch_module
-from devexplorer.core.cli import watch_devices
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.prometheus import LastReadings, PrometheusServer
 from devexplorer.core.cli.stopping import Stopping
 from devexplorer.core.cli.watch import document, watch
 from devexplorer.core.cli.watch_table import Reading, WatchTable
-from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, ProcessUse, Topology
-from devexplorer.core.telemetry.recording import DevicesAre, Entry
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
+from devexplorer.core.telemetry.recording import Entry
 from devexplorer.core.telemetry.recording_reader import open_recording
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.virtual.backend import install, unavailable
@@ -425,84 +422,6 @@ def test_a_recording_holds_what_was_shown_and_the_table_goes_on(capfd: pytest.Ca
     assert len([line for line in out.splitlines() if line.startswith("nvml:0")]) == 3
     assert "--replay" in err
     assert recorded(path) == ["cpu", "nvml:0", "vgpu:0"] * 3
-
-
-def test_a_recording_begins_with_what_each_device_is_and_how_they_are_joined(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "run.devrec"
-    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
-    run(capfd, fake, "--count", "1", "--record", str(path), "--virtual", "2x Tesla T4")
-    found = [entry.record for entry in records(path)]
-    details = {record.device: record for record in found if isinstance(record, DeviceDetails)}
-    assert set(details) == {"nvml:0", "nvml:1", "vgpu:0", "vgpu:1"}
-    assert {device for device in details if details[device].simulated} == {"vgpu:0", "vgpu:1"}
-    assert {record.source: len(record.links) for record in found if isinstance(record, Topology)} == {"nvml": 1, "virtual": 1}
-
-
-def test_a_card_that_is_plugged_in_is_among_the_devices_of_the_recording(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.devrec"
-    fake = FakeNvml(FakeCard(uuid=UUID.format(1)))
-    monkeypatch.setattr(watch_devices, "Sampler", partial(Sampler, list_interval_s=0.0))
-    read = watch_devices.WatchedDevices.read
-
-    def plug_in_after_the_first(devices: Any) -> Any:
-        found = read(devices)
-        if len(fake.cards) == 1:
-            fake.cards.append(FakeCard(uuid=UUID.format(2)))
-        return found
-
-    monkeypatch.setattr(watch_devices.WatchedDevices, "read", plug_in_after_the_first)
-    run(capfd, fake, "--count", "20", "--record", str(path))
-    lists = [entry.record for entry in records(path) if isinstance(entry.record, DevicesAre)]
-    assert "nvml:1" in {info.id for info in lists[-1].devices}
-    assert "nvml:1" in recorded(path)
-
-
-class Kernel(Drm):
-    """An AMD card without files, beside which `gate` can hold the reader up."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def cards(self) -> tuple[DrmCard, ...]:
-        return (DrmCard(0, "AMD", "AMD Radeon", "0000:03:00.0", "amdgpu", 16 * GIB, shared=False),)
-
-    def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
-        self.gate.wait(10)
-        return DeviceSample(device=device, time_unix_s=time_unix_s, temperature_c=50.0, memory_total_bytes=16 * GIB)
-
-    def details(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceDetails:
-        return DeviceDetails(device=device, time_unix_s=time_unix_s)
-
-
-def test_cards_of_other_makers_are_read_as_well_and_recorded(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "run.devrec"
-    nvml = Nvml(FakeNvml(), hidden_processes=lambda: False)
-    assert watch(parse(["watch", "--interval", "0.02", "--count", "2", "--json", "--record", str(path)]), nvml, Kernel()) == 0
-    documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [(content["device"], content["temperature_c"]) for content in documents] == [("cpu", None), ("drm:0", 50)] * 2
-    assert "drm:0" in recorded(path)
-    assert "drm:0" in [entry.record.device for entry in records(path) if isinstance(entry.record, DeviceDetails)]
-
-
-def test_a_card_of_another_maker_that_hangs_keeps_nobody_waiting(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = Kernel()
-    kernel.gate.clear()
-    monkeypatch.setattr(watch_devices, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(watch_devices, "CLOSE_S", 0.05)
-    before = set(threading.enumerate())
-    nvml = Nvml(FakeNvml(), hidden_processes=lambda: False)
-    assert watch(parse(["watch", "--interval", "0.02", "--count", "2", "--json"]), nvml, kernel) == 0
-    documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [(content["device"], content["temperature_c"]) for content in documents] == [("cpu", None), ("drm:0", None)] * 2
-    kernel.gate.set()
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5)
-        assert not thread.is_alive()
 
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:

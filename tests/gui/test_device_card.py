@@ -79,6 +79,8 @@ def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_i
     sample(state, "cuda:0", GIB, throttle_reasons=("power cap", "hardware slowdown (heat, or a weak supply)"))
     assert card_texts(card).held == "power cap, hardware slowdown"
     assert "clocks are held down by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
+    sample(state, "cuda:0", GIB, throttle_reasons=("too hot (the driver lowers the clocks)", "too hot (the hardware lowers the clocks)"))
+    assert card_texts(card).held == "too hot"
     for nothing in (("idle",), (), None):
         sample(state, "cuda:0", GIB, throttle_reasons=nothing)
         assert card_texts(card).held == ""

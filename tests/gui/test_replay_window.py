@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -121,6 +123,26 @@ def driver(qapp: QApplication, tmp_path: Path) -> Iterator[Driver]:
 @pytest.fixture
 def forge(tmp_path: Path) -> Path:
     return recordings.write(tmp_path / "forge.devx", 120)
+
+
+def test_recordings_that_were_left_are_let_go(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    left = []
+    for _ in range(3):
+        driver.open(forge)
+        driver.ready()
+        left.append(weakref.ref(driver.app.replaying.replay))
+        replay = driver.app.replaying.replay
+        driver.app.replaying.back()
+        assert replay is not None
+        assert replay.close(DEADLINE_S)
+        del replay
+        driver.beat()
+    driver.open(forge)
+    driver.ready()
+    driver.app.replaying.back()
+    gc.collect()
+    assert [one() for one in left] == [None] * 3, "each may hold hundreds of megabytes"
 
 
 def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> None:
