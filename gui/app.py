@@ -116,16 +116,19 @@ class App:
         from devexplorer.core.benchmark.store_thread import StoreThread
 
         self.history = StoreThread(
-            lambda: Store(self._history_file), on_change=self.window.stored_runs_changed, on_notice=self.window.history.say
+            lambda: Store(self._history_file), on_change=self.window.below.stored_runs_changed, on_notice=self._history_says
         )
         self.history.start()
         session.keeper = Keeper(self.history.add)
         session.keeper.start()
-        self.window.show_history(self.history)
+        self.window.below.set_history(self.history)
 
     def _deliver_history(self) -> None:
         if self.history is not None and self.history.deliver():
-            self.window.history.show_problem(self.history.problem or "")
+            self.window.below.history_problem(self.history.problem or "")
+
+    def _history_says(self, words: str, failed: bool) -> None:
+        self.window.say(words, error=failed)
 
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""

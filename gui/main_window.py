@@ -23,33 +23,22 @@ from PySide6.QtWidgets import (
 from devexplorer.core.records.messages import Log
 from devexplorer.core.settings import Settings
 from devexplorer.core.state import Change, State
-from devexplorer.core.telemetry.alert_rules import Rule, complete
 from devexplorer.gui import theme as themes
 from devexplorer.gui.actions import ActionSpec, make_qactions, refresh, table
 from devexplorer.gui.banner import Banner
+from devexplorer.gui.bottom import Bottom
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.notifications import Notifications
-from devexplorer.gui.panels.alerts import AlertsPanel
-from devexplorer.gui.panels.benchmark import BenchmarkPanel
-from devexplorer.gui.panels.details import DetailsPanel
 from devexplorer.gui.panels.devices import DevicesPanel
-from devexplorer.gui.panels.history import HistoryPanel
-from devexplorer.gui.panels.history_source import HistorySource
 from devexplorer.gui.panels.inspector import InspectorPanel
-from devexplorer.gui.panels.log import LogPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
-from devexplorer.gui.panels.processes import ProcessesPanel
 from devexplorer.gui.panels.replay_bar import ReplayBar
-from devexplorer.gui.panels.topology import TopologyPanel
-from devexplorer.gui.panels.waterfall import WaterfallPanel
-from devexplorer.gui.plots.roofline import RooflinePanel
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.record_button import RecordButton
 from devexplorer.gui.status_bar import StatusBar
-from devexplorer.gui.tabs import BottomTabs
 from devexplorer.gui.theme import Theme
 from devexplorer.gui.toolbar import Toolbar
 
@@ -93,20 +82,11 @@ class MainWindow(QMainWindow):
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
-        self.benchmark = BenchmarkPanel(state, theme)
-        self.processes = ProcessesPanel(state, theme)
-        self.history = HistoryPanel(state, theme)
-        self.roofline = RooflinePanel(state, theme)
         self.replay_bar = ReplayBar(theme)
         self.replay_bar.hide()
-        self.waterfall = WaterfallPanel(state, theme)
-        self.details = DetailsPanel(state, theme)
-        self.topology = TopologyPanel(state, theme)
-        state.alerts.set_rules(complete(settings.alert_rules))
-        self.alerts = AlertsPanel(state, theme, settings.notifications)
+        self.below = Bottom(state, controller, self.dialogs, settings, theme)
         self.notifications = Notifications(self.windowIcon(), self)
         self.notifications.on_desktop = settings.notifications
-        self.log = LogPanel(state, theme)
         self.status = StatusBar(state, theme)
         self.record = RecordButton(theme)
         self.status.add(self.record)
@@ -114,7 +94,7 @@ class MainWindow(QMainWindow):
         self._mentioned: Log | None = None
         """The error that the line across the window spoke of last."""
         self._splits = dict(SPLITS_PX)
-        self._lay_out(settings)
+        self._lay_out()
         self._connect()
         self._bind_move_keys()
         for plot in (self.memory, self.throughput):
@@ -123,21 +103,7 @@ class MainWindow(QMainWindow):
 
     # --- composition ---------------------------------------------------------------------------------------------------
 
-    def _lay_out(self, settings: Settings) -> None:
-        self.below = BottomTabs("Benchmark, history, roofline, memory, device, topology, processes, alerts, log", settings.tabs)
-        self.tabs = self.below.tabs
-        for panel, title, height in (
-            (self.benchmark, "Benchmark", 148),
-            (self.history, "History", 280),
-            (self.roofline, "Roofline", 300),
-            (self.waterfall, "Memory", 280),
-            (self.details, "Device", 280),
-            (self.topology, "Topology", 260),
-            (self.processes, "Processes", 148),
-            (self.alerts, "Alerts", 220),
-            (self.log, "Log", 148),
-        ):
-            self.below.add(panel, title, height)
+    def _lay_out(self) -> None:
         self.splitters = {
             "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
             "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
@@ -179,23 +145,12 @@ class MainWindow(QMainWindow):
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
         self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
         self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
-        self.devices.selected.connect(self._device_chosen)
-        self.details.device_chosen.connect(self.devices.choose)
-        for panel in (self.history, self.roofline):
-            panel.benchmark_requested.connect(lambda: self.below.show_page(self.benchmark))
-        self.roofline.run_chosen.connect(self._show_stored_run)
-        self.waterfall.release_requested.connect(c.release_cache)
-        self.waterfall.restart_requested.connect(self.restart_requested)
-        self.waterfall.record_requested.connect(c.record_allocator)
-        self.waterfall.browse_requested.connect(lambda device: c.open_snapshot(device=device))
-        self.waterfall.save_requested.connect(self.dialogs.save_snapshot)
-        self.waterfall.open_requested.connect(self.dialogs.open_snapshot)
-        self.alerts.rules_changed.connect(self._rules_changed)
-        self.alerts.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
-        self.alerts.dismissed.connect(self._dismiss_alert)
+        self.devices.selected.connect(self.below.set_device)
+        self.below.device_chosen.connect(self.devices.choose)
+        self.below.restart_requested.connect(self.restart_requested)
+        self.below.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
         self.notifications.said.connect(lambda text: self.say(text, error=True))
         self.notifications.clicked.connect(self._come_forward)
-        self.topology.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.build_requested.connect(c.build)
@@ -204,8 +159,6 @@ class MainWindow(QMainWindow):
         self.inspector.offer_chosen.connect(c.take)
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
-        self.benchmark.start_requested.connect(c.benchmark)
-        self.benchmark.stop_requested.connect(c.stop_benchmark)
         self.status.cancel_requested.connect(c.cancel)
         self.record.record_requested.connect(self.dialogs.record)
         self.record.stop_requested.connect(self.stop_recording)
@@ -226,25 +179,16 @@ class MainWindow(QMainWindow):
             self._bind_move_keys()
         if changes & (Change.DEVICES | Change.ENGINE):
             self.toolbar.refresh_menus()
-        if changes & (Change.DEVICES | Change.RUNS):
-            self.benchmark.refresh()
-            self.roofline.refresh()
-        if changes & Change.DEVICES:
-            self.history.refresh()
         if changes & (Change.OBJECTS | Change.ENGINE):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
-        if changes & (Change.DETAILS | Change.DEVICES | Change.ENGINE):
-            self.details.refresh()
-            self.topology.refresh()
-            self.waterfall.refresh()
+        self.below.refresh(changes)
         if changes & Change.SNAPSHOT:
             self.dialogs.snapshot()
         if changes & Change.ALERTS:
-            self._show_alerts()
+            self._tell_alerts()
         if changes & Change.LOG:
-            self.log.refresh()
             self._mention_errors()
         if changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS):
             self.status.refresh()
@@ -254,11 +198,7 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
-        for panel in (self.waterfall, self.details, self.alerts):
-            if panel.isVisible():
-                panel.refresh()
-        self.processes.refresh()
-        self.benchmark.refresh()
+        self.below.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder())
 
@@ -276,40 +216,16 @@ class MainWindow(QMainWindow):
         """One line about what was just tried; it goes by itself."""
         self.banner.say(text, passing=True)
 
-    def _show_alerts(self) -> None:
+    def _tell_alerts(self) -> None:
         news = self.state.alerts.take_news()
         if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
             self.notifications.tell(news)
-        self.alerts.refresh()
-        self.below.count(self.alerts, self.alerts.count)
-
-    def show_history(self, store: HistorySource) -> None:
-        """Where the runs are kept."""
-        self.history.set_source(store)
-        self.roofline.set_source(store)
-
-    def stored_runs_changed(self) -> None:
-        """Runs were added, tagged or deleted."""
-        self.history.refresh()
-        self.roofline.reload()
-
-    def _show_stored_run(self, number: int) -> None:
-        self.below.show_page(self.history)
-        self.history.show_run(number)
-
-    def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
-        self.state.alerts.set_rules(rules)
-        self._show_alerts()
-
-    def _dismiss_alert(self, device: str, metric: str) -> None:
-        self.state.alerts.dismiss(device, metric)
-        self._show_alerts()
 
     def _come_forward(self) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.raise_()
         self.activateWindow()
-        self.below.show_page(self.alerts)
+        self.below.show_page("alerts")
 
     def _mention_errors(self) -> None:
         latest: Log | None = self.state.log[-1] if self.state.log else None
@@ -321,10 +237,6 @@ class MainWindow(QMainWindow):
             self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
 
     # --- selection, menus, palette -------------------------------------------------------------------------------------
-
-    def _device_chosen(self, device: str) -> None:
-        self.details.set_device(device)
-        self.waterfall.show_device(device)
 
     def _selection_changed(self, targets: tuple[str, ...]) -> None:
         self.inspector.set_selection(targets)
@@ -353,8 +265,8 @@ class MainWindow(QMainWindow):
     # --- actions of the table that need the window ---------------------------------------------------------------------
 
     def start_benchmark(self) -> None:
-        self.below.show_page(self.benchmark)
-        self.benchmark.start()
+        self.below.show_page("benchmark")
+        self.below.benchmark.start()
 
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""
@@ -383,8 +295,7 @@ class MainWindow(QMainWindow):
         themes.apply(app, theme)
         for part in (
             self.dialogs, self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory,
-            self.throughput, self.benchmark, self.history, self.roofline, self.waterfall, self.details, self.topology, self.processes, self.alerts, self.log,
-            self.status, self.record,
+            self.throughput, self.below, self.status, self.record,
         ):  # fmt: skip
             part.set_theme(theme)
 
@@ -400,7 +311,7 @@ class MainWindow(QMainWindow):
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
             tabs=self.below.heights,
-            alert_rules=self.alerts.rules,
+            alert_rules=self.state.alerts.rules,
             notifications=self.notifications.on_desktop,
         )
 

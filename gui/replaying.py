@@ -40,7 +40,7 @@ class Replaying:
         bar.seek_requested.connect(self._seek)
         bar.speed_requested.connect(self._set_speed)
         bar.play_requested.connect(self._play)
-        window.alerts.rules_changed.connect(self._rules_changed)
+        window.below.rules_changed.connect(self._rules_changed)
         bar.back_requested.connect(self.back)
 
     @property

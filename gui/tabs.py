@@ -48,10 +48,6 @@ class BottomTabs(QFrame):
         self.tabs.currentChanged.connect(lambda _index: QTimer.singleShot(0, self, self.take_height))
         splitter.splitterMoved.connect(self._moved)
 
-    def show_page(self, page: QWidget) -> None:
-        """Bring a page to the front."""
-        self.tabs.setCurrentWidget(page)
-
     def count(self, page: QWidget, number: int) -> None:
         """Show a number behind a tab's title; 0: none."""
         at = self.tabs.indexOf(page)

@@ -166,8 +166,9 @@ class Tour(QObject):
 
     def _benchmark(self, device: str, dtype: str, size: str) -> None:
         """Fill the form of the Benchmark tab by mouse and keyboard, and press its button."""
-        window, panel = self._app.window, self._app.window.benchmark
-        window.tabs.setCurrentWidget(panel)
+        window = self._app.window
+        window.below.show_page("benchmark")
+        panel = window.below.benchmark
         QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), device))
         self._click(panel.devices)
         self._type(panel.dtype_edit, dtype)

@@ -189,7 +189,7 @@ def test_with_one_device_nothing_moves_and_virtual_gpus_are_offered(start: Start
 
 def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) -> None:
     driver = start()
-    panel = driver.window.benchmark
+    panel = driver.window.below.benchmark
     panel.devices.choose(["vgpu:0"])
     panel.size_edit.setText("2048")
     driver.click(panel.start_button)
@@ -232,7 +232,7 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
 @pytest.mark.parametrize(("size", "words"), [("0", "at least 1"), ("abc", "not a size"), ("200000", "needs"), ("-3", "at least 1")])
 def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> None:
     driver = start()
-    panel = driver.window.benchmark
+    panel = driver.window.below.benchmark
     panel.devices.choose(["vgpu:0"])
     panel.size_edit.setText(size)
     driver.click(panel.start_button)

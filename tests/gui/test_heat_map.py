@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.gui.item_models.sweeps import arrange, ceiling
-from devexplorer.gui.plots.heat_map import contrast, ramp
+from devexplorer.gui.plots.shades import contrast, ramp
 from devexplorer.gui.plots.size_curve import MOST_POINTS, thinned
 from devexplorer.gui.theme import CPU, DARK, LIGHT, Theme, device_colour
 

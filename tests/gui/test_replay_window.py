@@ -201,7 +201,7 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
         replay.seek(at_s * 1000)
         driver.ready()
         assert len(driver.window.memory.plot.marker_labels) == markers
-        assert driver.window.log.text.toPlainText().count("a card was lost") == lines
+        assert driver.window.below.log.text.toPlainText().count("a card was lost") == lines
     assert driver.window.throughput.plot.curve_data("cuda:0")[1][-1] == 2.0
     assert not driver.window.throughput.plot.is_empty
 

@@ -1,0 +1,279 @@
+"""The pages of the bottom tabs: what each shows, is connected to, and when it is redrawn. Main thread only.
+
+A page is made when it is first shown, its module loaded only then: the window is there before most of them are needed. So nothing here
+may rely on a page that exists; what a page must know later (the chosen device, where runs are kept) is kept for it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from devexplorer.core.settings import Settings
+from devexplorer.core.state import Change, State
+from devexplorer.core.telemetry.alert_rules import ALARM, Rule, complete
+from devexplorer.gui.controller import TWO_T4, Controller
+from devexplorer.gui.dialogs import Dialogs
+from devexplorer.gui.tabs import BottomTabs
+from devexplorer.gui.theme import Theme
+
+if TYPE_CHECKING:
+    from devexplorer.gui.panels.alerts import AlertsPanel
+    from devexplorer.gui.panels.benchmark import BenchmarkPanel
+    from devexplorer.gui.panels.details import DetailsPanel
+    from devexplorer.gui.panels.history import HistoryPanel
+    from devexplorer.gui.panels.history_source import HistorySource
+    from devexplorer.gui.panels.log import LogPanel
+    from devexplorer.gui.panels.processes import ProcessesPanel
+    from devexplorer.gui.panels.topology import TopologyPanel
+    from devexplorer.gui.panels.waterfall import WaterfallPanel
+    from devexplorer.gui.plots.roofline import RooflinePanel
+
+HEIGHTS_PX = {
+    "benchmark": 260,
+    "history": 280,
+    "roofline": 300,
+    "memory": 280,
+    "device": 280,
+    "topology": 260,
+    "processes": 148,
+    "alerts": 220,
+    "log": 148,
+}
+"""Pages from left to right, each with the height that it wants at first. The name is the attribute, the title its capitalised form."""
+
+W = TypeVar("W", bound=QWidget)
+
+
+class _Page(Protocol):
+    def refresh(self) -> None: ...
+    def set_theme(self, theme: Theme) -> None: ...
+
+
+class Bottom(BottomTabs):
+    """`refresh` and `refresh_texts` like the window; a page is an attribute, made when first asked for."""
+
+    device_chosen = Signal(object)
+    """A device was chosen in one of the pages (its id)."""
+    restart_requested = Signal()
+    rules_changed = Signal(object)
+    """Other rules for alerts (tuple of `Rule`)."""
+    notifications_changed = Signal(bool)
+
+    def __init__(self, state: State, controller: Controller, dialogs: Dialogs, settings: Settings, theme: Theme) -> None:
+        super().__init__("Benchmark, history, roofline, memory, device, topology, processes, alerts, log", settings.tabs)
+        self._state, self._controller, self._dialogs, self._theme = state, controller, dialogs, theme
+        self._notifications = settings.notifications
+        self._device: str | None = None
+        self._source: HistorySource | None = None
+        self._history_problem = ""
+        state.alerts.set_rules(complete(settings.alert_rules))
+        for name, height in HEIGHTS_PX.items():
+            holder = QWidget()
+            layout = QVBoxLayout(holder)
+            layout.setContentsMargins(0, 0, 0, 0)
+            self.add(holder, name.capitalize(), height)
+        self.tabs.currentChanged.connect(self._make_current)
+        self._make_current()
+
+    # --- the pages -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def benchmark(self) -> BenchmarkPanel:
+        """What is measured, and how it goes."""
+        from devexplorer.gui.panels.benchmark import BenchmarkPanel
+
+        panel = self._placed("benchmark", BenchmarkPanel(self._state, self._theme))
+        panel.start_requested.connect(self._controller.benchmark)
+        panel.stop_requested.connect(self._controller.stop_benchmark)
+        return panel
+
+    @cached_property
+    def history(self) -> HistoryPanel:
+        """Every run that was kept."""
+        from devexplorer.gui.panels.history import HistoryPanel
+
+        panel = self._placed("history", HistoryPanel(self._state, self._theme))
+        panel.benchmark_requested.connect(lambda: self.show_page("benchmark"))
+        panel.set_source(self._source)
+        panel.show_problem(self._history_problem)
+        return panel
+
+    @cached_property
+    def roofline(self) -> RooflinePanel:
+        """Runs below the ceilings of a device."""
+        from devexplorer.gui.plots.roofline import RooflinePanel
+
+        panel = self._placed("roofline", RooflinePanel(self._state, self._theme))
+        panel.benchmark_requested.connect(lambda: self.show_page("benchmark"))
+        panel.run_chosen.connect(self._show_stored_run)
+        panel.set_source(self._source)
+        return panel
+
+    @cached_property
+    def memory(self) -> WaterfallPanel:
+        """Where the memory of a device went."""
+        from devexplorer.gui.panels.waterfall import WaterfallPanel
+
+        panel = self._placed("memory", WaterfallPanel(self._state, self._theme))
+        panel.release_requested.connect(self._controller.release_cache)
+        panel.restart_requested.connect(self.restart_requested)
+        panel.record_requested.connect(self._controller.record_allocator)
+        panel.browse_requested.connect(lambda device: self._controller.open_snapshot(device=device))
+        panel.save_requested.connect(self._dialogs.save_snapshot)
+        panel.open_requested.connect(self._dialogs.open_snapshot)
+        if self._device is not None:
+            panel.show_device(self._device)
+        return panel
+
+    @cached_property
+    def device(self) -> DetailsPanel:
+        """Everything that a device says of itself."""
+        from devexplorer.gui.panels.details import DetailsPanel
+
+        panel = self._placed("device", DetailsPanel(self._state, self._theme))
+        panel.set_device(self._device)
+        panel.device_chosen.connect(self.device_chosen)
+        return panel
+
+    @cached_property
+    def topology(self) -> TopologyPanel:
+        """How the devices are joined."""
+        from devexplorer.gui.panels.topology import TopologyPanel
+
+        panel = self._placed("topology", TopologyPanel(self._state, self._theme))
+        panel.virtual_offered.connect(lambda: self._controller.add_virtual(TWO_T4))
+        return panel
+
+    @cached_property
+    def processes(self) -> ProcessesPanel:
+        """Who uses which device."""
+        from devexplorer.gui.panels.processes import ProcessesPanel
+
+        return self._placed("processes", ProcessesPanel(self._state, self._theme))
+
+    @cached_property
+    def alerts(self) -> AlertsPanel:
+        """What is wrong, and by which rules."""
+        from devexplorer.gui.panels.alerts import AlertsPanel
+
+        panel = self._placed("alerts", AlertsPanel(self._state, self._theme, self._notifications))
+        panel.rules_changed.connect(self._rules_changed)
+        panel.notifications_changed.connect(self.notifications_changed)
+        panel.dismissed.connect(self._dismiss_alert)
+        return panel
+
+    @cached_property
+    def log(self) -> LogPanel:
+        """What the engine and the user's models said."""
+        from devexplorer.gui.panels.log import LogPanel
+
+        return self._placed("log", LogPanel(self._state, self._theme))
+
+    def _placed(self, name: str, panel: W) -> W:
+        holder = self._holder(name)
+        layout = holder.layout()
+        assert layout is not None
+        layout.addWidget(panel)
+        cast(_Page, panel).refresh()
+        return panel
+
+    def _holder(self, name: str) -> QWidget:
+        holder = self.tabs.widget(list(HEIGHTS_PX).index(name))
+        assert holder is not None
+        return holder
+
+    def _make_current(self, _index: int = 0) -> None:
+        getattr(self, list(HEIGHTS_PX)[self.tabs.currentIndex()])
+
+    def _made(self, *names: str) -> list[_Page]:
+        return [self.__dict__[name] for name in names if name in self.__dict__]
+
+    # --- what the window calls -----------------------------------------------------------------------------------------
+
+    def refresh(self, changes: Change) -> None:
+        """Redraw the pages that something changed on."""
+        if changes & (Change.DEVICES | Change.RUNS):
+            self._refresh("benchmark", "roofline")
+        if changes & Change.DEVICES:
+            self._refresh("history")
+        if changes & (Change.DETAILS | Change.DEVICES | Change.ENGINE):
+            self._refresh("device", "topology", "memory")
+        if changes & Change.ALERTS:
+            self.show_alerts()
+        if changes & Change.LOG:
+            self._refresh("log")
+
+    def refresh_texts(self) -> None:
+        """Live numbers, twice a second."""
+        self._refresh("benchmark", "processes")
+        for name in ("memory", "device", "alerts"):
+            if self._holder(name).isVisible():
+                self._refresh(name)
+
+    def _refresh(self, *names: str) -> None:
+        for page in self._made(*names):
+            page.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        for page in self._made(*HEIGHTS_PX):
+            page.set_theme(theme)
+
+    def show_page(self, name: str) -> None:
+        """Bring a page to the front."""
+        self.tabs.setCurrentWidget(self._holder(name))
+
+    def set_device(self, device: str) -> None:
+        """The device that was chosen on its card."""
+        self._device = device
+        if "device" in self.__dict__:
+            self.device.set_device(device)
+        if "memory" in self.__dict__:
+            self.memory.show_device(device)
+
+    # history
+
+    def set_history(self, source: HistorySource) -> None:
+        """Where runs are kept."""
+        self._source = source
+        if "history" in self.__dict__:
+            self.history.set_source(source)
+        if "roofline" in self.__dict__:
+            self.roofline.set_source(source)
+
+    def stored_runs_changed(self) -> None:
+        """Runs were added, tagged or deleted."""
+        self._refresh("history")
+        if "roofline" in self.__dict__:
+            self.roofline.reload()
+
+    def history_problem(self, words: str) -> None:
+        """What does not work with the history at present; empty: nothing."""
+        self._history_problem = words
+        if "history" in self.__dict__:
+            self.history.show_problem(words)
+
+    def _show_stored_run(self, number: int) -> None:
+        self.show_page("history")
+        self.history.show_run(number)
+
+    # alerts
+
+    def show_alerts(self) -> None:
+        """The list, and how many alarms there are behind the tab's title."""
+        self._refresh("alerts")
+        self.count(self._holder("alerts"), sum(alert.level == ALARM for alert in self._state.alerts.active))
+
+    def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
+        self._state.alerts.set_rules(rules)
+        self.show_alerts()
+        self.rules_changed.emit(rules)
+
+    def _dismiss_alert(self, device: str, metric: str) -> None:
+        self._state.alerts.dismiss(device, metric)
+        self.show_alerts()
