@@ -322,7 +322,7 @@ class State:
         if run is None:
             return Change.NOTHING
         run.started_unix_s = time_unix_s
-        self.markers.append(Marker(time_unix_s, f"matmul {run.spec.device}", run.spec.device))
+        self.markers.append(Marker(time_unix_s, f"{run.spec.__struct_config__.tag} {run.spec.device}", run.spec.device))
         return Change.RUNS | Change.MARKERS
 
     def _bench_ended(self, event: BenchEnded) -> Change:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from devexplorer.core.settings import Settings
@@ -45,6 +46,9 @@ HEIGHTS_PX = {
 }
 """Pages from left to right, each with the height that it wants at first. The name is the attribute, the title its capitalised form."""
 
+AFTER_FIRST_PAINT_MS = 20
+"""The window is painted and answers before its first page is loaded."""
+
 W = TypeVar("W", bound=QWidget)
 
 
@@ -77,7 +81,6 @@ class Bottom(BottomTabs):
             layout.setContentsMargins(0, 0, 0, 0)
             self.add(holder, name.capitalize(), height)
         self.tabs.currentChanged.connect(self._make_current)
-        self._make_current()
 
     # --- the pages -----------------------------------------------------------------------------------------------------
 
@@ -89,6 +92,7 @@ class Bottom(BottomTabs):
         panel = self._placed("benchmark", BenchmarkPanel(self._state, self._theme))
         panel.start_requested.connect(self._controller.benchmark)
         panel.stop_requested.connect(self._controller.stop_benchmark)
+        panel.virtual_offered.connect(lambda: self._controller.add_virtual(TWO_T4))
         return panel
 
     @cached_property
@@ -191,6 +195,10 @@ class Bottom(BottomTabs):
 
     def _made(self, *names: str) -> list[_Page]:
         return [self.__dict__[name] for name in names if name in self.__dict__]
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._make_current)
 
     # --- what the window calls -----------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import (
     AddVirtual,
     Backward,
@@ -197,7 +197,7 @@ class Controller:
         """Read the snapshot of a device's allocator, or of a file."""
         self._send(OpenSnapshot(device=device, path=path))
 
-    def benchmark(self, specs: Sequence[MatmulSpec]) -> None:
+    def benchmark(self, specs: Sequence[BenchSpec]) -> None:
         """Start one run per specification."""
         for spec in specs:
             self._send(StartBenchmark(spec=spec))

@@ -37,7 +37,7 @@ WORDS = (
     ("other processes", "What everybody else on this machine uses on the card."),
     ("sample", "One reading of one device."),
     ("timeline", "The history of samples that the plots show. A gap is a time for which nothing is known."),
-    ("benchmark run", "Matrix products measured over and over, in blocks of 50 ms."),
+    ("benchmark run", "Matrix products, copies or steps of a model, measured over and over on a device's own clock."),
     ("TFLOP/s", "10¹² floating-point operations per second; a product of M×K and K×N takes 2·M·N·K of them."),
     (
         "engine",
