@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from devexplorer.gui.plots.roofline import RooflinePanel
 
 HEIGHTS_PX = {
-    "benchmark": 260,
-    "history": 280,
-    "roofline": 300,
-    "memory": 280,
-    "device": 280,
-    "topology": 260,
-    "processes": 148,
-    "alerts": 220,
-    "log": 148,
+    "benchmark": 248,
+    "history": 304,
+    "roofline": 304,
+    "memory": 304,
+    "device": 304,
+    "topology": 248,
+    "processes": 248,
+    "alerts": 248,
+    "log": 248,
 }
 """Pages from left to right, each with the height that it wants at first. The name is the attribute, the title its capitalised form."""
 

@@ -25,6 +25,7 @@ QLabel[words="error"] { color: $error; }
 QPushButton, QToolButton {
   color: $text; background: $button; border: 1px solid $border_strong; border-radius: 5px; padding: 4px 11px;
 }
+QToolButton { padding: 3px 11px 2px 11px; }
 QPushButton:hover, QToolButton:hover { background: $button_hover; }
 QPushButton:pressed, QToolButton:pressed, QPushButton:checked, QToolButton:checked { background: $border; }
 QPushButton:focus, QToolButton:focus { border-color: $accent; }
@@ -62,7 +63,7 @@ QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; 
 QPlainTextEdit[look="log"]:focus { border-color: $accent; }
 QComboBox::drop-down { border: 0; width: 20px; }
 QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
-QAbstractSpinBox { padding: 3px 18px 3px 7px; }
+QAbstractSpinBox { padding: 2px 18px 1px 7px; }
 QComboBox QLineEdit { background: transparent; border: 0; padding: 0; }
 QAbstractSpinBox QLineEdit { background: transparent; border: 0; padding: 0; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { background: transparent; border: 0; width: 18px; }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QFrame, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 LEAST_UPPER_PX, LEAST_PLOTS_PX = 300, 150
 """What the rows above keep at least when a tab takes more room."""
@@ -31,6 +31,7 @@ class BottomTabs(QFrame):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 1, 1)
         layout.addWidget(self.tabs)
+        self.tabs.currentChanged.connect(lambda _index: self._need_room())
         self.heights = dict(heights)
         """Title -> pixels, kept current."""
         self._splitter: QSplitter | None = None
@@ -41,12 +42,22 @@ class BottomTabs(QFrame):
         """Add a tab that wants `height_px` when it is first shown."""
         self.heights.setdefault(title, height_px)
         self.tabs.addTab(page, title)
+        self._need_room()
 
     def follow(self, splitter: QSplitter) -> None:
         """Share the height with the rows of `splitter`, of which this widget is the last."""
         self._splitter = splitter
         self.tabs.currentChanged.connect(lambda _index: QTimer.singleShot(0, self, self.take_height))
         splitter.splitterMoved.connect(self._moved)
+
+    def _need_room(self) -> None:
+        """Only the tab in front says how low this may become; Qt would ask all of them, also those that nobody sees."""
+        for at in range(self.tabs.count()):
+            page = self.tabs.widget(at)
+            assert page is not None
+            front = at == self.tabs.currentIndex()
+            policy = QSizePolicy.Policy.Preferred if front else QSizePolicy.Policy.Ignored
+            page.setSizePolicy(page.sizePolicy().horizontalPolicy(), policy)
 
     def count(self, page: QWidget, number: int) -> None:
         """Show a number behind a tab's title; 0: none."""

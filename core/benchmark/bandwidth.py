@@ -109,7 +109,7 @@ class BandwidthRun:
             run=self.run,
             spec=self.spec,
             rows=tuple(self._rows),
-            stopped=stopped,
+            stopped=stopped or failure is not None,
             simulated=self.simulated,
             seconds=self._seconds,
             iterations=sum(row.iterations for row in self._rows),
@@ -156,7 +156,7 @@ class BandwidthRun:
         wrong = None if self._stop.is_set() else self._copier.wrong_bytes(case, legs)
         if wrong is not None:
             del legs, measure, singly  # gone before the next row's are made
-            yield self._finished(case, rates, latencies, iterations, wrong == 0, self._remark(case, wrong))
+            yield self._finished(case, rates, latencies, iterations, wrong == 0, self._remark(case, wrong), spent)
 
     def _latencies(self, singly: Measure, simulated: bool) -> Samples:
         found, spent = Samples(), 0.0
@@ -206,6 +206,7 @@ class BandwidthRun:
         iterations: int = 0,
         verified: bool | None = None,
         reason: str | None = None,
+        spent: float | None = None,
     ) -> BenchPoint:
         row = BandwidthRow(
             source=case.source,
@@ -219,6 +220,7 @@ class BandwidthRun:
             verified=verified,
             reason=reason,
             simulated=self._copier.simulated(case),
+            measured_seconds=spent,
         )
         self._rows.append(row)
         return replace(self._point(case, row.gb_per_s.median if row.gb_per_s else None, 1.0), row=row)

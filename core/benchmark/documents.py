@@ -111,8 +111,7 @@ def _matmul(result: MatmulResult, conditions: Conditions | None) -> Document:
 
 
 def _cell(result: SweepResult, cell: SweepCell, conditions: Conditions | None) -> Document:
-    """A shape of a sweep as a matmul run; `seconds` is its iterations at the median."""
-    flop = 2.0 * cell.m * cell.n * cell.k
+    """A shape of a sweep as a matmul run."""
     return {
         "device": result.spec.device,
         "dtype": result.spec.dtype,
@@ -120,9 +119,9 @@ def _cell(result: SweepResult, cell: SweepCell, conditions: Conditions | None) -
         "mode": "burst",
         "tflops": spread_document(cell.tflops),
         "iterations": cell.iterations,
-        "seconds": None if cell.tflops is None else cell.iterations * flop / (cell.tflops.median * 1e12),
+        "seconds": cell.seconds,
         "simulated": result.simulated,
-        "verified": result.verified,
+        "verified": cell.verified,
         "reason": cell.reason,
         "datasheet_tflops": result.datasheet_tflops,
         "published_tflops": _published(conditions, result.spec.dtype),
@@ -130,7 +129,7 @@ def _cell(result: SweepResult, cell: SweepCell, conditions: Conditions | None) -
 
 
 def _copy(result: BandwidthResult, row: BandwidthRow) -> Document:
-    """One pair, size and kind of copy; `seconds` is its iterations at the median."""
+    """One pair, size and kind of copy."""
     return {
         "device": result.spec.device,
         "source": row.source,
@@ -141,7 +140,7 @@ def _copy(result: BandwidthResult, row: BandwidthRow) -> Document:
         "gb_per_s": spread_document(row.gb_per_s),
         "copy_seconds": spread_document(row.seconds),
         "iterations": row.iterations,
-        "seconds": None if row.seconds is None else row.iterations * row.seconds.median,
+        "seconds": row.measured_seconds,
         "verified": row.verified,
         "reason": row.reason,
         "simulated": row.simulated,

@@ -1,16 +1,17 @@
 """The documents of `bench --json` read back as results: the way back of `core.benchmark.documents`. Any thread; no torch.
 
 A sweep and a bandwidth run have an entry for each shape and each copy; entries that follow each other with the same device, dtype and
-conditions are one run again. What a document does not hold (the samples, what was asked for but not measured) is not made up.
+conditions are one run again. What a document does not hold (what was asked for but not measured) is not made up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from devexplorer.core.benchmark.statistics import MOST_SAMPLES
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
@@ -74,6 +75,7 @@ class _Matmul(_Run, kw_only=True):
     blocks: int = 0
     noise: float | None = None
     parts_tflops: tuple[float, ...] | None = None
+    samples_tflops: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_SAMPLES)] | None = None
     drift: float | None = None
     datasheet_tflops: float | None = None
 
@@ -195,6 +197,7 @@ def _matmul(run: _Matmul) -> MatmulResult:
         blocks=run.blocks,
         noise=run.noise,
         parts_tflops=run.parts_tflops or (),
+        samples_tflops=run.samples_tflops or (),
         drift=run.drift,
         datasheet_tflops=run.datasheet_tflops,
         **run.shared(),
@@ -203,7 +206,9 @@ def _matmul(run: _Matmul) -> MatmulResult:
 
 def _sweep(entries: Sequence[_Cell]) -> SweepResult:
     first = entries[0]
-    cells = tuple(SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason) for entry in entries)
+    cells = tuple(
+        SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason, entry.verified, entry.seconds) for entry in entries
+    )
     spec = SweepSpec(device=first.device, dtype=first.dtype, shapes=tuple(entry.shape for entry in entries))
     return SweepResult(spec=spec, cells=cells, datasheet_tflops=first.datasheet_tflops, **first.shared() | _summed(entries))
 
@@ -222,6 +227,7 @@ def _bandwidth(entries: Sequence[_Copy]) -> BandwidthResult:
             verified=entry.verified,
             reason=entry.reason,
             simulated=entry.simulated or "vgpu:" in entry.source + entry.destination,
+            measured_seconds=entry.seconds,
         )
         for entry in entries
     )
@@ -232,9 +238,7 @@ def _bandwidth(entries: Sequence[_Copy]) -> BandwidthResult:
         pinned=tuple(dict.fromkeys(row.pinned for row in rows if row.pinned is not None)),
         both_ways=any(row.both_ways for row in rows),
     )
-    values = [row.verified for row in rows if row.verified is not None]
-    shared = entries[0].shared() | _summed(entries) | {"verified": all(values) if values else None}
-    return BandwidthResult(spec=spec, rows=rows, **shared | {"simulated": any(row.simulated for row in rows)})
+    return BandwidthResult(spec=spec, rows=rows, **entries[0].shared() | _summed(entries) | {"simulated": any(row.simulated for row in rows)})
 
 
 def _model(run: _Model) -> ModelResult:
@@ -259,4 +263,9 @@ def _model(run: _Model) -> ModelResult:
 
 
 def _summed(entries: Sequence[_Run]) -> dict[str, Any]:
-    return {"iterations": sum(entry.iterations for entry in entries), "seconds": sum(entry.seconds or 0.0 for entry in entries)}
+    compared = [entry.verified for entry in entries if entry.verified is not None]
+    return {
+        "iterations": sum(entry.iterations for entry in entries),
+        "seconds": sum(entry.seconds or 0.0 for entry in entries),
+        "verified": all(compared) if compared else None,
+    }

@@ -330,7 +330,7 @@ class ModelRun:
             peak_memory_bytes=peak,
             iterations=self._iterations,
             seconds=self._seconds,
-            stopped=stopped,
+            stopped=stopped or failure is not None,
             simulated=self.simulated,
             threads=torch.get_num_threads() if self._info.kind == "cpu" else None,
             torch_version=str(torch.__version__),  # a subclass of str, which the link does not know

@@ -160,7 +160,7 @@ class ScalingRun:
             parallel_seconds=self._parallel,
             sequential_seconds=self._sequential,
             walls=self._walls,
-            stopped=stopped,
+            stopped=stopped or failure is not None,
             simulated=self.simulated,
             seconds=(self._parallel or 0.0) + (self._sequential or 0.0),
             iterations=self._finished,

@@ -111,7 +111,6 @@ class SweepRun:
         self._new = 0
         self._current: _Measured | None = None
         self._began: float | None = None
-        self._verified: bool | None = None
         self._iterations = 0
         self._seconds = 0.0
         known = {(cell.m, cell.n, cell.k) for cell in spec.done}
@@ -191,9 +190,7 @@ class SweepRun:
         check_fits(spec, self._free_bytes())  # the buffer of the flush is there already
         made = self._make(spec)
         if not made.verify():
-            self._verified = False
-            return self._finish(SweepCell(spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing"))
-        self._verified = self._verified is not False
+            return self._finish(SweepCell(spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing", verified=False))
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds)
         self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
         return self._measure() if self.simulated else self._point(spec)  # what passes at once needs no points on the way
@@ -210,7 +207,7 @@ class SweepRun:
                 return self._point(spec, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None
         found = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
-        cell = SweepCell(spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations)
+        cell = SweepCell(spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations, verified=True, seconds=mode.seconds)
         return self._finish(cell, 0 if block is None else block.iterations, 0.0 if block is None else block.seconds)
 
     def _finish(self, cell: SweepCell, iterations: int = 0, seconds: float = 0.0) -> BenchPoint:
@@ -250,6 +247,7 @@ class SweepRun:
         """The finished shapes; None when there is not one."""
         if not self._cells:
             return None
+        compared = [cell.verified for cell in self._cells if cell.verified is not None]
         return SweepResult(
             run=self.run,
             spec=self.spec,
@@ -261,6 +259,6 @@ class SweepRun:
             simulated=self.simulated,
             threads=torch.get_num_threads() if self.spec.device == "cpu" else None,
             torch_version=str(torch.__version__),  # a subclass of str, which the link does not know
-            verified=self._verified,
+            verified=all(compared) if compared else None,
             datasheet_tflops=self._datasheet_tflops,
         )

@@ -1,6 +1,6 @@
-"""Benchmark runs of the engine: those that compute on the CPU alone are stepped by the jobs thread, each other one has a bench thread.
+"""Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, each other one has a bench thread.
 
-CPU work is timed on the jobs thread alone, because a second thread that computes makes small products several times slower
+CPU work is timed on the jobs thread alone, also beside an accelerator's, because a second thread that computes makes small products several times slower
 (each thread that uses OpenMP brings its own team of workers). A device is busy with one run at a time. Whatever goes wrong in the middle
 of a run ends that run, with what it has measured and the reason; the engine goes on.
 """
@@ -108,7 +108,7 @@ class Benchmarks:
         number, stop = command.request, threading.Event()
         run = make_runner(spec, number, self._fleet, stop, self._clock, self._resolve)
         active = _Active(number, spec, run, stop)
-        if active.devices != ("cpu",):
+        if "cpu" not in active.devices:
             active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True)
         with self._lock:
             self._active[number] = active
@@ -270,7 +270,9 @@ def _free_bytes(device: str, fleet: Fleet) -> int | None:
 
 
 def _float32_mode(spec: BenchSpec) -> str | None:
-    """Which of the two meanings of float32 products the run needs, if any."""
+    """Which of the two meanings of float32 products the run needs, if any; parameters of a model can be float32."""
+    if isinstance(spec, ModelSpec):
+        return "float32"
     dtype = getattr(spec, "dtype", None)
     return dtype if dtype in ("float32", "tf32") else None
 

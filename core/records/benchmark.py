@@ -131,6 +131,10 @@ class SweepCell(msgspec.Struct, frozen=True, omit_defaults=True):
     """None with a reason: it could not be measured."""
     iterations: int = 0
     reason: str | None = None
+    verified: bool | None = None
+    """Whether its values were compared with a higher precision and agreed; None: not compared."""
+    seconds: float | None = None
+    """All its iterations together, on the device's clock."""
 
 
 class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -153,6 +157,8 @@ class BandwidthRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: str | None = None
     """Why it was not measured."""
     simulated: bool = False
+    measured_seconds: float | None = None
+    """All copies of `gb_per_s` together, on the clock that timed them."""
 
 
 class DeviceWall(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
-PROGRESS_PX, BUTTON_PX = (120, 4), 28
+PROGRESS_PX, BUTTON_PX = (120, 4), 26
 
 
 class BenchPage(QWidget):

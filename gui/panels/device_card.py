@@ -159,14 +159,14 @@ class DeviceRow(DeviceItem):
         return max(metrics.horizontalAdvance("vgpu:88"), metrics.horizontalAdvance(self.texts.id)) + 2
 
     def _numbers_width(self) -> int:
-        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8 GiB") + 3
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8") + 3
 
     def _util_width(self) -> int:
         return QFontMetrics(font(Role.LABEL)).horizontalAdvance("100 %") + 8
 
     def _place_bar(self) -> None:
         left = self._SIDE + self._id_width() + 6
-        sign = SIGN_PX + 6 if self.texts.warning or self.texts.held else 0
+        sign = SIGN_PX + 6  # its room is kept in every row: nothing moves when a warning comes, and the bars end in line
         width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 

@@ -32,7 +32,7 @@ class CardTexts(NamedTuple):
     """The big number, in the unit of `of_total`."""
     of_total: str
     short: str
-    """Used and total for a compact row: `6.71/22.5 GiB`."""
+    """Used and total for a compact row, in GiB as the panel's header says: `6.71/22.5`; another unit is named."""
     readings: tuple[Reading, ...]
     reason: str
     """Why the device cannot be used and says nothing of itself either; empty where there are readings."""
@@ -73,7 +73,7 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         simulated=info.simulated,
         used=used_text,
         of_total=of_total,
-        short=f"{used_text}/{total_text} {word}",
+        short=f"{used_text}/{total_text}" + (f" {word}" if unit != GIB else ""),
         readings=tuple(readings),
         reason="" if watched else unusable,
         warning=" ".join(whole) if info.usable or watched else "",

@@ -137,6 +137,7 @@ class DevicesPanel(Panel):
         for name, kind in wanted.items():
             items[name] = self._items.get(name) or self._new_item(kind, name)
         self._items = items
+        self.set_subtitle("GiB" if any(isinstance(item, DeviceRow) for item in items.values()) else "")  # rows name no unit
         self._fill()
         self.choose(self._chosen if self._chosen in items else None)
         self.refresh_texts()

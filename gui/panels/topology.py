@@ -61,6 +61,7 @@ class TopologyPanel(QWidget):
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
         self.area.setWidget(self.picture)
+        self.area.horizontalScrollBar().valueChanged.connect(self.picture.update)  # the words of a CPU's box stay in sight
         self.picture.setObjectName("scrolled")
         self.model: _MatrixModel = _MatrixModel((), {}, self)
         self.table = RowsTable(self.model, "Every pair of devices", [])

@@ -138,6 +138,7 @@ class TopologyPicture(QWidget):
         painter.setBrush(QColor(theme.button))
         painter.drawRoundedRect(box, RADIUS_PX, RADIUS_PX)
         inner = box.adjusted(8, 3, -8, -3)
+        inner = self._in_sight(inner)
         half = inner.height() / 2
         lines = [(socket.title, Role.TEXT, theme.text), (socket.words, Role.LABEL, theme.dim)]
         if not socket.words:
@@ -145,6 +146,11 @@ class TopologyPicture(QWidget):
         for number, (text, role, colour) in enumerate(line for line in lines if line[0]):
             where = QRectF(inner.left(), inner.top() + number * half, inner.width(), half)
             self._words(painter, where, text, role, colour)
+
+    def _in_sight(self, box: QRectF) -> QRectF:
+        """What can be seen of a box when the picture is scrolled: its words stand there."""
+        seen = box.intersected(QRectF(self.visibleRegion().boundingRect()))
+        return seen if seen.width() > ROOM_FOR_NAME_PX else box
 
     def _paint_switch(self, painter: QPainter, box: QRectF, marked: bool) -> None:
         theme = self._theme

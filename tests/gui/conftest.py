@@ -22,6 +22,7 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
     raised: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: raised.append(f"{kind.__name__}: {error}"))
     gc.disable()
+    gc.freeze()  # what is there already is not looked at again: torch and its like make a full collection take half a second
     look = qapp.font(), qapp.palette(), qapp.styleSheet()
     before = set(QApplication.topLevelWidgets())
     yield

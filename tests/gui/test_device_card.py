@@ -47,7 +47,7 @@ def test_a_card_says_what_the_readings_say():
     sample(state, "cuda:0", int(6.71 * GIB), utilization_percent=99.2, temperature_c=61.0, power_w=148.6)
     texts = card_texts(state.devices["cuda:0"])
     assert (texts.id, texts.name, texts.note) == ("cuda:0", "NVIDIA A10", "nvidia-smi 1")
-    assert (texts.used, texts.of_total, texts.short) == ("6.71", "of 24.0 GiB", "6.71/24.0 GiB")
+    assert (texts.used, texts.of_total, texts.short) == ("6.71", "of 24.0 GiB", "6.71/24.0")
     assert [" ".join(filter(None, reading)) for reading in texts.readings] == ["util 99 %", "61 °C", "149 W"]
 
 
