@@ -286,15 +286,17 @@ class Sampler:
 
     def _list(self, done: threading.Event | None) -> None:
         """Compare what NVML lists with what is known, and ask how the cards are joined."""
-        if not self._readers:
-            self._nvml.start()  # tried again with every listing: drivers are installed and loaded while the window is open
-        cards = self._nvml.cards()
-        if not self._stop.is_set():
-            self._take(cards)
-            self._join()
-        self._listing_since = None
-        if done is not None:
-            done.set()
+        try:
+            if not self._readers:
+                self._nvml.start()  # tried again with every listing: drivers are installed and loaded while the window is open
+            cards = self._nvml.cards()
+            if not self._stop.is_set():
+                self._take(cards)
+                self._join()
+        finally:  # whatever went wrong, the next listing is due in its time
+            self._listing_since = None
+            if done is not None:
+                done.set()
 
     def _take(self, cards: Sequence[Card]) -> None:
         """Keep the readers of cards that are still there, begin those of new ones, end those of the others."""
