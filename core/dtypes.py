@@ -49,3 +49,8 @@ def parse_dtype(text: str, *, tf32: bool = False) -> str:
 def item_bytes(dtype: str) -> int:
     """Bytes of one element of a canonical dtype name (`tf32` has float32's storage)."""
     return ITEM_BYTES["float32" if dtype == "tf32" else dtype]
+
+
+def product_dtype(dtype: str) -> str:
+    """The dtype in which a matrix product of operands of that dtype comes out: `torch._int_mm` and float8 products write wider values."""
+    return {"int8": "int32", "float8_e4m3fn": "bfloat16", "float8_e5m2": "bfloat16"}.get(dtype, dtype)

@@ -18,6 +18,7 @@ from devexplorer.core.state import Change, State
 from devexplorer.core.telemetry.alert_rules import ALARM, Rule, complete
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
+from devexplorer.gui.reading_order import chain
 from devexplorer.gui.tabs import BottomTabs
 from devexplorer.gui.theme import Theme
 
@@ -182,6 +183,7 @@ class Bottom(BottomTabs):
         layout = holder.layout()
         assert layout is not None
         layout.addWidget(panel)
+        chain(self.tabs.tabBar(), panel)
         cast(_Page, panel).refresh()
         return panel
 

@@ -80,10 +80,11 @@ class BottomTabs(QFrame):
         panels, plots, tabs = self._splitter.sizes()
         wanted = self.heights[self.title]
         rest = panels + plots + tabs - wanted
+        first = self._plots_px is None
         if self._plots_px is None:
             self._plots_px = plots
         plots = max(min(self._plots_px, rest - LEAST_UPPER_PX), LEAST_PLOTS_PX)
-        if tabs != wanted:
+        if first or tabs != wanted:
             self._splitter.setSizes([max(rest - plots, 0), plots, wanted])
 
     def _moved(self) -> None:

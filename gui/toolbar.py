@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
 from devexplorer.core.state import State
 from devexplorer.gui.icons import icon
 from devexplorer.gui.menus import CASTS, fill_move_menu
+from devexplorer.gui.panels.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.theme import Role, Theme, font
 
 HEIGHT_PX = 44
@@ -124,7 +125,9 @@ class Toolbar(QFrame):
         for name, description in recipes.items():
             action = menu.addAction(f"{name}\t{description}", partial(self.build_chosen.emit, name))
             action.setToolTip(description)
-        self.build.setEnabled(bool(recipes))
+        live = self._state.recording is None
+        self.build.setEnabled(bool(recipes) and live)
+        self.build.setToolTip("Build a sample model on the CPU" if live else NOT_IN_A_RECORDING)
         for button, copy in ((self.move_button, False), (self.copy_button, True)):
             fill_move_menu(button.menu(), self._state, partial(self._choose_move, copy), keys=not copy)
 

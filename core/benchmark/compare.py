@@ -229,11 +229,17 @@ def _remarks(
     left_out = len({key for each in found for key in each} - set(keys))
     if left_out:
         remarks.append(f"Left out: {count_text(left_out, 'figure')} that the first run or all others lack.")
-    again = [run for run in runs if run.result.spec == runs[0].result.spec and not run.result.simulated]
+    again = [run for run in runs if run.result.spec == runs[0].result.spec and _card(run) == _card(runs[0]) and not run.result.simulated]
     medians = [each[keys[0]].spread.median for run, each in zip(runs, found, strict=True) if run in again and keys[0] in each]
     apart = range_over_median(medians)
     if len(keys) == 1 and apart is not None:
-        remarks.append(f"{len(medians)} runs measured exactly the same; their medians lie within {number_text(apart * 100, 2)} %.")
+        within = f"{number_text(apart * 100, 2)} %"
+        remarks.append(f"{len(medians)} runs measured exactly the same on one device; their medians lie within {within}.")
     if not any(run.result.simulated for run in runs):
         remarks.append("Runs of the same thing differ more than the samples within a run; repeat both before you believe a few per cent.")
     return tuple(remarks)
+
+
+def _card(run: StoredRun) -> tuple[str | None, ...]:
+    """What tells devices of one number apart. An export without names says no host: those are all one."""
+    return run.conditions.host, run.conditions.device_name, run.conditions.uuid

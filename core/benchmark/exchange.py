@@ -106,10 +106,7 @@ def _rows(run: StoredRun) -> list[dict[str, object]]:
         "uuid": known.uuid,
         "imported": run.imported,
         "dtype": dtype(result.spec),
-        "iterations": result.iterations,
-        "seconds": result.seconds,
         "stopped": result.stopped,
-        "verified": result.verified,
         "tags": "; ".join(run.tags),
     }
     for name in COLUMNS[COLUMNS.index("host") : COLUMNS.index("tags")]:
@@ -120,6 +117,9 @@ def _rows(run: StoredRun) -> list[dict[str, object]]:
             **shared,
             "what": figure.label,
             "simulated": figure.simulated,
+            "verified": figure.verified,
+            "iterations": figure.iterations,
+            "seconds": figure.seconds,
             "quantity": figure.quantity,
             "unit": figure.unit,
             "median": figure.spread.median,

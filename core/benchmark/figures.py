@@ -4,6 +4,7 @@ thread; no torch.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from devexplorer.core.benchmark.documents import kind
@@ -22,6 +23,7 @@ from devexplorer.core.records.benchmark import (
     ScalingResult,
     ScalingSpec,
     Spread,
+    SweepCell,
     SweepResult,
     SweepSpec,
 )
@@ -47,6 +49,11 @@ class Figure(NamedTuple):
     simulated: bool = False
     place: float | None = None
     """Where it stands on the axis of a plot: the cube root of M·N·K, bytes of a copy."""
+    verified: bool | None = None
+    """Whether the values behind this very figure were compared and right; None: not compared."""
+    iterations: int = 0
+    seconds: float | None = None
+    """How long this very figure was measured; None: nobody noted it."""
 
     @property
     def label(self) -> str:
@@ -68,27 +75,31 @@ def figures(result: BenchResult) -> tuple[Figure, ...]:
     """Everything that the run measured, in its order; what has a reason instead of a figure is left out."""
     match result:
         case MatmulResult():
-            return (_matmul(result),)
+            found = [_matmul(result)]
         case SweepResult(cells=cells, simulated=simulated):
             return tuple(
-                _figure((f"{cell.m}×{cell.n}×{cell.k}",), "tflops", cell.tflops, simulated, float(cell.m * cell.n * cell.k) ** (1 / 3))
+                _figure((f"{cell.m}×{cell.n}×{cell.k}",), "tflops", cell.tflops, simulated)._replace(
+                    place=_side(cell), verified=cell.verified, iterations=cell.iterations, seconds=cell.seconds
+                )
                 for cell in cells
                 if cell.tflops is not None
             )
         case BandwidthResult(rows=rows):
             return tuple(
-                _figure(row_key(row), "gb_per_s", row.gb_per_s, row.simulated or result.simulated, float(row.bytes))
+                _figure(row_key(row), "gb_per_s", row.gb_per_s, row.simulated)._replace(
+                    place=float(row.bytes), verified=row.verified, iterations=row.iterations, seconds=row.measured_seconds
+                )
                 for row in rows
                 if row.gb_per_s is not None
             )
         case ScalingResult(simulated=simulated):
             known = (("at once", result.parallel_seconds), ("one after the other", result.sequential_seconds))
-            seconds = [_figure((name,), "seconds", _one(value), simulated) for name, value in known if value is not None]
-            speedup = [] if result.speedup is None else [_figure((), "speedup", _one(result.speedup), simulated)]
-            return (*seconds, *speedup)
+            found = [_figure((name,), "seconds", _one(value), simulated) for name, value in known if value is not None]
+            found += [] if result.speedup is None else [_figure((), "speedup", _one(result.speedup), simulated)]
         case ModelResult(simulated=simulated):
-            speed = _figure((), "samples_per_s", result.samples_per_s, simulated)
-            return (speed,) if result.tflops is None else (speed, _figure((), "tflops", result.tflops, simulated))
+            found = [_figure((), "samples_per_s", result.samples_per_s, simulated)]
+            found += [] if result.tflops is None else [_figure((), "tflops", result.tflops, simulated)]
+    return tuple(figure._replace(verified=result.verified, iterations=result.iterations, seconds=result.seconds) for figure in found)
 
 
 def _matmul(result: MatmulResult) -> Figure:
@@ -100,8 +111,13 @@ def _matmul(result: MatmulResult) -> Figure:
     return Figure((), "tflops", result.tflops, samples, known, result.simulated)
 
 
-def _figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool, place: float | None = None) -> Figure:
-    return Figure(key, quantity, known, (), noise_of_spread(known), simulated, place)
+def _figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool) -> Figure:
+    return Figure(key, quantity, known, (), noise_of_spread(known), simulated)
+
+
+def _side(cell: SweepCell) -> float:
+    """Of the cube with as many multiplications."""
+    return math.cbrt(cell.m * cell.n * cell.k)
 
 
 def _one(value: float) -> Spread:

@@ -164,12 +164,13 @@ def _result(entries: Sequence[_Run]) -> BenchResult:
         case _Scaling() as run:
             devices = run.devices or tuple(wall.device for wall in run.walls) or (run.device,)
             spec = ScalingSpec(devices=devices, dtype=run.dtype, size=run.shape[0], iterations=run.iterations)
+            jobs = len(run.walls) + (len(devices) if run.sequential_seconds is not None else 0)
             return ScalingResult(
                 spec=spec,
                 walls=run.walls,
                 parallel_seconds=run.parallel_seconds,
                 sequential_seconds=run.sequential_seconds,
-                **run.shared(),
+                **run.shared() | {"iterations": jobs * run.iterations},
             )
         case _Model() as run:
             return _model(run)
@@ -206,9 +207,7 @@ def _matmul(run: _Matmul) -> MatmulResult:
 
 def _sweep(entries: Sequence[_Cell]) -> SweepResult:
     first = entries[0]
-    cells = tuple(
-        SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason, entry.verified, entry.seconds) for entry in entries
-    )
+    cells = tuple(SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason, entry.verified, entry.seconds) for entry in entries)
     spec = SweepSpec(device=first.device, dtype=first.dtype, shapes=tuple(entry.shape for entry in entries))
     return SweepResult(spec=spec, cells=cells, datasheet_tflops=first.datasheet_tflops, **first.shared() | _summed(entries))
 
@@ -238,7 +237,8 @@ def _bandwidth(entries: Sequence[_Copy]) -> BandwidthResult:
         pinned=tuple(dict.fromkeys(row.pinned for row in rows if row.pinned is not None)),
         both_ways=any(row.both_ways for row in rows),
     )
-    return BandwidthResult(spec=spec, rows=rows, **entries[0].shared() | _summed(entries) | {"simulated": any(row.simulated for row in rows)})
+    shared = entries[0].shared() | _summed(entries) | {"simulated": any(row.simulated for row in rows)}
+    return BandwidthResult(spec=spec, rows=rows, **shared)
 
 
 def _model(run: _Model) -> ModelResult:

@@ -7,6 +7,7 @@ is marked imported; a run that is there already is recognised by what it measure
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,6 +24,7 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
+    BandwidthRow,
     BenchResult,
     Conditions,
     MatmulResult,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 MOST_RUNS = 10_000
 LONGEST_TEXT = 2000
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Of any number but 0: what is beyond is no measurement, and products of such numbers are infinite."""
 MOST_COUNTED = 1 << 62
 """Bytes of a copy, iterations."""
 LAST_MOMENT_UNIX_S = 7.26e9
@@ -89,7 +93,10 @@ def import_file(path: Path, store: Store) -> Imported:
 def read_runs(path: Path) -> tuple[StoredRun, ...]:
     """The runs of a file, each once, with numbers from 1 on. Raises `BadInput`."""
     try:
-        size, moment = path.stat().st_size, path.stat().st_mtime
+        found = path.stat()
+        size, moment = found.st_size, found.st_mtime
+        if not stat.S_ISREG(found.st_mode):  # a pipe would never end
+            raise BadInput(f"{path} cannot be read (it is no file); take what `bench --json` prints or an export of a history")
         if size > MOST_BYTES:
             raise BadInput(f"{path} has {bytes_text(size)}, which no export of runs has; at most {bytes_text(MOST_BYTES)} are read")
         data = path.read_bytes()
@@ -156,14 +163,18 @@ def _checked(entry: _Entry) -> _Entry:
     _check_sizes(result)
     simulated = result.simulated or conditions.simulated or result.spec.device.startswith("vgpu:")
     result = msgspec.structs.replace(result, run=0, simulated=simulated)
+    if isinstance(result, BandwidthResult):
+        result = msgspec.structs.replace(result, rows=tuple(map(_marked, result.rows)))
     conditions = msgspec.structs.replace(conditions, simulated=simulated)
-    for path, text in _texts(msgspec.to_builtins((result, conditions))):
-        if len(text) > LONGEST_TEXT:
-            raise BadInput(f"a text of {len(text):,} letters {path}; the longest is {LONGEST_TEXT:,}")
     if not 0 <= result.seconds < math.inf or not 0 <= result.iterations < MOST_COUNTED:
         raise BadInput(f"it measured {result.seconds} seconds and {result.iterations} iterations, which cannot be")
     if not 0 <= conditions.started_unix_s <= conditions.ended_unix_s <= LAST_MOMENT_UNIX_S:
         raise BadInput("its times are none: it begins at 0 or later, in seconds since 1970, and ends after that")
+    for path, value in _values(msgspec.to_builtins((result, conditions))):
+        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise BadInput(f"a text of {len(value):,} letters {path}; the longest is {LONGEST_TEXT:,}")
+        if isinstance(value, int | float) and value and not SMALLEST <= abs(value) <= LARGEST:
+            raise BadInput(f"a figure of {value:.3g} {path}; nothing that is measured here is below {SMALLEST:g} or above {LARGEST:g}")
     found = figures(result)
     if not found:
         raise BadInput(f"this {kind(result)} run has no figure in it")
@@ -172,6 +183,11 @@ def _checked(entry: _Entry) -> _Entry:
     if isinstance(result, MatmulResult) and not all(0 < value < math.inf for value in (*result.samples_tflops, *result.parts_tflops)):
         raise BadInput("a sample of its throughput is not above 0")
     return _Entry(result, conditions, checked_tags(entry.tags), entry.imported)
+
+
+def _marked(row: BandwidthRow) -> BandwidthRow:
+    """The copy, simulated where a virtual GPU takes part."""
+    return msgspec.structs.replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)
 
 
 def _check_sizes(result: BenchResult) -> None:
@@ -199,13 +215,13 @@ def _check_spread(known: Spread, what: str) -> None:
         raise BadInput(f"{what} with {figures_text} cannot be; above 0, and p20 ≤ median ≤ p80, would be right")
 
 
-def _texts(value: object, path: str = "") -> Iterable[tuple[str, str]]:
-    """Every text in plain values, with where it stands."""
-    if isinstance(value, str):
+def _values(value: object, path: str = "") -> Iterable[tuple[str, str | float]]:
+    """Every text and every number in plain values, with where it stands."""
+    if isinstance(value, str | int | float):
         yield (f"in {path.lstrip('.')}" if path else "", value)
     elif isinstance(value, dict):
         for key, entry in value.items():
-            yield from _texts(entry, f"{path}.{key}"[:60])
+            yield from _values(entry, f"{path}.{key}"[:60])
     elif isinstance(value, list | tuple):
         for entry in value:
-            yield from _texts(entry, path)
+            yield from _values(entry, path)

@@ -129,6 +129,8 @@ class Sustained(Live):
         self._parts: list[float] = []
         self._part: list[Block] = []
         self._settling = self._settle > 0
+        self._settled = 0.0
+        """Seconds that settling took."""
 
     @property
     def text(self) -> str:
@@ -137,8 +139,11 @@ class Sustained(Live):
 
     @property
     def done(self) -> float | None:
-        """Of the window; nobody knows how long it takes to settle."""
-        return None if self._settling else min((len(self._parts) + self._in_part() / (self._window / PARTS)) / PARTS, 1.0)
+        """Of settling and window together, so that what is left can be told from what has passed; before, nobody knows."""
+        if self._settling:
+            return None
+        share = min((len(self._parts) + self._in_part() / (self._window / PARTS)) / PARTS, 1.0)
+        return (self._settled + share * self._window) / (self._settled + self._window)
 
     def step(self) -> Block | None:
         """See `Live`."""
@@ -170,7 +175,7 @@ class Sustained(Live):
 
     def _begin(self) -> None:
         """From here on it counts."""
-        self._settling = False
+        self._settling, self._settled = False, self.spent
         self.samples = Samples()
         self.iterations = self.blocks = 0
         self.seconds = self.spent = 0.0

@@ -163,12 +163,12 @@ def _figure_row(run: StoredRun, figure: Figure) -> str:
         "simulated" if figure.simulated else "",
         "imported" if run.imported else "",
         f"stopped early{f' ({result.failure})' if result.failure else ''}" if result.stopped else "",
-        "VALUES WERE WRONG" if result.verified is False else "",
+        "VALUES WERE WRONG" if figure.verified is False else "",
         *run.tags,
     ]
     what = ", ".join(part for part in (title(result.spec).partition(" ")[2], figure.label) if part)
     spreads = [number_text(value) for value in (known.median, known.p20, known.p80)]
-    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, noise, seconds_text(result.seconds))
+    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, noise, seconds_text(figure.seconds))
     return _row((*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8), simulated=figure.simulated)
 
 

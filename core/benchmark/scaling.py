@@ -75,6 +75,7 @@ class _Job:
         self.virtual = fleet.info(device).simulated
         self.timer = timer_for(device, fleet, stop, paced=False)
         self.error: Exception | None = None
+        self._stop = stop
         self._operation: Operation | None = None
         self._each = 0.0
         self._wanted = spec.iterations
@@ -110,7 +111,7 @@ class _Job:
         """The whole job, on a thread of its own."""
         try:
             barrier.wait(START_SECONDS)
-            while self.left and not over.is_set():
+            while self.left and not over.is_set() and not self._stop.is_set():  # the engine can close without another step
                 self.slice()
         except threading.BrokenBarrierError:  # another job cannot be started, or the run is over
             return

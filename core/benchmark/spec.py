@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from devexplorer.core.dtypes import item_bytes
+from devexplorer.core.dtypes import item_bytes, product_dtype
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.benchmark import MatmulSpec
@@ -169,8 +169,7 @@ def flush_bytes(spec: MatmulSpec, kind: str) -> int:
 def operand_bytes(m: int, n: int, k: int, dtype: str) -> tuple[int, int, int]:
     """Bytes of A (M×K), B (K×N) and the output (M×N; int32 for int8, bfloat16 for float8)."""
     size = item_bytes(dtype)
-    out = {"int8": 4, "float8_e4m3fn": 2, "float8_e5m2": 2}.get(dtype, size)
-    return m * k * size, k * n * size, m * n * out
+    return m * k * size, k * n * size, m * n * item_bytes(product_dtype(dtype))
 
 
 def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None) -> None:

@@ -107,6 +107,7 @@ class SweepRun:
         self._clock = clock
         self._flush: Operation | None = None
         self._free: int | None = None
+        self._stopped: Callable[[], bool] = lambda: False
         self._cells = list(spec.done)
         self._new = 0
         self._current: _Measured | None = None
@@ -122,6 +123,7 @@ class SweepRun:
 
     def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Make the buffer that flushes the cache. Each shape allocates, verifies and warms up for itself."""
+        self._stopped = stopped
         if self._make_flush is not None and not stopped():
             self._flush = self._make_flush(self.spec.device)
 
@@ -191,7 +193,7 @@ class SweepRun:
         made = self._make(spec)
         if not made.verify():
             return self._finish(SweepCell(spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing", verified=False))
-        each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds)
+        each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)
         self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
         return self._measure() if self.simulated else self._point(spec)  # what passes at once needs no points on the way
 

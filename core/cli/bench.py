@@ -1,6 +1,7 @@
 """`devexplorer bench`: measures, shows progress on a terminal, prints tables or one JSON document, and keeps every run in the history.
 
-Main thread. The first Ctrl-C stops the run after its block and keeps what was measured (exit code 130), a second one ends all at once.
+Main thread. The first Ctrl-C stops the run after its block and keeps what was measured (exit code 130; after SIGTERM 143), a second one
+ends all at once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from devexplorer.core.cli.bench_run import Finished, Outcome, run_all
 from devexplorer.core.cli.bench_specs import on_devices, specs
 from devexplorer.core.cli.findings import Findings
 from devexplorer.core.cli.output import console, print_document
-from devexplorer.core.cli.run import INTERRUPTED, refuse
+from devexplorer.core.cli.run import refuse
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
 
@@ -45,7 +46,7 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     for failure in outcome.failures:
         refuse(failure)
     if outcome.interrupted:
-        return INTERRUPTED
+        return outcome.interrupted
     if outcome.failures:
         return CANNOT_RUN
     return WRONG_VALUES if any(one.result.verified is False for one in outcome.finished) else 0

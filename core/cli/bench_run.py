@@ -1,6 +1,6 @@
 """Runs benchmarks one after the other and follows them: progress on a terminal, Ctrl-C, what came out of each. Main thread.
 
-The first Ctrl-C stops the run after its block and keeps what was measured, the second ends the command at once.
+The first Ctrl-C (or SIGTERM) stops the run after its block and keeps what was measured, the second ends the command at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from devexplorer.core.benchmark.figures import title
 from devexplorer.core.cli.bench_beside import Beside
+from devexplorer.core.cli.stopping import SIGNALS
 from devexplorer.core.formats import number_text
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Conditions, MatmulSpec
 from devexplorer.core.records.messages import Answer, BenchEnded, StartBenchmark, StopBenchmark
@@ -38,14 +39,15 @@ class Outcome(NamedTuple):
     finished: list[Finished]
     failures: list[str]
     """One line per run that ended before its time, where it was not the user who stopped it."""
-    interrupted: bool
+    interrupted: int
+    """128 and the number of the signal that stopped it, as shells have it; 0: none did."""
 
 
 def run_all(
     engine: LocalEngine, specs: Sequence[BenchSpec], beside: Beside, keep: Callable[[Finished], None], terminal: Console | None
 ) -> Outcome:
     """Run them; `keep` gets each as soon as it has ended, `terminal` shows progress."""
-    outcome = Outcome([], [], False)
+    outcome = Outcome([], [], 0)
     with ExitStack() as stack:
         bar = None if terminal is None else stack.enter_context(_progress(terminal))
         for spec in specs:
@@ -58,7 +60,7 @@ def run_all(
             if reason is not None:
                 outcome.failures.append(reason)
             if interrupted():
-                return outcome._replace(interrupted=True)
+                return outcome._replace(interrupted=interrupted())
     return outcome
 
 
@@ -68,14 +70,12 @@ def _follow(
     """The run's result, and why it ended when that was not its time."""
     name = f"{spec.device}  {title(spec)}"
     task = None if progress is None else progress.add_task(name, total=1.0 if _ends(spec) else None, now="warming up")
-    spent = 0.0
     finished, reason = None, None
     for event in engine.events(request):
         beside.see(event)
         match event:
             case BenchPoint():
-                spent += event.seconds
-                _show(progress, task, event, _share_done(spec, event, spent))
+                _show(progress, task, event)
             case BenchEnded(result=result):
                 if result is not None:
                     finished = Finished(result, beside.conditions(result, event.time_unix_s))
@@ -91,22 +91,13 @@ def _ends(spec: BenchSpec) -> bool:
     return not isinstance(spec, MatmulSpec) or spec.seconds is not None or spec.iterations is not None
 
 
-def _share_done(spec: BenchSpec, point: BenchPoint, spent: float) -> float | None:
-    """0 to 1; None where nobody knows."""
-    if point.done is not None:
-        return point.done
-    if isinstance(spec, MatmulSpec) and spec.seconds is not None:
-        return min(spent / spec.seconds, 1.0)
-    return None
-
-
-def _show(progress: Progress | None, task: TaskID | None, point: BenchPoint, share_done: float | None) -> None:
+def _show(progress: Progress | None, task: TaskID | None, point: BenchPoint) -> None:
     if progress is None or task is None:
         return
     rates = ((point.tflops, "TFLOP/s"), (point.gb_per_s, "GB/s"), (point.samples_per_s, "samples/s"))
     rate = next((f"{number_text(value)} {unit}" for value, unit in rates if value is not None), "")
     now = "  ".join(filter(None, (point.text, rate, "simulated" if point.simulated else "")))
-    progress.update(task, completed=share_done, now=now)
+    progress.update(task, completed=point.done, now=now)  # None while nobody knows, as while a speed settles
 
 
 def _progress(terminal: Console) -> Progress:
@@ -115,18 +106,23 @@ def _progress(terminal: Console) -> Progress:
 
 
 @contextmanager
-def _stopped_by_interrupt(stop: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C calls `stop`, a second one raises `KeyboardInterrupt`; gives a question whether there was one."""
-    came = False
+def _stopped_by_interrupt(stop: Callable[[], object]) -> Iterator[Callable[[], int]]:
+    """The first Ctrl-C, or the system's request to end, calls `stop`; a second one ends the program the usual way.
 
-    def first(_number: int, _frame: FrameType | None) -> None:
+    Gives a question: the exit code of what came, 0 for nothing.
+    """
+    came = 0
+
+    def first(number: int, _frame: FrameType | None) -> None:
         nonlocal came
-        came = True
+        came = 128 + number
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stop()
 
-    before = signal.signal(signal.SIGINT, first)
+    before = {number: signal.signal(number, first) for number in SIGNALS}
     try:
         yield lambda: came
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,8 +1,8 @@
 """Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, each other one has a bench thread.
 
-CPU work is timed on the jobs thread alone, also beside an accelerator's, because a second thread that computes makes small products several times slower
-(each thread that uses OpenMP brings its own team of workers). A device is busy with one run at a time. Whatever goes wrong in the middle
-of a run ends that run, with what it has measured and the reason; the engine goes on.
+CPU work is timed on the jobs thread alone, also where an accelerator takes part, because a second thread that computes makes small
+products several times slower (each thread that uses OpenMP brings its own team of workers). A device is busy with one run at a time.
+Whatever goes wrong in the middle of a run ends that run, with what it has measured and the reason; the engine goes on.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Benchmarks:
         except Exception as second:  # a run that cannot even say what it measured must not stay busy for ever
             reason = reason or (str(second).strip().splitlines() or [type(second).__name__])[0]
         if result is None and reason is None:
-            reason = "stopped before the first block was measured" if stopped else "nothing was measured"
+            reason = "stopped before the first figure was complete" if stopped else "nothing was measured"
         now, number = self._clock(), active.number
         active.ended = True
         with self._lock:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.visible import hidden_by, seen, virtual_uuid
-from devexplorer.core.dtypes import item_bytes
+from devexplorer.core.dtypes import item_bytes, product_dtype
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
@@ -276,7 +276,7 @@ class VirtualMachine:
 
     def matmul_seconds(self, device: str, m: int, n: int, k: int, dtype: str) -> float:
         """Seconds of one product (M×K)·(K×N) on that card, `tf32` meaning TF32 products of float32 tensors."""
-        nbytes = (m * k + k * n + m * n) * item_bytes(dtype)
+        nbytes = (m * k + k * n) * item_bytes(dtype) + m * n * item_bytes(product_dtype(dtype))
         return self.gpu(device).roofline.operation_seconds(2 * m * n * k, nbytes, dtype)
 
     def advance(self, device: str, seconds: float) -> None:

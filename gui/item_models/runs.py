@@ -102,7 +102,8 @@ def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
         words = f"✕ failed: {run.reason or 'nothing was measured'}"
         return Cell(words, theme.error, words)
     if run.result.verified is False:
-        words = "✕ values are wrong: they do not agree with a product in higher precision"
+        copied = isinstance(run.result, BandwidthResult)
+        words = f"✕ values are wrong: {'other bytes arrived' if copied else 'they do not agree with a product in higher precision'}"
         return Cell(words, theme.error, words)
     if run.result.failure:
         words = f"▲ ended early: {run.result.failure}"

@@ -246,14 +246,16 @@ class CopiesView(QWidget):
         state = state_cell(run, self._theme)
         missing = sum(row.gb_per_s is None for row in rows)
         facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
-        facts += ["simulated"] if is_simulated(run, self._state) else []
         wrong = self._copies.wrong()
         if self._pair is None:
+            facts += ["simulated"] if is_simulated(run, self._state) else []
             self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", state, *facts)
             return
         source, destination = self._pair
         size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
+        is_model = is_simulated(run, self._state) if row is None else row.simulated  # a copy on the host beside virtual GPUs is measured
+        facts += ["simulated"] if is_model else []
         warning = ""
         if self._copies.is_wrong(source, destination):
             warning = f"✕ What arrived differs from what was sent. {self._copies.route_words(source, destination, size)}"

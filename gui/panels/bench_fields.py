@@ -188,6 +188,7 @@ class FormRow(QScrollArea):
         self.row.setContentsMargins(EDGE_PX, 0, 0, 0)
         self.row.setSpacing(8)
         self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the fields take it, and are scrolled to
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWidgetResizable(True)
         self.setWidget(inside)

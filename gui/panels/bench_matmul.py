@@ -34,7 +34,7 @@ OPTIONS = (
     ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),
     ("flush_cache", "flush L2 between iterations", "flush", "Overwrite the device's L2 cache before each iteration"),
 )
-COLUMN_PX = [142, 110, 180, 80, 70, 58, 58, 102, 96, 56, 48, 44, 170, 80, 76]
+COLUMN_PX = [142, 110, 156, 72, 70, 68, 68, 98, 90, 56, 48, 44, 120, 80, 76]
 STATE = 12
 
 
@@ -48,7 +48,7 @@ class MatmulPage(BenchPage):
         super().__init__(state, theme, clock)
         self.devices = DeviceChoice(state)
         self.dtype_edit = DtypeEdit()
-        self.size_edit = edit("1024", "N or M×N×K", "Size", 104)
+        self.size_edit = edit("1024", "N or M×N×K", "Size", 120)
         self.batch_edit = edit("1", "1", "Products at once", 44)
         self.batch_edit.setToolTip("How many products at once (a batch)")
         self.mode = Choice("mode", MODES)

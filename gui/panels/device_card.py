@@ -60,7 +60,10 @@ class DeviceCard(DeviceItem):
         x = left + self._words(painter, line, texts.id, Role.STRONG, self._colour()) + 8
         room = right - x
         note = QFontMetrics(font(Role.LABEL)).horizontalAdvance(texts.note) + 8 if texts.note else 0
-        taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), texts.name, Role.TEXT, theme.text)
+        name = texts.name
+        if QFontMetrics(font(Role.TEXT)).horizontalAdvance(name) > room - note:
+            name = name.removeprefix("NVIDIA ")  # which card it is says more
+        taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), name, Role.TEXT, theme.text)
         if note:
             x += taken + 8
             self._words(painter, QRect(x, line.top(), right - x, line.height()), texts.note, Role.LABEL, theme.dim)

@@ -11,7 +11,7 @@ from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
 from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
-from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, ElidedLabel, Panel, label
+from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
@@ -19,6 +19,7 @@ ALWAYS_FULL = 2
 FULL_CARDS = 4
 """At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
 
+ADD_TIP = "Add GPUs that this machine does not have: real values, counted memory, modelled time"
 ROW_GAP_PX = 4
 INDENT_PX = 14
 """How far the MIG instances of a card stand to the right of it."""
@@ -45,7 +46,7 @@ class DevicesPanel(Panel):
         self._dragged: tuple[str, ...] = ()
         self.add_button = QPushButton("+ virtual GPU")
         self.add_button.setProperty("look", "quiet")
-        self.add_button.setToolTip("Add GPUs that this machine does not have: real values, counted memory, modelled time")
+        self.add_button.setToolTip(ADD_TIP)
         self.add_button.clicked.connect(self.add_virtual_requested)
         self.add_to_header(self.add_button)
         self.offer = self._make_offer()
@@ -213,10 +214,13 @@ class DevicesPanel(Panel):
             then = sentence(f"Virtual GPUs cannot work here either: {unavailable}")
         _set_text(self.offer_words, f"No GPU here. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
-        self.offer.setVisible(only_cpu)
-        self.add_button.setEnabled(unavailable is None)
-        if unavailable is not None:
-            self.add_button.setToolTip(tip(f"Virtual GPUs are not available: {unavailable}"))
+        live = state.recording is None
+        self.offer.setVisible(only_cpu and live)
+        self.add_button.setEnabled(unavailable is None and live)
+        if not live:
+            self.add_button.setToolTip(NOT_IN_A_RECORDING)
+        else:
+            self.add_button.setToolTip(ADD_TIP if unavailable is None else tip(f"Virtual GPUs are not available: {unavailable}"))
         self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
         self.machine.setVisible(bool(reasons) and not only_cpu)
         if self._dragged:

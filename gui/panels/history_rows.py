@@ -17,6 +17,7 @@ from devexplorer.core.benchmark.statistics import noise_of_spread, noise_words
 from devexplorer.core.formats import MISSING, count_text, number_text, shape_text
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
+    BandwidthRow,
     BenchResult,
     Conditions,
     MatmulResult,
@@ -50,7 +51,7 @@ COLUMNS = (
     Column("remarks", tip="How it ended, and what held the clocks down"),
     Column("tags", tip="Double-click or F2 to edit; commas between tags"),
 )
-WIDTHS = [108, 88, 132, 130, 108, 60, 80, 92, 70, 60, 50, 46, 40, 96]
+WIDTHS = [108, 88, 132, 130, 108, 74, 80, 92, 70, 60, 50, 46, 40, 96]
 TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 
@@ -75,8 +76,8 @@ def headline(result: BenchResult) -> Headline:
             fastest = max((cell.tflops for cell in cells if cell.tflops is not None), key=lambda known: known.median, default=None)
             return Headline(fastest, UNITS["tflops"], None, result.datasheet_tflops)
         case BandwidthResult(rows=rows):
-            rate = max((row.gb_per_s for row in rows if row.gb_per_s is not None), key=lambda known: known.median, default=None)
-            return Headline(rate, UNITS["gb_per_s"])
+            quickest = quickest_copy(rows)
+            return Headline(None if quickest is None else quickest.gb_per_s, UNITS["gb_per_s"])
         case ScalingResult():
             speedup = result.speedup
             return Headline(None if speedup is None else Spread(speedup, speedup, speedup), UNITS["speedup"])
@@ -96,13 +97,18 @@ def what(result: BenchResult) -> str:
                 return count_text(len(cells), "shape")
             return f"{shape_text((fastest.m, fastest.n, fastest.k))} of {len(cells)}"
         case BandwidthResult(rows=rows):
-            measured = [row for row in rows if row.gb_per_s is not None]
-            quickest = max(measured, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
+            quickest = quickest_copy(rows)
             return f"{len(rows)} copies" if quickest is None else f"{quickest.source} → {quickest.destination} of {len(rows)}"
         case ScalingResult(spec=spec):
             return f"{spec.iterations:,} × {spec.size}³ on {len(spec.devices)}"
         case ModelResult(spec=spec):
             return f"{spec.target}, {step_text(spec)}"
+
+
+def quickest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
+    """Of the copies whose data arrived right: the speed of others says nothing."""
+    right = [row for row in rows if row.gb_per_s is not None and row.verified is not False]
+    return max(right, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
 
 
 def what_tip(result: BenchResult) -> str:

@@ -24,6 +24,9 @@ EDGE_PX = 12
 """Between a panel's border and its content."""
 
 
+NOT_IN_A_RECORDING = "This is a recording: nothing in it can be changed."
+
+
 def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool = False) -> QLabel:
     """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.style`."""
     result = QLabel(text)
@@ -94,10 +97,10 @@ class EmptyState(QWidget):
         layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(3)
 
-    def set_ready(self, ready: bool) -> None:
-        """Without an engine nothing can be asked for."""
-        self.button.setEnabled(ready)
-        self.button.setToolTip("" if ready else "The engine is not ready yet.")
+    def set_ready(self, ready: bool, *, live: bool = True) -> None:
+        """Without an engine nothing can be asked for, and in a recording (not `live`) nothing can be changed."""
+        self.button.setEnabled(ready and live)
+        self.button.setToolTip(NOT_IN_A_RECORDING if not live else "" if ready else "The engine is not ready yet.")
 
 
 class Panel(QFrame):

@@ -55,6 +55,8 @@ class TopologyPanel(QWidget):
         self._names: list[str] = []
         self._drawn: object = None
         self._split_by_hand = False
+        self._affinity_px = NODE_PX + CPUS_PX
+        """Width of the columns of NUMA node and CPUs; without a real device there is none."""
         self.picture = TopologyPicture(theme)
         self.picture.setAccessibleName("How the devices are joined")
         self.area = QScrollArea()
@@ -156,6 +158,8 @@ class TopologyPanel(QWidget):
     def _new_columns(self, devices: dict[str, Device]) -> None:
         columns = [Column(name, tip=device.info.name) for name, device in devices.items()]
         columns += [Column("NUMA", is_number=True, tip="NUMA node near the device"), Column("CPUs near", tip="CPU affinity")]
+        invented = all(device.info.simulated for device in devices.values())  # near no CPU: nothing but dashes
+        self._affinity_px = 0 if invented else NODE_PX + CPUS_PX
         old, self.model = self.model, _MatrixModel(columns, {}, self)
         self.table.setModel(self.model)
         self.table.selectionModel().currentChanged.connect(self._on_cell)
@@ -164,6 +168,8 @@ class TopologyPanel(QWidget):
             self.table.setColumnWidth(number, self._pair_px() + (0 if number else FIRST_PX))
         self.table.setColumnWidth(len(devices), NODE_PX)
         self.table.setColumnWidth(len(devices) + 1, CPUS_PX)
+        for number in (len(devices), len(devices) + 1):
+            self.table.setColumnHidden(number, invented)
         self._split()
 
     def _fill_matrix(self) -> None:
@@ -209,7 +215,7 @@ class TopologyPanel(QWidget):
             self.empty.sentence.setText(words)
         unavailable = self._state.engine.virtual_unavailable if self._state.engine is not None else None
         self.empty.button.setVisible(unavailable is None)
-        self.empty.set_ready(self._state.engine is not None)
+        self.empty.set_ready(self._state.engine is not None, live=self._state.recording is None)
 
     def _on_cell(self, current: QModelIndex, _previous: QModelIndex) -> None:
         """A cell of the matrix: its pair is emphasised in the picture."""
@@ -228,7 +234,7 @@ class TopologyPanel(QWidget):
 
     def _split(self) -> None:
         """The matrix gets what it needs, at most three fifths where the picture needs the rest."""
-        needed = 100 + len(self._names) * self._pair_px() + NODE_PX + CPUS_PX
+        needed = 100 + len(self._names) * self._pair_px() + self._affinity_px
         matrix_px = min(needed, max(self.width() - self.picture.minimumWidth() - 20, self.width() // 2))
         self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
 

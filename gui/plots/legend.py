@@ -157,12 +157,12 @@ class Legend(QWidget):
                 button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
                 self._buttons[entry.device] = button
             self._buttons[entry.device].set_entry(entry, self._theme)
-        previous: QWidget = self
-        for entry in entries:  # Tab goes through them from left to right, also through those that came later
-            QWidget.setTabOrder(previous, self._buttons[entry.device])
-            previous = self._buttons[entry.device]
         self.updateGeometry()
         self._arrange()
+
+    def tab_stops(self) -> list[QWidget]:
+        """The entries from left to right, and the menu of those that have no room."""
+        return [*(self._buttons[entry.device] for entry in self._entries), self._more]
 
     def shows(self, device: str) -> bool:
         """Whether the curve of `device` is to be shown."""

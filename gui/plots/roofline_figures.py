@@ -170,14 +170,14 @@ def points_of(result: BenchResult, device: str, run: int | None = None, when_uni
             shape = shape_text((spec.m, spec.n, spec.k))
             yield Point(at, spread.median, spec.dtype, title(spec), shape, spread, spec.mode, run, when_unix_s, result.verified is False)
         case SweepResult(cells=cells, spec=spec):
-            for point in cell_points(cells, spec.dtype, run, when_unix_s):
-                yield point._replace(is_wrong=result.verified is False)
+            yield from cell_points(cells, spec.dtype, run, when_unix_s)
         case ScalingResult(spec=spec, walls=walls):
             seconds = next((wall.seconds for wall in walls if wall.device == device and wall.seconds > 0), None)
             if seconds is not None:
                 tflops = 2 * spec.size**3 * spec.iterations / seconds / 1e12
                 at, shape = intensity(spec.size, spec.size, spec.size, spec.dtype), shape_text((spec.size,) * 3)
-                yield Point(at, tflops, spec.dtype, title(spec), shape, Spread(tflops, tflops, tflops), "scaling", run, when_unix_s)
+                known = Spread(tflops, tflops, tflops)
+                yield Point(at, tflops, spec.dtype, title(spec), shape, known, "scaling", run, when_unix_s, result.verified is False)
 
 
 def cell_points(cells: Iterable[SweepCell], dtype: str, run: int | None = None, when_unix_s: float | None = None) -> Iterator[Point]:
@@ -185,7 +185,8 @@ def cell_points(cells: Iterable[SweepCell], dtype: str, run: int | None = None, 
     for cell in cells:
         if cell.tflops is not None and cell.tflops.median > 0:
             at, shape = intensity(cell.m, cell.n, cell.k, dtype), shape_text((cell.m, cell.n, cell.k))
-            yield Point(at, cell.tflops.median, dtype, f"sweep {shape} {dtype}", shape, cell.tflops, "burst", run, when_unix_s)
+            wrong = cell.verified is False  # only in somebody else's file: we tell no speed of wrong values
+            yield Point(at, cell.tflops.median, dtype, f"sweep {shape} {dtype}", shape, cell.tflops, "burst", run, when_unix_s, wrong)
 
 
 def inner_copies(result: BenchResult, device: str) -> Iterator[BandwidthRow]:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, QSize, QTimer
-from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtGui import QColor, QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.core.formats import MISSING, bytes_text, number_text
-from devexplorer.core.state import State
+from devexplorer.core.state import Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.panels.panel import EDGE_PX, Panel
@@ -30,12 +30,14 @@ from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.markers import GridItem, Line, LinesItem
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
+from devexplorer.gui.reading_order import put_in_order
 from devexplorer.gui.theme import DARK, Role, Theme, device_colour, font
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
 LEAST_MOVE_PX = 0.5
-"""Curves are not moved by less, unless they are drawn anyway: a plot of a day would be painted thirty times a second for nothing."""
+"""A live picture is not drawn anew before time has moved it by so much: a plot of a day would be painted thirty times a second for
+nothing, and one of two minutes three times as often as there are readings."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
@@ -67,6 +69,7 @@ class TimelinePlot(Panel):
         self._scale = YScale(axis_units(metric.unit))
         self._epoch_s: float | None = None
         self._moved_to_s = math.inf
+        self._newest_marker: Marker | None = None
         self._texts_at_s = -math.inf
         self._axis_is_stale = True
         self._in_header: list[QWidget] = []
@@ -96,6 +99,11 @@ class TimelinePlot(Panel):
     def add_to_header(self, widget: QWidget) -> None:
         super().add_to_header(widget)
         self._in_header.append(widget)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._axis_is_stale = True  # nothing was drawn while it was hidden
+        put_in_order(self)  # Qt orders anew what moves into another window, and the header was filled last
 
     def set_menu(self, menu: QMenu) -> None:
         """Make the title a quiet button with this menu, which the caller owns."""
@@ -193,9 +201,14 @@ class TimelinePlot(Panel):
             self._axis_is_stale = True
             self._forget_drawn()
         texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
-        changed = self._draw()
         moved_to_s = self._epoch_s - self._axis.now_unix_s
-        if changed or self._axis_is_stale or abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * self._pixel_s:
+        moved = abs(moved_to_s - self._moved_to_s) >= LEAST_MOVE_PX * min(self._pixel_s, 2 * LONGEST_WAIT_S)
+        newest = self._state.markers[-1] if self._state.markers else None
+        if not (moved or texts_are_due or newest is not self._newest_marker):
+            return  # time has not moved the picture, and readings wait for as long: most beats end here
+        self._newest_marker = newest
+        changed = self._draw()
+        if changed or moved or self._axis_is_stale:
             self._moved_to_s = moved_to_s
             self._group.setPos(moved_to_s, 0.0)
         if (changed or texts_are_due) and self._rescale(self._highest_shown()):
@@ -315,7 +328,10 @@ class TimelinePlot(Panel):
         return self._theme.dim if known is None else device_colour(known.colour, self._theme)
 
     def _refresh_texts(self) -> None:
+        stops = self.legend.tab_stops()
         self.legend.set_entries(self._entries())
+        if self.legend.tab_stops() != stops:
+            put_in_order(self)
         metrics = QFontMetrics(self._subtitle.font())
         title: QWidget = self._title_button or self._title
         in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]

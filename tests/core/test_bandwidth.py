@@ -252,7 +252,8 @@ def test_a_card_that_is_lost_in_the_middle_leaves_the_rows_that_are_finished(fle
     result = run.result(stopped=False, failure="CUDA error: GPU is lost")
     assert result is not None
     assert [one.bytes for one in result.rows] == [4 * KIB]
-    assert result.failure == "CUDA error: GPU is lost"
+    assert (result.failure, result.stopped) == ("CUDA error: GPU is lost", True)
+    assert sum(one.measured_seconds or 0.0 for one in result.rows) == pytest.approx(result.seconds)
     assert run.step() is None
 
 

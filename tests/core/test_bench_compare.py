@@ -207,7 +207,13 @@ def test_remarks_name_runs_that_need_care() -> None:
     remarks = " ".join(compare(runs).remarks)
     assert "Ended before its time: #2" in remarks
     assert "The values were wrong: #2" in remarks
-    assert "2 runs measured exactly the same; their medians lie within 2.0 %" in remarks
+    assert "2 runs measured exactly the same on one device; their medians lie within 2.0 %" in remarks
+
+
+def test_two_cards_of_one_number_are_no_reruns() -> None:
+    """`cuda:0` of one machine is another card than that of another machine, however equal what was asked for is."""
+    runs = [stored(matmul(samples(100, seed=1)), 1), stored(matmul(samples(102, seed=2)), 2, host="other", uuid="GPU-2")]
+    assert "exactly the same" not in " ".join(compare(runs).remarks)
 
 
 def test_titles_say_what_was_measured() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ import pytest
 from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, conditions, matmul, model, samples, scaling, stored, sweep
 
-from devexplorer.core.benchmark.documents import benchmark_document
+from devexplorer.core.benchmark.documents import benchmark_document, run_documents
 from devexplorer.core.benchmark.exchange import COLUMNS, write_csv, write_json
 from devexplorer.core.benchmark.importing import MOST_BYTES, import_file, parse_runs, read_runs
+from devexplorer.core.benchmark.report import report_html
 from devexplorer.core.benchmark.store import Store
 from devexplorer.core.errors import BadInput, Unavailable
-from devexplorer.core.records.benchmark import BenchResult, StoredRun
+from devexplorer.core.records.benchmark import BandwidthResult, BenchResult, MatmulResult, StoredRun, SweepCell, SweepResult
 
 RUNS = (
     stored(matmul(samples(100), parts_tflops=(99.0,) * 8, drift=-0.01, datasheet_tflops=125.0), 1, tags=("baseline",)),
@@ -150,6 +152,47 @@ def test_a_virtual_gpu_is_simulated_whatever_the_file_says() -> None:
     assert run.conditions.simulated
 
 
+def test_a_copy_with_a_virtual_gpu_is_simulated_whatever_our_own_records_say(tmp_path: Path) -> None:
+    path, document = written(tmp_path, (stored(bandwidth(), 1),))
+    for row in document["history"][0]["result"]["rows"]:
+        row["destination"] = "vgpu:0"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    (run,) = read_runs(path)
+    assert isinstance(run.result, BandwidthResult)
+    assert all(row.simulated for row in run.result.rows)
+
+
+def test_the_samples_that_the_command_line_printed_come_along() -> None:
+    measured = matmul(samples(100))
+    (run,) = parse_runs(printed(measured), BEGAN)
+    assert isinstance(run.result, MatmulResult)
+    assert run.result.samples_tflops == measured.samples_tflops
+
+
+def test_times_and_verification_of_each_part_survive_the_way_there_and_back() -> None:
+    """A document says of each shape and copy how long it was measured, and whether that very one was right."""
+    shapes = msgspec.structs.replace(
+        sweep(),
+        verified=False,
+        cells=(
+            SweepCell(8, 8, 8, around(2.0), 10, verified=True, seconds=0.25),
+            SweepCell(9, 9, 9, reason="its values are wrong", verified=False),
+            SweepCell(10, 10, 10, reason="it does not fit"),
+        ),
+    )
+    documents = run_documents(shapes)
+    assert [(one["verified"], one["seconds"]) for one in documents] == [(True, 0.25), (False, None), (None, None)]
+    (run,) = parse_runs(printed(shapes), BEGAN)
+    assert isinstance(run.result, SweepResult)
+    assert (run.result.cells, run.result.verified) == (shapes.cells, False)
+    rows = tuple(msgspec.structs.replace(row, measured_seconds=0.5, verified=at > 0) for at, row in enumerate(bandwidth().rows))
+    copies = msgspec.structs.replace(bandwidth(), rows=rows, verified=False)
+    assert {one["seconds"] for one in run_documents(copies)} == {0.5}
+    (run,) = parse_runs(printed(copies), BEGAN)
+    assert isinstance(run.result, BandwidthResult)
+    assert (run.result.rows, run.result.verified) == (copies.rows, False)
+
+
 # --- what is wrong with somebody's file
 
 GOOD: dict[str, Any] = {
@@ -214,6 +257,14 @@ def damaged_entry(**more: Any) -> bytes:
     return json.dumps({"schema": 1, "runs": [], "history": [entry]}).encode()
 
 
+@pytest.mark.parametrize("figure", [1e308, -1e308, 10**40, 1e-320])
+@pytest.mark.parametrize("name", ["noise", "drift", "datasheet_tflops", "samples_tflops"])
+def test_a_figure_that_arithmetic_would_make_infinite_does_not_come_in(name: str, figure: float) -> None:
+    value = [1.0, figure] if name == "samples_tflops" else figure
+    with pytest.raises(BadInput, match=r"a figure of|above 0|not above|Expected"):
+        parse_runs(one_run(**{name: value}), BEGAN)
+
+
 def test_our_own_records_are_checked_as_well() -> None:
     assert len(parse_runs(damaged_entry(), BEGAN)) == 1
     for fields, line in (({"devices": []}, "names no device"), ({"size": 0}, "below 1"), ({"size": "big"}, "Expected `int`")):
@@ -226,6 +277,9 @@ def test_a_file_that_is_not_there_or_far_too_large_is_not_read(tmp_path: Path) -
         read_runs(tmp_path / "nothing.json")
     with pytest.raises(BadInput, match="cannot be read"):
         read_runs(tmp_path)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(BadInput, match="it is no file"):  # reading it would never end
+        read_runs(tmp_path / "pipe.json")
     path = tmp_path / "endless.json"
     with path.open("wb") as file:
         file.truncate(MOST_BYTES + 1)
@@ -262,6 +316,27 @@ def test_a_csv_has_a_row_per_figure(tmp_path: Path) -> None:
     assert (first["driver_version"], rows[-1]["driver_version"]) == ("570.1", "")
     assert [row["simulated"] for row in rows if row["run"] == "4"] == ["true"] * 3
     assert first["tags"] == "baseline"
+
+
+def test_only_what_is_wrong_is_called_wrong(tmp_path: Path) -> None:
+    rows = tuple(
+        msgspec.structs.replace(row, verified=at > 0, iterations=at, measured_seconds=float(at)) for at, row in enumerate(bandwidth().rows)
+    )
+    run = stored(msgspec.structs.replace(bandwidth(), rows=rows, verified=False), 1)
+    path = tmp_path / "runs.csv"
+    write_csv(path, [run])
+    read = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert [row["verified"] for row in read] == ["false", "true", "true", "true"]
+    assert [(row["iterations"], row["seconds"]) for row in read] == [("0", "0.0"), ("1", "1.0"), ("2", "2.0"), ("3", "3.0")], "its own"
+    assert report_html([run], now_unix_s=BEGAN).count("VALUES WERE WRONG") == 1
+
+
+def test_a_copy_on_the_host_beside_virtual_gpus_was_measured(tmp_path: Path) -> None:
+    rows = tuple(msgspec.structs.replace(row, simulated=at > 0) for at, row in enumerate(bandwidth().rows))
+    path = tmp_path / "runs.csv"
+    write_csv(path, [stored(msgspec.structs.replace(bandwidth(), rows=rows, simulated=True), 1)])
+    read = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert [row["simulated"] for row in read] == ["false", "true", "true", "true"]
 
 
 def test_no_name_becomes_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:

@@ -210,6 +210,20 @@ def test_ctrl_c_stops_a_benchmark_and_keeps_what_was_measured(capfd: pytest.Capt
     assert run["stopped"] is True
 
 
+def test_the_systems_request_to_end_keeps_what_was_measured_too(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM is what a job scheduler sends when the time is up."""
+    monkeypatch.setattr(bench_run, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # not the end of the tests, where nobody listens
+    try:
+        monkeypatch.setattr(signal, "SIG_DFL", lambda *_: None)  # nor by a second one
+        code = main(["bench", "matmul", "--virtual", "t4", "--device", "vgpu:0", "--size", "64", "--seconds", "600", "--json"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == 143
+    (run,) = strictly(capfd.readouterr().out)["runs"]
+    assert run["stopped"] is True
+
+
 SLOW = """
 import sys
 from devexplorer.core.benchmark import matmul

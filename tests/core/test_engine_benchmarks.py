@@ -207,15 +207,22 @@ def test_a_virtual_gpu_that_fills_up_in_the_middle_ends_the_run_with_the_reason(
 # --- threads and devices
 
 
-def test_what_computes_on_the_cpu_alone_runs_on_the_calling_thread_and_everything_else_on_its_own(
-    bench: Bench, stubbed: Callable[..., list[Stub]]
+@pytest.mark.parametrize(
+    ("spec", "thread"),
+    [
+        (MatmulSpec(device="cpu", **SQUARE), None),
+        (BandwidthSpec(sources=("cpu",), destinations=("vgpu:1",)), None),
+        (MatmulSpec(device="vgpu:1", **SQUARE), "bench-vgpu:1"),
+        (ScalingSpec(devices=("vgpu:0", "vgpu:1")), "bench-vgpu:0"),
+    ],
+)
+def test_what_computes_on_the_cpu_runs_on_the_calling_thread_and_everything_else_on_its_own(
+    bench: Bench, stubbed: Callable[..., list[Stub]], spec: BenchSpec, thread: str | None
 ) -> None:
+    """Also where an accelerator takes part: a second thread with OpenMP makes small products on the CPU several times slower."""
     made = stubbed(lambda: None)
-    bench.run(MatmulSpec(device="cpu", **SQUARE))
-    bench.events.clear()
-    bench.run(MatmulSpec(device="vgpu:1", **SQUARE))
-    assert made[0].threads == {threading.current_thread().name}
-    assert made[1].threads == {"bench-vgpu:1"}
+    bench.run(spec)
+    assert made[0].threads == {thread or threading.current_thread().name}
 
 
 @pytest.mark.parametrize(
@@ -249,13 +256,21 @@ def test_tf32_and_float32_are_not_measured_at_once(bench: Bench, stubbed: Callab
     bench.benchmarks.start(StartBenchmark(request=1, spec=MatmulSpec(device="cpu", **SQUARE)))
     with pytest.raises(BadInput, match="stop the float32 run"):
         bench.benchmarks.check(SweepSpec(device="vgpu:2", dtype="tf32", shapes=(A,)))
+    bench.benchmarks.check(ModelSpec(target="mlp", device="vgpu:0"))
     while bench.benchmarks.stepping:
         bench.benchmarks.step()
     bench.events.clear()
     seen: list[str] = []
-    stubbed(lambda: seen.append(torch.backends.cuda.matmul.fp32_precision))
+
+    def refused() -> None:
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+        with pytest.raises(BadInput, match="stop the tf32 run"):  # its parameters would be multiplied in TF32
+            bench.benchmarks.check(ModelSpec(target="mlp", device="vgpu:0"))
+        seen.append("refused")
+
+    stubbed(refused)
     bench.run(SweepSpec(device="vgpu:2", dtype="tf32", shapes=(A,)))
-    assert seen == ["tf32"]
+    assert seen == ["tf32", "refused"]
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 

@@ -103,6 +103,24 @@ def test_the_window_begins_when_the_speed_is_steady() -> None:
     assert mode.done == 1.0
 
 
+def test_time_left_can_be_told_from_what_is_done_also_after_a_long_settling() -> None:
+    """The window (like the command line) takes the time that has passed, and what is done, and tells what is left."""
+    falling = [0.010 * 1.1**step for step in range(30)]
+    mode = Sustained(spec(seconds=60.0), PlayedTimer([*falling, 0.05]), nothing, 0.01)
+    passed = before = 0.0
+    left = []
+    while (block := mode.step()) is not None:
+        passed += block.spent
+        if (done := mode.done) is not None:
+            assert done >= before
+            before = done
+            left.append((passed * (1 - done) / done, 2.0 - mode.spent))
+    assert passed > 4.0, "it took a while to settle"
+    assert left
+    for told, true in left:
+        assert told == pytest.approx(max(true, 0.0), abs=0.1)
+
+
 def test_what_is_never_steady_is_measured_when_its_time_is_up_and_the_drift_says_so() -> None:
     falling = [0.01 * 1.02**step for step in range(500)]
     mode = Sustained(spec(seconds=6.0), PlayedTimer(falling), nothing, 0.01)

@@ -287,7 +287,7 @@ def test_a_card_that_is_lost_in_the_middle_leaves_the_steps_that_were_measured(f
         run.step()
     result = run.result(stopped=False, failure="CUDA error: GPU is lost")
     assert result is not None
-    assert (result.iterations, result.failure) == (1, "CUDA error: GPU is lost")
+    assert (result.iterations, result.failure, result.stopped) == (1, "CUDA error: GPU is lost", True)
 
 
 def test_stopping_keeps_the_steps_so_far(fleet: Fleet) -> None:

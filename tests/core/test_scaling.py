@@ -204,7 +204,7 @@ def test_a_card_that_is_lost_at_once_ends_the_run_with_the_jobs_that_were_done(m
     assert result is not None
     assert [wall.device for wall in result.walls] == ["cpu", "xpu:0"]
     assert (result.parallel_seconds, result.sequential_seconds, result.speedup) == (None, None, None)
-    assert result.failure == "XPU device is lost"
+    assert (result.failure, result.stopped) == ("XPU device is lost", True)
 
 
 def test_a_card_that_is_lost_in_turn_keeps_what_was_measured_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +240,18 @@ def test_stopping_ends_every_thread_also_when_nobody_asks_for_another_step(
     assert run.result(stopped=True) is None
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("scaling-")]
     assert run.step() is None
+
+
+def test_asking_to_stop_ends_every_thread_though_the_run_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the engine closes: nobody steps the run again, and nobody asks for its result."""
+    stop = threading.Event()
+    run = run_of(ScalingSpec(devices=("cpu", "xpu:0"), size=16, iterations=10**9), played(monkeypatch, lambda device: None, 1), stop)
+    run.prepare(stop.is_set)
+    assert run.step() is not None
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "scaling-xpu:0")
+    stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_stopping_between_two_steps_ends_the_run_with_what_is_known(fleet: Fleet) -> None:

@@ -133,6 +133,25 @@ def test_the_speed_of_wrong_values_is_not_told() -> None:
     found = result(run)
     assert found.verified is False
     assert [cell.reason is None for cell in found.cells] == [True, False, True]
+    assert [cell.verified for cell in found.cells] == [True, False, True], "the others were right"
+
+
+def test_a_shape_that_was_not_measured_was_not_verified_either() -> None:
+    def full(spec: MatmulSpec) -> Product:
+        raise torch.OutOfMemoryError("full")
+
+    run = sweep(full)
+    points(run)
+    found = result(run)
+    assert (found.verified, {cell.verified for cell in found.cells}) == (None, {None})
+
+
+def test_a_shape_says_how_long_it_was_measured() -> None:
+    run = sweep(fine)
+    points(run)
+    found = result(run)
+    assert sum(cell.seconds or 0.0 for cell in found.cells) == pytest.approx(found.seconds)
+    assert all(cell.seconds for cell in found.cells)
 
 
 def test_without_a_shape_there_is_no_result() -> None:

@@ -139,6 +139,14 @@ def test_a_product_of_1024_in_float16_takes_a_t4_about_40_microseconds(machine):
     assert machine.matmul_seconds("vgpu:0", 1024, 1024, 1024, "float16") == pytest.approx(42e-6, rel=0.05)
 
 
+@pytest.mark.parametrize(("dtype", "written"), [("float16", 2), ("int8", 4)])
+def test_a_product_is_paid_in_the_dtype_in_which_it_comes_out(machine, dtype, written):
+    """An outer product moves next to nothing but its output: int8 products write int32."""
+    size = 8192
+    expected = machine.gpu("vgpu:0").roofline.operation_seconds(0, size * size * written, dtype)
+    assert machine.matmul_seconds("vgpu:0", size, size, 8, dtype) == pytest.approx(expected, rel=0.01)
+
+
 def test_reset_drops_the_devices(machine):
     machine.reset()
     assert machine.devices() == ()

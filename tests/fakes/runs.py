@@ -81,7 +81,7 @@ def scaling(parallel: float = 0.34, *, iterations: int = 1000) -> ScalingResult:
     spec = ScalingSpec(devices=("vgpu:0", "vgpu:1"), iterations=iterations)
     walls = (DeviceWall("vgpu:0", parallel * 0.98), DeviceWall("vgpu:1", parallel))
     return ScalingResult(
-        run=3, stopped=False, simulated=True, seconds=1.2, iterations=iterations, spec=spec, parallel_seconds=parallel,
+        run=3, stopped=False, simulated=True, seconds=1.2, iterations=4 * iterations, spec=spec, parallel_seconds=parallel,
         sequential_seconds=0.68, walls=walls,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.copies import Copies, Kind
+from devexplorer.gui.item_models.runs import state_cell
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.theme import DARK, LIGHT
 
@@ -54,6 +55,27 @@ def run(state: State, rows: tuple[BandwidthRow, ...] = ROWS, *, ended: bool = Tr
         point(state, 1, row=row, done=done / 10, text=f"{row.source} → {row.destination}")
     if ended:
         finish(state, 1, BandwidthResult(run=1, spec=SPEC, rows=rows, stopped=False, simulated=False, seconds=1.0))
+
+
+def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: QtBot) -> None:
+    state = state_with(CPU, *T4S)
+    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 260)
+    qtbot.mouseClick(panel.choices["bandwidth"], LEFT)
+    spec = BandwidthSpec(sources=("cpu",), destinations=("cpu", "vgpu:0"), sizes=(MIB,))
+    rows = (copy("cpu", "cpu", MIB, 20.0), copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
+    begin(state, 1, spec, simulated=True)
+    finish(state, 1, BandwidthResult(run=1, spec=spec, rows=rows, stopped=False, simulated=True, seconds=1.0))
+    panel.refresh()
+    view = panel.bandwidth.view
+    for pair, marked in ((("cpu", "cpu"), False), (("cpu", "vgpu:0"), True)):
+        view.choose(*pair)
+        assert ("simulated" in view.summary.facts.text()) is marked
+
+
+def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, state: State) -> None:
+    begin(state, 1, SPEC)
+    finish(state, 1, BandwidthResult(run=1, spec=SPEC, rows=ROWS, stopped=False, simulated=False, seconds=1.0, verified=False))
+    assert state_cell(state.runs[1], DARK).text == "✕ values are wrong: other bytes arrived"
 
 
 def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:

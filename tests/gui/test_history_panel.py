@@ -173,6 +173,14 @@ def test_what_went_wrong_stands_in_words_and_in_colour(qtbot: QtBot) -> None:
     assert [cell.colour for cell in remarks] == [DARK.error, DARK.warning, DARK.dim]
 
 
+def test_the_speed_of_data_that_arrived_wrong_is_nobodys_headline() -> None:
+    found = bandwidth()
+    slow, fast = (msgspec.structs.replace(found.rows[0], gb_per_s=spread(rate), verified=rate < 100) for rate in (20.0, 900.0))
+    result = msgspec.structs.replace(found, rows=(slow, fast), verified=False)
+    assert headline(result).spread == slow.gb_per_s
+    assert headline(msgspec.structs.replace(result, rows=(fast,))).spread is None
+
+
 def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
     elsewhere = stored(matmul(), 1, imported=True, uuid=None)
     other_card = stored(matmul(), 2, uuid="GPU-ffffffff-1111-2222-3333-444444444444")

@@ -19,7 +19,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.benchmark.history_filter import Filter
 from devexplorer.core.benchmark.spec import PRODUCTS
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BandwidthResult, BenchPoint, StoredRun, SweepCell
+from devexplorer.core.records.benchmark import BandwidthResult, BenchPoint, ScalingResult, Spread, StoredRun, SweepCell, SweepResult
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import State
 from devexplorer.gui import theme as themes
@@ -105,6 +105,21 @@ def test_wrong_values_are_no_part_of_the_roof() -> None:
     drawn = drawn_of(stored(matmul(5000.0, verified=False), 1), stored(matmul(700.0), 2))
     assert max(ceiling.best.tflops for ceiling in drawn.ceilings if ceiling.best is not None) == 700.0
     assert [point.is_wrong for point in drawn.points] == [True, False]
+
+
+def test_one_wrong_shape_of_a_sweep_says_nothing_about_the_others() -> None:
+    cells = (SweepCell(512, 512, 512, Spread(9.0, 8.9, 9.1), 10, verified=True), SweepCell(64, 64, 64, reason="wrong", verified=False))
+    found = sweep()
+    assert isinstance(found, SweepResult)
+    points = list(points_of(msgspec.structs.replace(found, cells=cells, verified=False), "cuda:0"))
+    assert [(point.tflops, point.is_wrong) for point in points] == [(9.0, False)]
+
+
+def test_jobs_with_wrong_values_are_no_part_of_the_roof_either() -> None:
+    found = scaling()
+    assert isinstance(found, ScalingResult)
+    (wall, *_) = found.walls
+    assert [point.is_wrong for point in points_of(msgspec.structs.replace(found, verified=False), wall.device)] == [True]
 
 
 def test_the_roof_above_a_point_is_the_lower_of_slope_and_ceiling() -> None:
