@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from devexplorer.gui.plots.roofline import RooflinePanel
 
 HEIGHTS_PX = {
-    "benchmark": 248,
+    "benchmark": 244,
     "history": 304,
     "roofline": 304,
     "memory": 304,
     "device": 304,
-    "topology": 248,
-    "processes": 248,
-    "alerts": 248,
-    "log": 248,
+    "topology": 244,
+    "processes": 244,
+    "alerts": 244,
+    "log": 244,
 }
 """Pages from left to right, each with the height that it wants at first. The name is the attribute, the title its capitalised form."""
 

@@ -49,7 +49,7 @@ GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
 RECENT_S = 60.0
 """While a recording is on show, an older error is one of the recording: the log has it, and nobody has to hear of it now."""
-SPLITS_PX = {"rows": [360, 190, 248], "panels": [276, 784, 328], "plots": [700, 700]}
+SPLITS_PX = {"rows": [366, 188, 244], "panels": [276, 784, 328], "plots": [700, 700]}
 
 
 class MainWindow(QMainWindow):

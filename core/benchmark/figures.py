@@ -45,7 +45,7 @@ class Figure(NamedTuple):
     samples: tuple[float, ...] = ()
     """In the order of measurement; empty where only the spread is known."""
     noise: float | None = None
-    """Interquartile range over median."""
+    """Interquartile range over median; None as well where it is simulated: what is computed has no noise."""
     simulated: bool = False
     place: float | None = None
     """Where it stands on the axis of a plot: the cube root of M·N·K, bytes of a copy."""
@@ -108,11 +108,11 @@ def _matmul(result: MatmulResult) -> Figure:
         samples = result.parts_tflops
     measured = result.noise if result.noise is not None else noise(samples)
     known = measured if measured is not None else noise_of_spread(result.tflops)
-    return Figure((), "tflops", result.tflops, samples, known, result.simulated)
+    return Figure((), "tflops", result.tflops, samples, None if result.simulated else known, result.simulated)
 
 
 def _figure(key: tuple[str, ...], quantity: str, known: Spread, simulated: bool) -> Figure:
-    return Figure(key, quantity, known, (), noise_of_spread(known), simulated)
+    return Figure(key, quantity, known, (), None if simulated else noise_of_spread(known), simulated)
 
 
 def _side(cell: SweepCell) -> float:

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchPoint, BenchResult, BenchSpec, ScalingSpec
 
+STOPPED_EARLY = "stopped before the first figure was complete"
+"""Why a run that the user stopped has no result."""
+
 
 class Runner(Protocol):
     """One run."""

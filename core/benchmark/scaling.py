@@ -83,7 +83,22 @@ class _Job:
 
     def again(self) -> None:
         """Begin from the start."""
-        self.left, self.seconds = self._wanted, 0.0
+        self._progress = self._wanted, 0.0
+
+    @property
+    def progress(self) -> tuple[int, float]:
+        """Products that are left to compute, and the seconds of those that are computed: both of one moment, from any thread."""
+        return self._progress
+
+    @property
+    def left(self) -> int:
+        """Products that are left to compute."""
+        return self._progress[0]
+
+    @property
+    def seconds(self) -> float:
+        """Of the products that are computed."""
+        return self._progress[1]
 
     @property
     def done(self) -> int:
@@ -105,7 +120,7 @@ class _Job:
         start = self.timer.now()
         self.timer.block(self._operation, count)
         spent = self.timer.now() - start
-        self.left, self.seconds, self._each = self.left - count, self.seconds + spent, spent / count
+        self._progress, self._each = (self.left - count, self.seconds + spent), spent / count
 
     def run(self, barrier: threading.Barrier, over: threading.Event) -> None:
         """The whole job, on a thread of its own."""
@@ -185,9 +200,10 @@ class ScalingRun:
         try:
             for thread in threads:
                 thread.start()
+            before, first, unfinished = self._products(), self._jobs[0].progress, True
             self._pass(barrier)
-            while any(job.left for job in self._jobs) and not self._stop.is_set():
-                before, start = self._products(), time.perf_counter()
+            while unfinished and not self._stop.is_set():
+                start = time.perf_counter()
                 mine = next((job for job in ours if job.left), None)
                 if mine is not None:
                     mine.slice()
@@ -196,7 +212,10 @@ class ScalingRun:
                         thread.join(max(start + BLOCK_SECONDS - time.perf_counter(), 0.0))
                 self._raise_failures()
                 seconds = max(job.seconds for job in self._jobs) if self.simulated else time.perf_counter() - start
-                yield self._point(text, self._products() - before, seconds)
+                unfinished = any(job.left for job in self._jobs)
+                products, now = self._products(), self._jobs[0].progress
+                yield self._point(text, products - before, seconds, self._rate(first, now))
+                before, first = products, now
         finally:
             over.set()
             barrier.abort()
@@ -231,21 +250,27 @@ class ScalingRun:
             while job.left:
                 if self._stop.is_set():
                     return
-                before, spent = job.done, job.seconds
+                before, spent, first = job.done, job.seconds, job.progress
                 job.slice()
                 products = job.done - before
                 self._finished += products
-                yield self._point(f"job {number + 1} of {len(self._jobs)} on {job.device}", products, job.seconds - spent, self._finished)
+                text = f"job {number + 1} of {len(self._jobs)} on {job.device}"
+                yield self._point(text, products, job.seconds - spent, self._rate(first, job.progress), self._finished)
             seconds += job.seconds
         self._sequential = seconds
 
-    def _point(self, text: str, products: int, seconds: float, finished: int | None = None) -> BenchPoint:
+    def _rate(self, before: tuple[int, float], now: tuple[int, float]) -> float | None:
+        """TFLOP/s of the first device alone between two moments: points are drawn as its own, not as the sum of all devices."""
+        products, spent = before[0] - now[0], now[1] - before[1]
+        return 2 * self.spec.size**3 * products / spent / 1e12 if products and spent > 0 else None
+
+    def _point(self, text: str, products: int, seconds: float, tflops: float | None, finished: int | None = None) -> BenchPoint:
         done = self._products() if finished is None else finished
         return BenchPoint(
             run=self.run,
             device=self.spec.device,
             time_unix_s=self._clock(),
-            tflops=2 * self.spec.size**3 * products / seconds / 1e12 if products and seconds > 0 else None,
+            tflops=tflops,
             iterations=products,
             seconds=seconds,
             done=done / (2 * len(self._jobs) * self.spec.iterations),

@@ -19,7 +19,7 @@ import msgspec
 from torch import nn
 
 from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, out_of_memory, real_product, tf32_products, virtual_product
-from devexplorer.core.benchmark.runner import Runner, devices_of
+from devexplorer.core.benchmark.runner import STOPPED_EARLY, Runner, devices_of
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, flush_bytes
 from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
 from devexplorer.core.benchmark.timing import timer_for
@@ -177,7 +177,7 @@ class Benchmarks:
         except Exception as second:  # a run that cannot even say what it measured must not stay busy for ever
             reason = reason or (str(second).strip().splitlines() or [type(second).__name__])[0]
         if result is None and reason is None:
-            reason = "stopped before the first figure was complete" if stopped else "nothing was measured"
+            reason = STOPPED_EARLY if stopped else "nothing was measured"
         now, number = self._clock(), active.number
         active.ended = True
         with self._lock:

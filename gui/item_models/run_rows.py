@@ -56,7 +56,7 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
     spread = result.tflops if result is not None else None
     measured = spread.median if spread else run.latest.tflops if run.latest and not run.ended else None
     share = None if measured is None or not run.datasheet_tflops else 100 * measured / run.datasheet_tflops
-    noise = result.noise if result is not None else None
+    noise = result.noise if result is not None and not result.simulated else None  # what is computed has none
     return TableRow(
         run.run,
         (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.documents import benchmark_document
-from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.benchmark.runner import STOPPED_EARLY, devices_of
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -98,6 +98,8 @@ def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
     """How a run stands; `more` are things to know about a result."""
     if not run.ended:
         return Cell("running" if run.started_unix_s is not None else "warming up", theme.text)
+    if run.result is None and run.reason == STOPPED_EARLY:
+        return Cell(STOPPED_EARLY, theme.dim, STOPPED_EARLY)
     if run.result is None:
         words = f"✕ failed: {run.reason or 'nothing was measured'}"
         return Cell(words, theme.error, words)

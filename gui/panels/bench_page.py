@@ -30,7 +30,7 @@ from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import done_share, kind_of, left_words, runs_document, where
 from devexplorer.gui.panels.bench_fields import FormRow, labelled
 from devexplorer.gui.panels.device_choice import DeviceChoice
-from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.panels.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
@@ -291,6 +291,10 @@ class BenchPage(QWidget):
         self.stop_button.setEnabled(bool(active))
         self.stop_button.setText(f"Stop {where(chosen.spec)}" if chosen else "Stop all" if len(active) > 1 else "Stop")
         self.stop_button.setToolTip("" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS)
+        live = self._state.recording is None
+        for button in (self.start_button, self.offer_button):
+            button.setEnabled(live)
+            button.setToolTip("" if live else NOT_IN_A_RECORDING)
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(tip("The finished runs of this kind, as the command line prints them" if finished else NONE_ENDED))

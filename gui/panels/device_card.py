@@ -9,8 +9,8 @@ from devexplorer.gui.panels.device_item import SIGN_PX, DeviceItem
 from devexplorer.gui.panels.memory_bar import HEIGHT_PX
 from devexplorer.gui.theme import Role, font
 
-CARD_PX, ROW_PX = 91, 24
-"""Heights of a card (a line more where it carries a warning) and of a compact row."""
+CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
+"""Heights of a card, of the line more where it carries a warning, and of a compact row."""
 
 
 class DeviceCard(DeviceItem):
@@ -19,7 +19,7 @@ class DeviceCard(DeviceItem):
     _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
 
     def sizeHint(self) -> QSize:
-        return QSize(220, CARD_PX + (self._LINE + 2 if self.texts.warning else 0))
+        return QSize(220, CARD_PX + (WARNING_PX if self.texts.warning else 0))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(160, self.sizeHint().height())

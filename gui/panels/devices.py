@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLay
 from devexplorer.core.formats import sentence
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import verdict
-from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
+from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
 from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
 from devexplorer.gui.plain import tip
@@ -154,7 +154,8 @@ class DevicesPanel(Panel):
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         for full in range(min(FULL_CARDS, number), 0, -1):
             rows = number - full
-            if full * (CARD_PX + 8) - 8 + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
+            warned = sum(name in self._items and bool(self._items[name].texts.warning) for name in list(cards)[:full])
+            if full * (CARD_PX + 8) - 8 + warned * WARNING_PX + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
                 return full
         return 0
 
@@ -223,6 +224,8 @@ class DevicesPanel(Panel):
             self.add_button.setToolTip(ADD_TIP if unavailable is None else tip(f"Virtual GPUs are not available: {unavailable}"))
         self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
         self.machine.setVisible(bool(reasons) and not only_cpu)
+        if self._room_for_cards() != self._full:  # that line came or went
+            self.refresh_devices()
         if self._dragged:
             self.show_verdicts(self._dragged)
 

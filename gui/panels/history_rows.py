@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, overload
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
 from devexplorer.core.benchmark.condition_rows import all_conditions
-from devexplorer.core.benchmark.figures import UNITS, dtype, kind
+from devexplorer.core.benchmark.figures import UNITS, dtype, figures, kind
 from devexplorer.core.benchmark.history_filter import device_of
 from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_of_spread, noise_words
@@ -70,8 +70,8 @@ def headline(result: BenchResult) -> Headline:
     """A product's throughput; the fastest of a sweep or of copies; the speed-up; samples per second."""
     match result:
         case MatmulResult(tflops=spread):
-            noise = result.noise if result.noise is not None else noise_of_spread(spread)
-            return Headline(spread, UNITS["tflops"], noise, result.datasheet_tflops)
+            (figure,) = figures(result)
+            return Headline(spread, UNITS["tflops"], figure.noise, result.datasheet_tflops)
         case SweepResult(cells=cells):
             fastest = max((cell.tflops for cell in cells if cell.tflops is not None), key=lambda known: known.median, default=None)
             return Headline(fastest, UNITS["tflops"], None, result.datasheet_tflops)
@@ -82,7 +82,7 @@ def headline(result: BenchResult) -> Headline:
             speedup = result.speedup
             return Headline(None if speedup is None else Spread(speedup, speedup, speedup), UNITS["speedup"])
         case ModelResult(samples_per_s=spread):
-            return Headline(spread, UNITS["samples_per_s"], noise_of_spread(spread))
+            return Headline(spread, UNITS["samples_per_s"], None if result.simulated else noise_of_spread(spread))
 
 
 def what(result: BenchResult) -> str:

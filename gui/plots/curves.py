@@ -96,7 +96,7 @@ AXIS_UNITS = {
 """By the unit of a metric; the others have one unit, `core.telemetry.metrics.UNITS`."""
 
 
-NEARLY = 0.8
+NEARLY = 0.78
 """A larger unit is taken already for so much of it: four digits on an axis (1250 MiB) are none that one reads at a glance."""
 
 

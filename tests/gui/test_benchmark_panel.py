@@ -12,6 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.benchmark.runner import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
@@ -271,6 +272,7 @@ def test_a_batch_is_a_whole_number(panel: BenchmarkPanel) -> None:
 
 def test_conditions_stand_beside_the_number(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
+    state.runs[1].simulated = False  # readings and noise are those of a real card
     for second, clock in ((0.2, 1500), (0.6, 1300), (9.0, 300)):  # the last one is after the run
         reasons = ("SW power cap (the card draws what it may)",) if clock == 1300 else ("GPU idle",)
         state.apply(
@@ -295,6 +297,21 @@ def test_wrong_values_and_an_early_end_are_told_from_a_stop(panel: BenchmarkPane
     end(state, 2, stopped=True, failure="out of memory on vgpu:0")
     assert shown_row(panel, 0)[STATE] == "▲ ended early: out of memory on vgpu:0"
     assert shown_row(panel, 1)[STATE].startswith("✕ values are wrong")
+
+
+def test_a_run_that_was_stopped_before_its_first_figure_has_not_failed(panel: BenchmarkPanel, state: State) -> None:
+    start(state, 1)
+    state.apply(BenchEnded(run=1, time_unix_s=NOW + 2, result=None, reason=STOPPED_EARLY))
+    panel.refresh()
+    cell = panel.matmul.model.rows[0].cells[STATE]
+    assert (cell.text, cell.colour) == (STOPPED_EARLY, DARK.dim)
+
+
+def test_a_simulated_run_is_not_called_quiet(panel: BenchmarkPanel, state: State) -> None:
+    start(state, 1)
+    state.runs[1].simulated = True
+    end(state, 1, noise=0.0)
+    assert shown_row(panel)[8] == "—", "a model has no noise that anybody measured"
 
 
 def test_what_was_multiplied_is_written_in_the_row(panel: BenchmarkPanel, state: State) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from fakes.host import hosted
 from fakes.look_records import ENGINE, state_with
-from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, stored, sweep
+from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, spread, stored, sweep
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
@@ -24,7 +24,7 @@ from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.state import State
 from devexplorer.gui import theme as themes
 from devexplorer.gui.panels.history import HistoryPanel
-from devexplorer.gui.panels.history_rows import COLUMNS, TAGS, history_row, short_when_text
+from devexplorer.gui.panels.history_rows import COLUMNS, TAGS, headline, history_row, short_when_text
 from devexplorer.gui.panels.history_source import Say, ShowRuns
 from devexplorer.gui.panels.rows_table import PAD_PX
 from devexplorer.gui.theme import DARK, LIGHT, device_colour

@@ -75,6 +75,13 @@ def test_memory_axes_have_one_unit_and_round_ticks(needed: float, unit: str, las
     assert scale.top >= needed
 
 
+def test_an_axis_has_a_larger_unit_before_it_has_four_digits() -> None:
+    scale = YScale(MEMORY_UNITS)
+    for mib in range(100, 4000, 7):
+        scale.set_top(mib * 1024.0**2)
+        assert len(scale.ticks[-1][1].replace(".", "")) <= 3, f"{mib} MiB: {scale.ticks[-1][1]} {scale.unit.name}"
+
+
 @given(st.floats(1e-7, 1e6))
 def test_every_value_finds_a_scale_with_three_to_five_steps(value: float) -> None:
     scale = YScale(THROUGHPUT_UNITS)

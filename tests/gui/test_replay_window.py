@@ -247,7 +247,12 @@ def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge:
     driver.open(forge)
     driver.ready()
     assert not driver.window.actions_by_id["new_tensor"].isEnabled()
-    assert driver.window.actions_by_id["new_tensor"].toolTip() == "This is a recording: nothing in it can be changed."
+    why = "This is a recording: nothing in it can be changed."
+    assert driver.window.actions_by_id["new_tensor"].toolTip() == why
+    window = driver.window
+    for button in (window.toolbar.build, window.devices.add_button, window.below.benchmark.start_button):
+        assert (button.isEnabled(), button.toolTip()) == (False, why), button.text()
+    assert not window.devices.offer.isVisible()
     driver.app.controller.build("mlp")
     driver.window.restart_requested.emit()
     driver.beat()

@@ -158,6 +158,13 @@ def test_real_and_virtual_devices_share_the_matrix_and_are_not_joined(qtbot: QtB
     assert [socket.title for socket in panel.picture.layout_now.sockets] == ["NUMA node 0", "NUMA node 1", "virtual GPUs"]
 
 
+def test_what_only_real_devices_have_takes_no_room_among_virtual_ones(qtbot: QtBot) -> None:
+    invented, real = panel_for(qtbot, virtual("2x H200")), panel_for(qtbot, server(2))
+    assert [invented.table.isColumnHidden(column) for column in range(4)] == [False, False, True, True]
+    assert not any(real.table.isColumnHidden(column) for column in range(4))
+    assert invented.splitter.sizes()[1] < real.splitter.sizes()[1]
+
+
 def test_a_mig_instance_is_where_its_card_is(qtbot: QtBot) -> None:
     state = server(2)
     instance = msgspec.structs.replace(CUDA, id="cuda:2", parent="cuda:1")
