@@ -1,7 +1,9 @@
 """How late is the heartbeat under load? The real window (offscreen) with a CPU matmul benchmark, eight virtual GPUs sampled at 10 Hz and
 VGG-16-BN moved back and forth.
 
-    python tests/benchmarks/heartbeat.py [--seconds 60]
+    python tests/benchmarks/heartbeat.py [--seconds 60] [--sweep]
+
+With --sweep every device sweeps over 256 shapes instead, and begins anew five seconds after it began last.
 
 Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 16 ms, p99.9 50 ms at most.
 """
@@ -22,7 +24,7 @@ import numpy as np
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records.benchmark import MatmulSpec, SweepSpec
 from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
@@ -33,11 +35,16 @@ MOVE_EVERY_S = 0.5
 """At least; a move of 528 MiB takes that long beside a benchmark."""
 
 
+SWEEP_EVERY_S = 5.0
+SHAPES = tuple((m, n, 256) for m in range(64, 1025, 64) for n in range(64, 1025, 64))
+
+
 class Load:
     """Starts the benchmark and moves the model as soon as it has arrived."""
 
-    def __init__(self, app: App, heart: Heartbeat, seconds: float) -> None:
-        self.app, self.seconds = app, seconds
+    def __init__(self, app: App, heart: Heartbeat, seconds: float, sweep: bool) -> None:
+        self.app, self.seconds, self.sweep = app, seconds, sweep
+        self.sweep_due = 0.0
         self.beats: list[float] = []
         self.work: list[float] = []
         self.moves = 0
@@ -59,6 +66,12 @@ class Load:
     def drive(self) -> None:
         """One look per beat."""
         state, controller = self.app.state, self.app.controller
+        if self.sweep and self.loaded_at is not None and time.perf_counter() > self.sweep_due:
+            self.sweep_due = time.perf_counter() + SWEEP_EVERY_S
+            busy = {run.spec.device for run in state.active_runs}
+            controller.benchmark(
+                [SweepSpec(device=name, shapes=SHAPES, shape_seconds=0.02) for name in state.usable_devices if name not in busy]
+            )
         if state.engine is None or any("benchmark" not in job.title for job in state.jobs.values()):
             return
         if MODEL not in state.objects:
@@ -66,7 +79,8 @@ class Load:
                 controller.build(MODEL)
                 self.asked = True
         elif self.loaded_at is None:
-            controller.benchmark([MatmulSpec(device="cpu", m=1024, n=1024, k=1024, seconds=None)])
+            if not self.sweep:
+                controller.benchmark([MatmulSpec(device="cpu", m=1024, n=1024, k=1024, seconds=None)])
             self.loaded_at = time.perf_counter()
             QTimer.singleShot(int(self.seconds * 1000), self.app.qt.quit)
         elif state.active_runs and time.perf_counter() > self.move_due:
@@ -80,13 +94,14 @@ def main() -> dict[str, float]:
     """Percentiles in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--sweep", action="store_true", help="sweep on every device")
     arguments = parser.parse_args()
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)))
+        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
         app.show()
-        load = Load(app, app.connect(Session(virtual_spec="8x Tesla T4")), arguments.seconds)
+        load = Load(app, app.connect(Session(virtual_spec="8x Tesla T4")), arguments.seconds, arguments.sweep)
         gc.freeze()
         qt.exec()
         points = sum(run.points for run in app.state.runs.values())

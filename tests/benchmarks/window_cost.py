@@ -111,7 +111,7 @@ def measure(seconds: float) -> dict[str, Any]:
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)))
+        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
         app.window.resize(1440, 900)
         app.show()
         heart = app.connect(Session())
