@@ -58,6 +58,9 @@ class Change(enum.Flag):
     OBJECTS = enum.auto()
     ANSWER = enum.auto()
     RUNS = enum.auto()
+    """A run began, started to measure, or ended."""
+    POINTS = enum.auto()
+    """A run has measured another block."""
     MARKERS = enum.auto()
     LOG = enum.auto()
     ENGINE = enum.auto()
@@ -315,7 +318,7 @@ class State:
             run.rows.append(point.row)
         if point.tflops is not None:  # a copy has no throughput of this kind
             device.throughput.append(point.time_unix_s, (point.tflops,))
-        return Change.SAMPLES | Change.RUNS
+        return Change.SAMPLES | Change.POINTS
 
     def _bench_started(self, number: int, time_unix_s: float) -> Change:
         run = self.runs.get(number)

@@ -50,6 +50,9 @@ HEIGHTS_PX = {
 AFTER_FIRST_PAINT_MS = 20
 """The window is painted and answers before its first page is loaded."""
 
+POINTS_S = 0.2
+"""Between two looks at what runs have measured."""
+
 W = TypeVar("W", bound=QWidget)
 
 
@@ -75,6 +78,7 @@ class Bottom(BottomTabs):
         self._device: str | None = None
         self._source: HistorySource | None = None
         self._history_problem = ""
+        self._points_at_s = 0.0
         state.alerts.set_rules(complete(settings.alert_rules))
         for name, height in HEIGHTS_PX.items():
             holder = QWidget()
@@ -204,9 +208,11 @@ class Bottom(BottomTabs):
 
     # --- what the window calls -----------------------------------------------------------------------------------------
 
-    def refresh(self, changes: Change) -> None:
-        """Redraw the pages that something changed on."""
-        if changes & (Change.DEVICES | Change.RUNS):
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw the pages that something changed on; what runs measure, five times a second."""
+        measured = changes & Change.POINTS and abs(now_unix_s - self._points_at_s) >= POINTS_S
+        if measured or changes & (Change.DEVICES | Change.RUNS):
+            self._points_at_s = now_unix_s
             self._refresh("benchmark", "roofline")
         if changes & Change.DEVICES:
             self._refresh("history")

@@ -183,7 +183,7 @@ class MainWindow(QMainWindow):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
-        self.below.refresh(changes)
+        self.below.refresh(changes, now_unix_s)
         if changes & Change.SNAPSHOT:
             self.dialogs.snapshot()
         if changes & Change.ALERTS:
@@ -192,7 +192,7 @@ class MainWindow(QMainWindow):
             self._mention_errors()
         if changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS):
             self.status.refresh()
-        if changes & ~(Change.SAMPLES | Change.LOG | Change.MARKERS):
+        if changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS):
             self.refresh_actions()
 
     def refresh_texts(self) -> None:

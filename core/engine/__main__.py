@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, read_payload
@@ -68,6 +69,20 @@ def _frame(event: Event) -> bytes:
         return frame(Log(level="error", text=f"{type(event).__name__} could not be sent: {error}", time_unix_s=time.time()))
 
 
+def _stand_back() -> None:
+    """Let the window go first wherever both want a core.
+
+    Linux schedules sessions as groups (autogroup), and this process leads one of its own: within it a nice value counts among its own
+    threads only (man 7 sched), so the group gets one as well.
+    """
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    try:
+        Path("/proc/self/autogroup").write_text(str(NICE), encoding="ascii")
+    except OSError:
+        pass  # another system, or a kernel without such groups: the nice value above is all there is
+
+
 def main() -> NoReturn:
     """Run until the input ends."""
     commands, events = take_link()
@@ -79,8 +94,7 @@ def main() -> NoReturn:
         os.environ["CUDA_VISIBLE_DEVICES"] = arguments.visible  # before torch: CUDA reads it once
     writer = _Writer(events)
     capture_output(writer.send)
-    if hasattr(os, "nice"):
-        os.nice(NICE)
+    _stand_back()
     try:
         from devexplorer.core.engine.engine import Engine  # imports torch: about a second, after the link stands
 

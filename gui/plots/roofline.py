@@ -51,7 +51,7 @@ WIDTHS = [148, 66, 102, 74, 60]
 
 
 class RooflinePanel(QWidget):
-    """`refresh` after `Change.RUNS` and `Change.DEVICES`, `reload` whenever what is kept has changed."""
+    """`refresh` after `Change.RUNS`, `Change.POINTS` and `Change.DEVICES`, `reload` whenever what is kept has changed."""
 
     benchmark_requested = Signal()
     """The empty state's button."""

@@ -114,6 +114,9 @@ def test_it_works_in_a_session_of_its_own_behind_everything_else_and_ends_with_i
     assert pid == child.process.pid != os.getpid()
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert psutil.Process(pid).nice() >= 10
+    group = Path(f"/proc/{pid}/autogroup")
+    if group.exists() and (standing := group.read_text().split()):
+        assert standing[-1] == "10", "a session is a scheduling group: beside the window's only the group's nice value counts"
     built = child.run(1, BuildModel(request=1, recipe="mlp"))
     assert any(isinstance(event, ObjectChanged) for event in built)
     moved = child.run(2, Move(request=2, targets=("mlp",), device="vgpu:1"))
