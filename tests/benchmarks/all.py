@@ -19,7 +19,7 @@ from devexplorer.core.devices.cpu import cpu_facts
 
 SCRIPTS = {
     "startup.py": ["--times", "3"],
-    "matmul_fidelity.py": ["--blocks", "6"],
+    "matmul_fidelity.py": ["--quick"],
     "move_overhead.py": [],
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
@@ -27,6 +27,7 @@ SCRIPTS = {
     "window_cost.py": ["--seconds", "8"],
     "recording_cost.py": ["--hours", "0.1"],
     "heartbeat.py": ["--seconds", "10"],
+    "cost_model.py": [],
 }
 """Script -> arguments of the quick run."""
 
