@@ -82,4 +82,6 @@ def nvml_library(nvml_library_path: Path) -> Iterator[NvmlLibrary]:
     library = NvmlLibrary(nvml_library_path)
     with library.in_pynvml():
         yield library
-    assert library.initialised == 0, "NVML was started and not shut down"
+    initialised = library.initialised
+    library.close()
+    assert initialised == 0, "NVML was started and not shut down"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +262,7 @@ def test_an_old_driver_lacks_functions_and_still_tells_what_it_can(tmp_path: Pat
         pytest.skip(str(error))
     library.reset(["rtx4080", "t4"])
     library.processes(1, [(os.getpid(), 7 << 20)])
-    with library.in_pynvml():
+    with closing(library), library.in_pynvml():
         watch = Watch(library)
         watch.sampler.tick()
         first, second = watch.last("nvml:0"), watch.last("nvml:1")

@@ -8,6 +8,7 @@ In a test: `NvmlLibrary(build(folder))` loads it into this process, `with librar
 
 from __future__ import annotations
 
+import _ctypes
 import argparse
 import ctypes
 import importlib
@@ -80,9 +81,14 @@ class NvmlLibrary:
             yield pynvml
         finally:
             self.release()
+            _ctypes.dlclose(pynvml.nvmlLib._handle)
             pynvml.nvmlLib = before
             pynvml._nvmlGetFunctionPointer_cache.clear()
             pynvml._nvmlGetFunctionPointer_cache.update(cache)
+
+    def close(self) -> None:
+        """Unload it: as long as it is loaded, whoever asks for NVML in this process gets this one, because it bears the name."""
+        _ctypes.dlclose(self.lib._handle)
 
     def reset(self, cards: int | Sequence[str] = 2) -> None:
         """Everything as at first, with so many cards of the usual models, or with these (`h200`, `h200mig`, `a100`, `rtx4080`, `t4`)."""
