@@ -280,7 +280,7 @@ def test_an_old_driver_lacks_functions_and_still_tells_what_it_can(tmp_path: Pat
         assert [(process.pid, process.memory_bytes) for process in second.processes or ()] == [(os.getpid(), 7 << 20)]
         assert watch.sampler.problems == ()
         assert watch.sampler.stop()
-    assert library.initialised == 0
+        assert library.initialised == 0
 
 
 @pytest.mark.parametrize(

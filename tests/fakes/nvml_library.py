@@ -87,8 +87,10 @@ class NvmlLibrary:
             pynvml._nvmlGetFunctionPointer_cache.update(cache)
 
     def close(self) -> None:
-        """Unload it: as long as it is loaded, whoever asks for NVML in this process gets this one, because it bears the name."""
-        _ctypes.dlclose(self.lib._handle)
+        """Unload it, however often it was opened: while it is loaded, whoever asks for NVML in this process gets this one by its name."""
+        maps = Path("/proc/self/maps")
+        while maps.exists() and str(self.path) in maps.read_text(encoding="utf-8", errors="replace"):
+            _ctypes.dlclose(self.lib._handle)
 
     def reset(self, cards: int | Sequence[str] = 2) -> None:
         """Everything as at first, with so many cards of the usual models, or with these (`h200`, `h200mig`, `a100`, `rtx4080`, `t4`)."""
