@@ -1,8 +1,8 @@
 """The engine: commands in, events out. Owns torch, the workspace and the benchmarks; the same object runs in a child process
 (the application), in this process (tests, command line) and wherever else somebody feeds it commands.
 
-Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
-benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads the allocators ten times a second.
+Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of benchmarks that use the
+CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads the allocators ten times a second.
 """
 
 from __future__ import annotations
