@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import platformdirs
 
+from devexplorer.core.files import replacing
 from devexplorer.core.telemetry.alert_rules import Rule
 
 
@@ -56,16 +56,11 @@ class SettingsFile:
 
     def save(self, settings: Settings) -> str | None:
         """Write all or nothing; returns one sentence when that was not possible."""
-        temporary = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".window-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(settings)))
-            os.replace(temporary, self.path)
+            with replacing(self.path) as temporary:
+                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
         except OSError as error:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             return f"The settings could not be saved in {self.path.parent} ({error.strerror}); make the folder writable to keep the layout."
         return None
 

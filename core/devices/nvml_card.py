@@ -41,8 +41,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """`driver_version`"""
     cuda_version: str | None = None
     """The newest CUDA that the driver supports, as the head of nvidia-smi's table shows it."""
-    power_cap_w: float | None = None
-    """`enforced.power.limit` when the card was first listed"""
     ecc: bool | None = None
     """`ecc.mode.current`"""
     compute_mode: str | None = None

@@ -93,7 +93,6 @@ def _described(asker: Asker, opened: Opened, card: Card) -> Card:
         card,
         bus_id=asker.ask(opened, fields.BUS_ID),
         compute_capability=asker.ask(opened, fields.CAPABILITY),
-        power_cap_w=asker.ask(opened, fields.POWER_CAP),
         ecc=asker.ask(opened, fields.ECC),
         compute_mode=asker.ask(opened, fields.COMPUTE_MODE),
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from devexplorer.core.errors import BadInput
+from devexplorer.core.files import replacing
 from devexplorer.core.formats import bytes_text
 
 PROTOCOL = 4
@@ -33,17 +33,10 @@ def save(snapshot: dict[str, Any], path: str) -> int:
     target = Path(path).expanduser()
     if target.is_dir():
         raise BadInput(f"{path} is a folder; name a file")
-    temporary: str | None = None
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        with replacing(target) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise BadInput(f"the snapshot could not be written to {path}: {error.strerror or error}") from error
     return len(data)
 

@@ -8,7 +8,6 @@ name. Where a row sums up, a quantity has three columns: `_min`, `_mean`, `_max`
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from devexplorer.core import files
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.formats import count_text
 from devexplorer.core.telemetry.history import BY_ID, Table
@@ -103,19 +103,13 @@ def write_bytes(path: Path, data: bytes) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place at the end. When anything fails nothing is left and `path` is as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """As `core.files.replacing`; a file that could not be written is `Unavailable`, in one line."""
     try:
-        yield temporary
-        os.replace(temporary, path)
+        with files.replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]
         raise Unavailable(f"{path} could not be written ({reason}); nothing was left there. Choose another folder or make room.") from error
-    finally:
-        try:
-            temporary.unlink(missing_ok=True)
-        except OSError:
-            pass  # a folder that is not there, or that went away: there is nothing to take back
 
 
 def _metrics(extracts: Sequence[Extract]) -> list[str]:

@@ -13,6 +13,8 @@ from devexplorer.core.telemetry.waterfall import PARTS, MemoryParts
 from devexplorer.gui.theme import Theme
 
 HEIGHT_PX = 10
+OTHER_ALPHA, CACHED_ALPHA, HATCH_ALPHA = 0.7, 0.14, 0.6
+"""How much of the device's colour other allocations, cached memory and the hatch over it have; in the stacked plot too."""
 
 
 class Segment(NamedTuple):
@@ -136,12 +138,12 @@ def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour:
         case "workspace" | "used":
             painter.fillRect(where, colour)
         case "other_allocated":
-            painter.fillRect(where, _shade(colour, 0.7))
+            painter.fillRect(where, shade(colour, OTHER_ALPHA))
         case "cached":
-            painter.fillRect(where, _shade(colour, 0.14))
+            painter.fillRect(where, shade(colour, CACHED_ALPHA))
             painter.save()
             painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
-            painter.setPen(QPen(_shade(colour, 0.6), 1.5))
+            painter.setPen(QPen(shade(colour, HATCH_ALPHA), 1.5))
             x = where.left() - where.height() - where.left() % 5.0  # the hatch stands still when the part grows
             while x < where.right():
                 slant = QRectF(x, where.top(), where.height(), where.height())
@@ -158,7 +160,8 @@ def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour:
             painter.fillRect(where, QColor(theme.bar_free))
 
 
-def _shade(colour: QColor, opacity: float) -> QColor:
-    shade = QColor(colour)
-    shade.setAlphaF(opacity)
-    return shade
+def shade(colour: QColor, opacity: float) -> QColor:
+    """The colour, that opaque."""
+    result = QColor(colour)
+    result.setAlphaF(opacity)
+    return result

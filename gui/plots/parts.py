@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.history import BY_ID, PARTS
 from devexplorer.core.telemetry.waterfall import PARTS as WORDS
+from devexplorer.gui.panels.memory_bar import CACHED_ALPHA, HATCH_ALPHA, OTHER_ALPHA, shade
 from devexplorer.gui.panels.panel import EmptyState
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
@@ -27,7 +28,6 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
 from devexplorer.gui.theme import DARK, Theme, device_colour
 
-OTHER_ALPHA, CACHED_ALPHA, HATCH_ALPHA = 0.7, 0.14, 0.6
 STACK = (*(part.id for part in PARTS), FIRST)
 """What can be in it, from the bottom. Memory used stands for all of them where nobody asked the allocator."""
 
@@ -225,17 +225,11 @@ class PartsPlot(TimelinePlot):
 def part_brushes(part: str, colour: int, theme: Theme) -> list[QBrush]:
     """What a part is painted with, one over the other, on the device with this palette index."""
     own = QColor(device_colour(colour, theme))
-
-    def shade(alpha: float) -> QColor:
-        result = QColor(own)
-        result.setAlphaF(alpha)
-        return result
-
     match part:
         case "other_allocated_bytes":
-            return [QBrush(shade(OTHER_ALPHA))]
+            return [QBrush(shade(own, OTHER_ALPHA))]
         case "cached_bytes":
-            return [QBrush(shade(CACHED_ALPHA)), QBrush(shade(HATCH_ALPHA), Qt.BrushStyle.BDiagPattern)]
+            return [QBrush(shade(own, CACHED_ALPHA)), QBrush(shade(own, HATCH_ALPHA), Qt.BrushStyle.BDiagPattern)]
         case "context_bytes":
             return [QBrush(QColor(theme.bar_context))]
         case "other_processes_bytes":

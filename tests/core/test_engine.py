@@ -401,6 +401,7 @@ def test_the_gauge_thread_reads_by_itself() -> None:
                 seen.add(type(event))
             if len(seen) == 2:
                 break
+    assert seen == {AllocatorSample, DeviceSample}
 
 
 def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

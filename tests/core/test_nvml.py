@@ -34,7 +34,6 @@ def test_a_healthy_card_answers_everything() -> None:
         compute_capability="7.5",
         driver_version="550.54.15",
         cuda_version="12.4",
-        power_cap_w=70.0,
         ecc=True,
         compute_mode="Default",
         mig=False,

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.runs import BEGAN, bandwidth, conditions, matmul, model, samples, scaling, sweep
+from fakes.runs import BEGAN, RESULTS, again, conditions, filled, matmul, model, one_line, sweep
 
 from devexplorer.core.benchmark.history_filter import Choices, Filter, matches
 from devexplorer.core.benchmark.store import Store, default_path
 from devexplorer.core.errors import BadInput
-from devexplorer.core.records.benchmark import BenchResult, StoredRun
-
-RESULTS: tuple[BenchResult, ...] = (matmul(samples(100)), sweep(), bandwidth(), scaling(), model(train=True, autocast="float16"))
+from devexplorer.core.records.benchmark import StoredRun
 
 
 @pytest.fixture
@@ -29,23 +27,6 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     with Store(path, wait_s=0.05, clock=lambda: BEGAN) as opened:
         yield opened
-
-
-def filled(store: Store) -> list[StoredRun]:
-    """One run of each kind, a minute apart."""
-    return [store.add(result, conditions(number)) for number, result in enumerate(RESULTS)]
-
-
-def again(path: Path) -> list[StoredRun]:
-    """What a new process would find."""
-    with Store(path) as other:
-        return other.runs()
-
-
-def one_line(words: str | None) -> str:
-    assert words is not None
-    assert "\n" not in words
-    return words
 
 
 # --- what works

@@ -13,15 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from fakes.disk import full_disk, somebody_else
-from fakes.runs import BEGAN, bandwidth, conditions, matmul, model, samples, scaling, sweep
+from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line, samples, sweep
 
 from devexplorer.core.benchmark.history_file import APPLICATION_ID, HistoryFile
 from devexplorer.core.benchmark.importing import import_file
 from devexplorer.core.benchmark.store import NEWER_OFFSET, Store
 from devexplorer.core.errors import BadInput, Unavailable
-from devexplorer.core.records.benchmark import BenchResult, StoredRun
-
-RESULTS: tuple[BenchResult, ...] = (matmul(samples(100)), sweep(), bandwidth(), scaling(), model(train=True, autocast="float16"))
 
 
 @pytest.fixture
@@ -33,23 +30,6 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     with Store(path, wait_s=0.05, clock=lambda: BEGAN) as opened:
         yield opened
-
-
-def filled(store: Store) -> list[StoredRun]:
-    """One run of each kind, a minute apart."""
-    return [store.add(result, conditions(number)) for number, result in enumerate(RESULTS)]
-
-
-def again(path: Path) -> list[StoredRun]:
-    """What a new process would find."""
-    with Store(path) as other:
-        return other.runs()
-
-
-def one_line(words: str | None) -> str:
-    assert words is not None
-    assert "\n" not in words
-    return words
 
 
 # --- locked

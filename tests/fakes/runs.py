@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from devexplorer.core.benchmark.statistics import noise, spread
+from devexplorer.core.benchmark.store import Store
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -110,3 +112,26 @@ def stored(result: BenchResult, number: int = 1, *, tags: tuple[str, ...] = (), 
     if result.simulated:
         more = {"simulated": True, "device": result.spec.device, "device_name": "Tesla T4", "uuid": None, "sm_clock_mhz": None} | more
     return StoredRun(id=number, result=result, conditions=conditions(number, **more), tags=tags, imported=imported)
+
+
+# a history of them
+
+RESULTS: tuple[BenchResult, ...] = (matmul(samples(100)), sweep(), bandwidth(), scaling(), model(train=True, autocast="float16"))
+
+
+def filled(store: Store) -> list[StoredRun]:
+    """One run of each kind, a minute apart."""
+    return [store.add(result, conditions(number)) for number, result in enumerate(RESULTS)]
+
+
+def again(path: Path) -> list[StoredRun]:
+    """What a new process would find."""
+    with Store(path) as other:
+        return other.runs()
+
+
+def one_line(words: str | None) -> str:
+    """The words, which must be there and in one line."""
+    assert words is not None
+    assert "\n" not in words
+    return words
