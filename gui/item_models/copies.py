@@ -43,6 +43,14 @@ class Copies:
         found = self._by_key.get((source, destination, size, pinned, kind.both_ways))
         return found or (self._by_key.get((destination, source, size, pinned, True)) if kind.both_ways else None)
 
+    @property
+    def simulated_words(self) -> str:
+        """Which figures of the matrix are simulated; empty: none."""
+        if not any(row.simulated for row in self.rows):
+            return ""
+        real = dict.fromkeys(pair_text(row.source, row.destination) for row in self.rows if not row.simulated)
+        return f"simulated, but for {', '.join(real)}" if real else "simulated"
+
     def round_trip(self, source: str, destination: str, size: int) -> BandwidthRow | None:
         """What was measured through the host, for a pair of accelerators whose data arrives wrong: there pinned memory is involved."""
         return self._by_key.get((source, destination, size, True, False)) if "cpu" not in (source, destination) else None

@@ -16,7 +16,7 @@ from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.item_models.runs import is_simulated, rows_of, state_cell
 from devexplorer.gui.panels.bench_fields import Choice
 from devexplorer.gui.panels.bench_summary import Summary
-from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, label
 from devexplorer.gui.panels.rows_table import PAD_PX, Padded, RowsTable
 from devexplorer.gui.plain import tip
 from devexplorer.gui.plots.size_curve import GB_UNITS, Series, SizeCurve
@@ -67,6 +67,8 @@ class CopiesView(QWidget):
         self.table.setItemDelegate(_Badges(self.table))
         self.table.horizontalHeader().setStretchLastSection(False)
         self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.note = ElidedLabel(Role.LABEL, "dim")
+        """Which of the figures are simulated: a row of the matrix can hold both kinds."""
         self.quantity = Choice("What the matrix shows", QUANTITIES)
         self.bytes = Choice("Bytes per copy")
         self.how = Choice("Kind of copy")
@@ -88,6 +90,8 @@ class CopiesView(QWidget):
         column.setSpacing(2)
         column.addLayout(bar)
         column.addWidget(self.table, 1)
+        self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
+        column.addWidget(self.note)
         self.table.setMinimumHeight(LEAST_PX - 32)
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setHandleWidth(8)
@@ -194,6 +198,8 @@ class CopiesView(QWidget):
             cells = [self._cell(row, source, destination, latency=latency) for destination, row in found]
             rows.append(TableRow(source, (Cell(source, self._colour(source)), *cells)))
         self.model.set_rows(rows)
+        self.note.set_full_text(self._copies.simulated_words)
+        self.note.setVisible(bool(self.note.full_text))
         self._draw_curve()
         self._tell(self._run)
 

@@ -70,6 +70,7 @@ def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: Q
     for pair, marked in ((("cpu", "cpu"), False), (("cpu", "vgpu:0"), True)):
         view.choose(*pair)
         assert ("simulated" in view.summary.facts.text()) is marked
+    assert view.note.full_text == "simulated, but for within cpu"
 
 
 def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, state: State) -> None:
@@ -251,6 +252,8 @@ def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     refreshed(panel)
     assert panel.bandwidth.view.summary.facts.text() == "running, 1 copy, simulated"
     assert panel.bandwidth.view.model.rows[0].cells[2].tip.endswith("simulated")
+    assert panel.bandwidth.view.note.full_text == "simulated"
+    assert panel.bandwidth.view.note.isVisible()
     assert [one.simulated for one in panel.bandwidth.view.curve.series] == [True]
 
 
