@@ -49,7 +49,7 @@ class Copies:
         if not any(row.simulated for row in self.rows):
             return ""
         real = dict.fromkeys(pair_text(row.source, row.destination) for row in self.rows if not row.simulated)
-        return f"simulated, but for {', '.join(real)}" if real else "simulated"
+        return f"simulated, but not {', '.join(real)}" if real else "simulated"
 
     def round_trip(self, source: str, destination: str, size: int) -> BandwidthRow | None:
         """What was measured through the host, for a pair of accelerators whose data arrives wrong: there pinned memory is involved."""

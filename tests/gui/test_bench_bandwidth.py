@@ -70,7 +70,7 @@ def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: Q
     for pair, marked in ((("cpu", "cpu"), False), (("cpu", "vgpu:0"), True)):
         view.choose(*pair)
         assert ("simulated" in view.summary.facts.text()) is marked
-    assert view.note.full_text == "simulated, but for within cpu"
+    assert view.note.full_text == "simulated, but not within cpu"
 
 
 def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, state: State) -> None:
