@@ -12,10 +12,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.laboratory import (
+    CheckpointCompared,
+    Comparison,
+    CrossoverMeasured,
+    FileContents,
+    FileListed,
+    Hop,
+    Hopped,
+    SplitPlan,
+    SplitPlanned,
+    ValuesDescribed,
+)
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
@@ -34,8 +48,11 @@ from devexplorer.core.records.messages import (
     ObjectChanged,
     ObjectRemoved,
     Rebuilt,
+    Redid,
+    RowsChanged,
     SideEffects,
     SnapshotOpened,
+    Undid,
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -71,6 +88,8 @@ class Change(enum.Flag):
     SNAPSHOT = enum.auto()
     """An allocator snapshot that was asked for."""
     JOBS = enum.auto()
+    LABORATORY = enum.auto()
+    """Something that was asked about values, files, checkpoints or splits."""
 
 
 @dataclass
@@ -167,8 +186,16 @@ class State:
         self.engine: EngineReady | None = None
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
-        self.undo_title: str | None = None
-        self.undo_bytes = 0
+        self.undo = UndoState(title=None, kept_bytes=0)
+        self.values: dict[str, ValuesDescribed] = {}
+        """The latest description of the values of each target."""
+        self.comparison: Comparison | None = None
+        self.file: FileContents | None = None
+        """The file that was looked into last."""
+        self.split_plans: dict[str, SplitPlan] = {}
+        self.hops: dict[str, tuple[Hop, ...]] = {}
+        """Of the latest forward of each model that has some."""
+        self.crossover: CrossoverMeasured | None = None
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
@@ -238,10 +265,30 @@ class State:
             case ObjectChanged(snapshot=snapshot):
                 self.objects[snapshot.name] = snapshot
                 return Change.OBJECTS
+            case RowsChanged():
+                return self._rows_changed(event)
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
                 self.answers.pop(name, None)
                 return Change.OBJECTS
+            case ValuesDescribed(values=values):
+                self.values[values.target] = event
+                return Change.LABORATORY
+            case CheckpointCompared(comparison=comparison):
+                self.comparison = comparison
+                return Change.LABORATORY
+            case FileListed(contents=contents):
+                self.file = contents
+                return Change.LABORATORY
+            case SplitPlanned(plan=plan):
+                self.split_plans[plan.target] = plan
+                return Change.LABORATORY
+            case Hopped(target=target, hops=hops):
+                self.hops[target] = hops
+                return Change.LABORATORY
+            case CrossoverMeasured():
+                self.crossover = event
+                return Change.LABORATORY
             case Answer():
                 self.answer = event
                 if event.subject is not None:
@@ -253,8 +300,8 @@ class State:
                 names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
                 self.markers.append(Marker(time_s, f"{names} → {report.destination}", report.destination))
                 return Change.MARKERS
-            case UndoState(title=title, kept_bytes=kept):
-                self.undo_title, self.undo_bytes = title, kept
+            case UndoState():
+                self.undo = event
                 return Change.UNDO
             case BenchPreparing(run=number, spec=spec):
                 self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops)
@@ -284,8 +331,18 @@ class State:
                 return self._lost(event)
             case Rebuilt():
                 return self._rebuilt(event)
-            case EngineDevices() | SideEffects():
+            case EngineDevices() | SideEffects() | Undid() | Redid():
                 return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
+
+    def _rows_changed(self, event: RowsChanged) -> Change:
+        known = self.objects.get(event.name)
+        if known is None or len(event.places) != len(event.rows) or any(place >= len(known.rows) for place in event.places):
+            return Change.NOTHING
+        rows = list(known.rows)
+        for place, row in zip(event.places, event.rows, strict=True):
+            rows[place] = row
+        self.objects[event.name] = msgspec.structs.replace(event.rest, rows=tuple(rows))
+        return Change.OBJECTS
 
     def _welcome(self) -> Change:
         """Until something happens the inspector says what this machine is."""
@@ -345,7 +402,9 @@ class State:
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
         self.jobs.clear()
         self.objects.clear()
-        self.undo_title, self.undo_bytes = None, 0
+        self.undo = UndoState(title=None, kept_bytes=0)
+        for memory in (self.values, self.split_plans, self.hops):
+            memory.clear()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason
             self._end_curve(run, event.time_unix_s)

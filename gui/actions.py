@@ -69,7 +69,8 @@ def table(controller: Controller, dialogs: Dialogs, window: MainWindow) -> list[
             "",
         ),
         ActionSpec("remove", "Remove", "Remove the selected objects and free their memory", c.remove, c.why_no_selection, "Del", "remove"),
-        ActionSpec("undo", "Undo move", "Move back what was moved last", c.undo, c.why_no_undo, "Ctrl+Z", "undo"),
+        ActionSpec("undo", "Undo", "Take back the newest change", c.undo, c.why_no_undo, "Ctrl+Z", "undo"),
+        ActionSpec("redo", "Redo", "Do again what was undone last", c.redo, c.why_no_redo, "Ctrl+Shift+Z", "redo"),
         ActionSpec(
             "benchmark",
             "Benchmark",

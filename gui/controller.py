@@ -20,6 +20,7 @@ from devexplorer.core.records.messages import (
     Offer,
     OpenSnapshot,
     RecordAllocator,
+    Redo,
     ReleaseCache,
     Remove,
     SaveSnapshot,
@@ -102,7 +103,11 @@ class Controller:
 
     def why_no_undo(self) -> str | None:
         """Reason when there is nothing to undo."""
-        return self.why_no_engine() or (None if self.state.undo_title is not None else "Nothing has been moved yet.")
+        return self.why_no_engine() or (None if self.state.undo.title is not None else "Nothing has been changed yet.")
+
+    def why_no_redo(self) -> str | None:
+        """Reason when there is nothing to redo."""
+        return self.why_no_engine() or (None if self.state.undo.redo_title is not None else "Nothing has been undone.")
 
     def why_no_tour(self) -> str | None:
         """Reason why the tour cannot begin."""
@@ -141,8 +146,12 @@ class Controller:
                 self._say(f"{target} is on several devices; move it to one first, then change its dtype.")
 
     def undo(self) -> None:
-        """Undo the last move."""
+        """Take back the newest change."""
         self._send(Undo())
+
+    def redo(self) -> None:
+        """Do again what was undone last."""
+        self._send(Redo())
 
     def forward(self) -> None:
         """Run the selected model, on the selected tensor if there is one."""

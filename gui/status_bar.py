@@ -97,8 +97,9 @@ class StatusBar(QFrame):
             _say(self.versions, f"torch {ready.torch_version}, {cuda}")
             visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
             _say(self.visible, f"CUDA_VISIBLE_DEVICES {visible}")
-        kept = f", {bytes_text(state.undo_bytes)} kept" if state.undo_bytes else ""
-        _say(self.undo, f"undo: {state.undo_title}{kept}" if state.undo_title else "")
+        undo = state.undo
+        kept = f", {bytes_text(undo.kept_bytes)} of {bytes_text(undo.budget_bytes)} kept" if undo.kept_bytes else ""
+        _say(self.undo, f"undo: {undo.title}{kept}" if undo.title else "")
         runs = state.active_runs
         job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
         if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:

@@ -43,6 +43,7 @@ from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.virtual.topology import topology
 from devexplorer.core.workspace import words
+from devexplorer.core.workspace.titles import doing
 from devexplorer.core.workspace.workspace import Workspace
 from devexplorer.core.workspace.zoo import recipes
 
@@ -196,7 +197,7 @@ class Engine:
             self._waiting_runs.discard(request)
             self._ended(request, ok=False)
             return
-        self.send(JobStarted(request=request, title=handlers.title(command), time_unix_s=self.clock()))
+        self.send(JobStarted(request=request, title=doing(command), time_unix_s=self.clock()))
         try:
             if isinstance(command, StartBenchmark):
                 self.benchmarks.start(command)  # the run says itself when it has ended

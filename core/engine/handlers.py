@@ -1,4 +1,4 @@
-"""What each command means: a title while it runs, and carrying it out. Runs on the jobs thread.
+"""What each command means: carrying it out and sending what follows from it. Runs on the jobs thread.
 
 Commands about objects go to the workspace; the few about the engine itself are dealt with here.
 """
@@ -14,29 +14,21 @@ from devexplorer.core.formats import sentence
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
-    Backward,
-    BuildModel,
     Cancel,
-    Combine,
     Command,
-    EditElement,
     Fact,
-    Forward,
-    Move,
     Moved,
-    NewTensor,
     ObjectChanged,
     ObjectRemoved,
     OpenSnapshot,
     RecordAllocator,
+    Redid,
     ReleaseCache,
-    Remove,
     SaveSnapshot,
     SetThreads,
     SideEffects,
-    StartBenchmark,
     StopBenchmark,
-    Undo,
+    Undid,
 )
 from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.workspace.carry_out import carry_out
@@ -44,40 +36,6 @@ from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.engine.engine import Engine
-
-
-def title(command: Command) -> str:
-    """What the status bar shows while the command runs."""
-    match command:
-        case BuildModel(recipe=recipe):
-            return f"building {recipe}"
-        case NewTensor(name=name):
-            return f"creating {name or 'a tensor'}"
-        case Move(targets=targets, device=device, copy=copy):
-            things = targets[0] if len(targets) == 1 else f"{len(targets)} objects"
-            return f"{'copying' if copy else 'moving'} {things} to {device}"
-        case Undo():
-            return "undoing the last move"
-        case Remove(names=names):
-            return f"removing {', '.join(names)}"
-        case Forward(target=target):
-            return f"forward of {target}"
-        case Backward(target=target):
-            return f"backward of {target}"
-        case EditElement(target=target):
-            return f"editing {target}"
-        case Combine(left=left, right=right, operator=operator):
-            return f"computing {left} {operator} {right}"
-        case StartBenchmark(spec=spec):
-            return f"benchmark on {spec.device}"
-        case AddVirtual(spec=spec):
-            return f"adding {spec}"
-        case SetThreads(threads=threads):
-            return f"setting {threads} threads"
-        case StopBenchmark() | Cancel():
-            return "stopping"
-        case ReleaseCache() | RecordAllocator() | SaveSnapshot() | OpenSnapshot():
-            return allocators.title(command)
 
 
 def handle(engine: Engine, command: Command) -> None:
@@ -108,6 +66,12 @@ def _on_workspace(engine: Engine, command: Command) -> None:
         engine.send(ObjectChanged(request=command.request, snapshot=snapshot))
     for name in outcome.removed:
         engine.send(ObjectRemoved(request=command.request, name=name))
+    for event in outcome.events:
+        engine.send(msgspec.structs.replace(event, request=command.request))
+    if outcome.undid is not None:
+        engine.send(Undid(request=command.request, of=outcome.undid.request))
+    if outcome.redid is not None:
+        engine.send(Redid(request=command.request, command=outcome.redid))
     if outcome.side_effects:
         engine.send(SideEffects(request=command.request, effects=outcome.side_effects))
     if outcome.report is not None:

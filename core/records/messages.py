@@ -9,16 +9,14 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.allocator import AllocatorSnapshot
+from devexplorer.core.records.base import BaseCommand, BaseEvent
 from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEvent
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, forbid_unknown_fields=True):
-    request: int = 0
-
-
-class BuildModel(_Command, frozen=True, kw_only=True):
+class BuildModel(BaseCommand, frozen=True, kw_only=True):
     """Build a sample model of the zoo, in the given device and dtype."""
 
     recipe: str
@@ -31,7 +29,7 @@ class BuildModel(_Command, frozen=True, kw_only=True):
     """Seed of the initial values, so that a rebuilt model has the same ones."""
 
 
-class NewTensor(_Command, frozen=True, kw_only=True):
+class NewTensor(BaseCommand, frozen=True, kw_only=True):
     """Create a named tensor."""
 
     name: str | None = None
@@ -47,7 +45,7 @@ class NewTensor(_Command, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Move(_Command, frozen=True, kw_only=True):
+class Move(BaseCommand, frozen=True, kw_only=True):
     """Move (or copy) objects or parts of models to one device, all or none."""
 
     targets: tuple[str, ...]
@@ -55,19 +53,25 @@ class Move(_Command, frozen=True, kw_only=True):
     device: str
     dtype: str | None = None
     copy: bool = False
+    optimizer: bool = False
+    """Let the optimizer's state of models follow its parameters."""
 
 
-class Undo(_Command, frozen=True, kw_only=True):
-    """Undo the last move."""
+class Undo(BaseCommand, frozen=True, kw_only=True):
+    """Take back the newest change of the workspace."""
 
 
-class Remove(_Command, frozen=True, kw_only=True):
+class Redo(BaseCommand, frozen=True, kw_only=True):
+    """Carry out again what was undone last."""
+
+
+class Remove(BaseCommand, frozen=True, kw_only=True):
     """Remove objects from the workspace and free what they held."""
 
     names: tuple[str, ...]
 
 
-class Forward(_Command, frozen=True, kw_only=True):
+class Forward(BaseCommand, frozen=True, kw_only=True):
     """Run a model, or a part of it (`name:path`), on a workspace tensor, or on a sample input made on its device."""
 
     target: str
@@ -76,14 +80,14 @@ class Forward(_Command, frozen=True, kw_only=True):
     """Name for the result in the workspace; None: the result is described and dropped."""
 
 
-class Backward(_Command, frozen=True, kw_only=True):
+class Backward(BaseCommand, frozen=True, kw_only=True):
     """Forward, sum, backward: fills the gradients of a model."""
 
     target: str
     input: str | None = None
 
 
-class EditElement(_Command, frozen=True, kw_only=True):
+class EditElement(BaseCommand, frozen=True, kw_only=True):
     """Set one element of a tensor in place (`name`, or `name:path` of a parameter or buffer)."""
 
     target: str
@@ -91,7 +95,7 @@ class EditElement(_Command, frozen=True, kw_only=True):
     value: float
 
 
-class Combine(_Command, frozen=True, kw_only=True):
+class Combine(BaseCommand, frozen=True, kw_only=True):
     """`result = left + right` (or `-`, `*`, `@`) for two workspace tensors."""
 
     left: str
@@ -100,58 +104,58 @@ class Combine(_Command, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class StartBenchmark(_Command, frozen=True, kw_only=True):
+class StartBenchmark(BaseCommand, frozen=True, kw_only=True):
     """Start a benchmark; its `request` is the run's number."""
 
     spec: BenchSpec
 
 
-class StopBenchmark(_Command, frozen=True, kw_only=True):
+class StopBenchmark(BaseCommand, frozen=True, kw_only=True):
     """Stop a running benchmark within one block; None: all of them."""
 
     run: int | None = None
 
 
-class AddVirtual(_Command, frozen=True, kw_only=True):
+class AddVirtual(BaseCommand, frozen=True, kw_only=True):
     """Add virtual GPUs, numbered on from those that are there."""
 
     spec: str
     """`[Nx ]PROFILE[, ...]`"""
 
 
-class SetThreads(_Command, frozen=True, kw_only=True):
+class SetThreads(BaseCommand, frozen=True, kw_only=True):
     """Set the number of CPU threads that torch uses for one operation."""
 
     threads: int
 
 
-class ReleaseCache(_Command, frozen=True, kw_only=True):
+class ReleaseCache(BaseCommand, frozen=True, kw_only=True):
     """Give memory that the allocator keeps for later back to the device; answered with the figures before and after."""
 
     device: str
 
 
-class RecordAllocator(_Command, frozen=True, kw_only=True):
+class RecordAllocator(BaseCommand, frozen=True, kw_only=True):
     """Let the allocators record where each block is allocated, or stop that."""
 
     on: bool
 
 
-class SaveSnapshot(_Command, frozen=True, kw_only=True):
+class SaveSnapshot(BaseCommand, frozen=True, kw_only=True):
     """Write the snapshot of a device's allocator in PyTorch's own format (a pickle of plain values)."""
 
     device: str
     path: str
 
 
-class OpenSnapshot(_Command, frozen=True, kw_only=True):
+class OpenSnapshot(BaseCommand, frozen=True, kw_only=True):
     """Read a snapshot: of a device's allocator now, or a file of PyTorch's format. Answered with `SnapshotOpened`."""
 
     device: str | None = None
     path: str | None = None
 
 
-class Cancel(_Command, frozen=True, kw_only=True):
+class Cancel(BaseCommand, frozen=True, kw_only=True):
     """Cancel a job that waits or runs, at its next step."""
 
     job: int
@@ -162,6 +166,7 @@ Command = (
     | NewTensor
     | Move
     | Undo
+    | Redo
     | Remove
     | Forward
     | Backward
@@ -176,6 +181,7 @@ Command = (
     | SaveSnapshot
     | OpenSnapshot
     | Cancel
+    | LaboratoryCommand
 )
 
 
@@ -193,11 +199,7 @@ class Offer(msgspec.Struct, frozen=True):
     command: Command
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    request: int = 0
-
-
-class EngineReady(_Event, frozen=True, kw_only=True):
+class EngineReady(BaseEvent, frozen=True, kw_only=True):
     """The engine is up: what torch says about itself. Sent once, first."""
 
     pid: int
@@ -216,26 +218,38 @@ class EngineReady(_Event, frozen=True, kw_only=True):
     default_dtype: str = "float32"
 
 
-class EngineDevices(_Event, frozen=True, kw_only=True):
+class EngineDevices(BaseEvent, frozen=True, kw_only=True):
     """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the receiver)."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...] = ()
 
 
-class ObjectChanged(_Event, frozen=True, kw_only=True):
+class ObjectChanged(BaseEvent, frozen=True, kw_only=True):
     """A new or changed object."""
 
     snapshot: ObjectSnapshot
 
 
-class ObjectRemoved(_Event, frozen=True, kw_only=True):
+class RowsChanged(BaseEvent, frozen=True, kw_only=True):
+    """A known object of which only some rows are different: the same paths in the same order as in the last snapshot that was sent."""
+
+    name: str
+    places: tuple[int, ...]
+    """Indexes into the rows."""
+    rows: tuple[Row, ...]
+    """What stands there now."""
+    rest: ObjectSnapshot
+    """Everything else of the object as it is now; its `rows` are empty."""
+
+
+class ObjectRemoved(BaseEvent, frozen=True, kw_only=True):
     """An object that is gone."""
 
     name: str
 
 
-class Moved(_Event, frozen=True, kw_only=True):
+class Moved(BaseEvent, frozen=True, kw_only=True):
     """A move that succeeded."""
 
     report: MoveReport
@@ -244,7 +258,7 @@ class Moved(_Event, frozen=True, kw_only=True):
     """True when this move was the undo of another."""
 
 
-class Answer(_Event, frozen=True, kw_only=True):
+class Answer(BaseEvent, frozen=True, kw_only=True):
     """What happened, in words: the inspector shows it."""
 
     title: str
@@ -259,7 +273,7 @@ class Answer(_Event, frozen=True, kw_only=True):
     time_unix_s: float = 0.0
 
 
-class BenchPreparing(_Event, frozen=True, kw_only=True):
+class BenchPreparing(BaseEvent, frozen=True, kw_only=True):
     """A run was accepted: operands are being made, and it warms up."""
 
     run: int
@@ -268,14 +282,14 @@ class BenchPreparing(_Event, frozen=True, kw_only=True):
     datasheet_tflops: float | None = None
 
 
-class BenchStarted(_Event, frozen=True, kw_only=True):
+class BenchStarted(BaseEvent, frozen=True, kw_only=True):
     """Warm-up is over and the first block begins."""
 
     run: int
     time_unix_s: float
 
 
-class BenchEnded(_Event, frozen=True, kw_only=True):
+class BenchEnded(BaseEvent, frozen=True, kw_only=True):
     """The run's result; None with a reason when nothing was measured."""
 
     run: int
@@ -284,33 +298,49 @@ class BenchEnded(_Event, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class SnapshotOpened(_Event, frozen=True, kw_only=True):
+class SnapshotOpened(BaseEvent, frozen=True, kw_only=True):
     """An allocator snapshot that was asked for."""
 
     snapshot: AllocatorSnapshot
 
 
-class SideEffects(_Event, frozen=True, kw_only=True):
+class SideEffects(BaseEvent, frozen=True, kw_only=True):
     """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward pass")."""
 
     effects: tuple[str, ...]
 
 
-class UndoState(_Event, frozen=True, kw_only=True):
-    """What Undo would do now; None: nothing."""
+class UndoState(BaseEvent, frozen=True, kw_only=True):
+    """What Undo and Redo would do now; None: nothing."""
 
     title: str | None
     kept_bytes: int
+    """Memory that is kept alive for Undo."""
+    redo_title: str | None = None
+    budget_bytes: int = 0
+    """The most that is kept; the oldest changes leave first."""
 
 
-class JobStarted(_Event, frozen=True, kw_only=True):
+class Undid(BaseEvent, frozen=True, kw_only=True):
+    """An Undo took back the command with the number `of`."""
+
+    of: int
+
+
+class Redid(BaseEvent, frozen=True, kw_only=True):
+    """A Redo carried out the command again that was undone last; what Undo takes back now has the Redo's number."""
+
+    command: Command
+
+
+class JobStarted(BaseEvent, frozen=True, kw_only=True):
     """A command began."""
 
     title: str
     time_unix_s: float
 
 
-class JobProgress(_Event, frozen=True, kw_only=True):
+class JobProgress(BaseEvent, frozen=True, kw_only=True):
     """A command goes on."""
 
     done: float
@@ -318,14 +348,14 @@ class JobProgress(_Event, frozen=True, kw_only=True):
     text: str = ""
 
 
-class JobEnded(_Event, frozen=True, kw_only=True):
+class JobEnded(BaseEvent, frozen=True, kw_only=True):
     """A command is over."""
 
     ok: bool
     time_unix_s: float
 
 
-class Log(_Event, frozen=True, kw_only=True):
+class Log(BaseEvent, frozen=True, kw_only=True):
     """A line for the log: the engine's own, or what user code printed."""
 
     level: str
@@ -334,7 +364,7 @@ class Log(_Event, frozen=True, kw_only=True):
     time_unix_s: float
 
 
-class EngineLost(_Event, frozen=True, kw_only=True):
+class EngineLost(BaseEvent, frozen=True, kw_only=True):
     """The engine process ended. Made by the supervisor, never by the engine itself."""
 
     reason: str
@@ -342,7 +372,7 @@ class EngineLost(_Event, frozen=True, kw_only=True):
     time_unix_s: float
 
 
-class Rebuilt(_Event, frozen=True, kw_only=True):
+class Rebuilt(BaseEvent, frozen=True, kw_only=True):
     """After a restart: what came back and what did not. Made by the session."""
 
     restored: tuple[str, ...]
@@ -354,6 +384,7 @@ Event = (
     EngineReady
     | EngineDevices
     | ObjectChanged
+    | RowsChanged
     | ObjectRemoved
     | Moved
     | Answer
@@ -364,6 +395,8 @@ Event = (
     | SnapshotOpened
     | SideEffects
     | UndoState
+    | Undid
+    | Redid
     | JobStarted
     | JobProgress
     | JobEnded
@@ -374,4 +407,5 @@ Event = (
     | DeviceDetails
     | Topology
     | AllocatorSample
+    | LaboratoryEvent
 )

@@ -14,7 +14,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Last part of the path; may hold spaces (`block 0`)."""
     kind: str
-    """`module`, `parameter`, `buffer`, `gradient`, `tensor` (a workspace tensor, or an unregistered one inside a model)."""
+    """`module`, `parameter`, `buffer`, `gradient`, `tensor` (a workspace tensor, or an unregistered one inside a model),
+    `state` (of the optimizer, below its parameter: `0.weight.exp_avg`)."""
     type: str
     """Class name: `Linear`, `Parameter`, `Tensor`."""
     depth: int
@@ -58,6 +59,14 @@ class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     training: bool | None = None
     values: str | None = None
     """Small tensors only: the values as torch prints them."""
+    source: str | None = None
+    """What a model was made from, as `OpenModel.source` or a sample model's name; None: not known."""
+    optimizer: str | None = None
+    """The optimizer that a model has here: `Adam, lr 0.001`."""
+    hops: bool = False
+    """Its parts fetch what they are given to their own devices (`InsertHops`)."""
+    dispatched: str | None = None
+    """Who placed it with hooks of their own, and what that means, in a sentence; None: nobody."""
 
 
 class MoveReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+
+import msgspec
 
 from devexplorer.core.records.messages import (
-    Answer,
     Backward,
     BuildModel,
     Combine,
@@ -15,66 +16,58 @@ from devexplorer.core.records.messages import (
     Forward,
     Move,
     NewTensor,
+    Redo,
     Remove,
     Undo,
 )
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
+from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import words, zoo
 from devexplorer.core.workspace.moves import NOBODY, Watch
+from devexplorer.core.workspace.outcome import Handler, Outcome, Topic
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.workspace import Workspace
 
-WORKSPACE_COMMANDS = (BuildModel, NewTensor, Move, Undo, Remove, Forward, Backward, EditElement, Combine)
-"""What `carry_out` understands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command did."""
-
-    answer: Answer
-    changed: tuple[ObjectSnapshot, ...] = ()
-    """New and changed objects as they are now."""
-    removed: tuple[str, ...] = ()
-    report: MoveReport | None = None
-    """Of a move, a copy or an undo."""
-    undoes: bool = False
-    side_effects: tuple[str, ...] = ()
-    """What a replay of the command would not repeat, in short phrases."""
+__all__ = ["Outcome", "carry_out"]
 
 
 def carry_out(workspace: Workspace, command: Command, watch: Watch = NOBODY) -> Outcome:
     """Do what the command says; raises `DevExplorerError` (see `words.refusal`) when nothing could be done."""
-    match command:
-        case BuildModel():
-            built = workspace.build(command, watch)
-            snapshot = workspace.snapshot(built.name)
-            return Outcome(words.built(built, snapshot, zoo.find(built.recipe).summary), (snapshot,))
-        case NewTensor():
-            created = workspace.tensor(command)
-            snapshot = workspace.snapshot(created.name)
-            return Outcome(words.created(created, snapshot, command), (snapshot,))
-        case Move():
-            return _move(workspace, command, watch)
-        case Undo():
-            return _undo(workspace, watch)
-        case Remove(names=names):
-            held = workspace.held_bytes_by_device()
-            workspace.remove(names)
-            left = workspace.held_bytes_by_device()
-            freed = {device: size - left.get(device, 0) for device, size in held.items()}
-            return Outcome(words.removed(names, freed), removed=tuple(dict.fromkeys(names)))
-        case Forward(target=target):
-            return _run(workspace, command, target)
-        case Backward(target=target):
-            return _run(workspace, command, target)
-        case EditElement(target=target):
-            edited = workspace.edit(command)
-            return Outcome(words.edited(edited), (workspace.snapshot(target.partition(":")[0]),))
-        case Combine():
-            combined = workspace.combine(command)
-            return Outcome(words.combined(combined), (workspace.snapshot(combined.name),))
-    raise TypeError(f"{type(command).__name__} is no command of the workspace")
+    if isinstance(command, Undo):
+        return _undo(workspace, watch)
+    if isinstance(command, Redo):
+        return _redo(workspace, command, watch)
+    with workspace.history.transaction(command):
+        return _handler(command)(workspace, command, watch)
+
+
+def _build(workspace: Workspace, command: BuildModel, watch: Watch) -> Outcome:
+    built = workspace.build(command, watch)
+    snapshot = workspace.snapshot(built.name)
+    return Outcome(words.built(built, snapshot, zoo.find(built.recipe).summary), (snapshot,))
+
+
+def _new_tensor(workspace: Workspace, command: NewTensor, watch: Watch) -> Outcome:
+    created = workspace.tensor(command)
+    snapshot = workspace.snapshot(created.name)
+    return Outcome(words.created(created, snapshot, command), (snapshot,))
+
+
+def _remove(workspace: Workspace, command: Remove, watch: Watch) -> Outcome:
+    held = workspace.held_bytes_by_device()
+    workspace.remove(command.names, command)
+    left = workspace.held_bytes_by_device()
+    freed = {device: size - left.get(device, 0) for device, size in held.items()}
+    return Outcome(words.removed(command.names, freed), removed=tuple(dict.fromkeys(command.names)))
+
+
+def _edit(workspace: Workspace, command: EditElement, watch: Watch) -> Outcome:
+    edited = workspace.edit(command)
+    return Outcome(words.edited(edited), (workspace.snapshot(command.target.partition(":")[0]),))
+
+
+def _combine(workspace: Workspace, command: Combine, watch: Watch) -> Outcome:
+    combined = workspace.combine(command)
+    return Outcome(words.combined(combined), (workspace.snapshot(combined.name),))
 
 
 def _move(workspace: Workspace, command: Move, watch: Watch) -> Outcome:
@@ -92,16 +85,33 @@ def _move(workspace: Workspace, command: Move, watch: Watch) -> Outcome:
 
 
 def _undo(workspace: Workspace, watch: Watch) -> Outcome:
-    report, gone = workspace.undo(watch)
-    if report is None:
-        return Outcome(words.uncopied(gone), removed=gone, undoes=True)
-    after = _snapshots(workspace, report.objects)
-    beside = _snapshots(workspace, workspace.sharing(report.objects))
-    return Outcome(words.undone(report, after), (*after, *beside), report=report, undoes=True)
+    title = workspace.undo_state().title or ""
+    command, undone = workspace.undo(watch)
+    after = _snapshots(workspace, undone.touched)
+    beside = _snapshots(workspace, workspace.sharing(undone.touched))
+    if undone.report is not None and isinstance(command, Move):
+        answer = words.undone(undone.report, after)
+    elif undone.removed and isinstance(command, Move):
+        answer = words.uncopied(undone.removed)
+    else:
+        answer = words.taken_back(title, undone.removed, after)
+    changed = (*after, *beside)
+    return Outcome(answer, changed, removed=undone.removed, report=undone.report, undoes=True, undid=command)
 
 
-def _run(workspace: Workspace, command: Forward | Backward, target: str) -> Outcome:
-    name = target.partition(":")[0]
+def _redo(workspace: Workspace, redo: Redo, watch: Watch) -> Outcome:
+    command = msgspec.structs.replace(workspace.history.take_redo(), request=redo.request)
+    try:
+        with workspace.history.transaction(command, again=True):
+            outcome = _handler(command)(workspace, command, watch)
+    except BaseException:
+        workspace.history.forget_redo()  # what came after it was made on top of it
+        raise
+    return replace(outcome, redid=command)
+
+
+def _run(workspace: Workspace, command: Forward | Backward, watch: Watch) -> Outcome:
+    name = command.target.partition(":")[0]
     before = workspace.snapshot(name)
     waiting = {row.path for row in before.rows if not row.initialised}
     backward = isinstance(command, Backward)
@@ -124,3 +134,24 @@ def _side_effects(report: Ran, backward: bool) -> tuple[str, ...]:
 
 def _snapshots(workspace: Workspace, names: Sequence[str]) -> tuple[ObjectSnapshot, ...]:
     return tuple(workspace.snapshot(name) for name in names)
+
+
+_TOPIC: Topic = {
+    BuildModel: _build,
+    NewTensor: _new_tensor,
+    Move: _move,
+    Remove: _remove,
+    Forward: _run,
+    Backward: _run,
+    EditElement: _edit,
+    Combine: _combine,
+}
+TOPICS: tuple[Topic, ...] = (_TOPIC,)
+"""Every command of the workspace and who carries it out; `Undo` and `Redo` are above."""
+
+
+def _handler(command: Command) -> Handler:
+    for topic in TOPICS:
+        if type(command) in topic:
+            return topic[type(command)]
+    raise TypeError(f"{type(command).__name__} is no command of the workspace")

@@ -54,6 +54,17 @@ def uncopied(gone: Sequence[str]) -> Answer:
     return Answer(title=f"{_things(gone)} {verb} gone again", words="The copy was removed; the original is where it was all along.")
 
 
+def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot]) -> Answer:
+    """Any other change that was undone; `title` as in "the new tensor x"."""
+    words = f"{title[:1].upper()}{title[1:]} was taken back."
+    if gone:
+        words += f" {_things(gone)} {'are' if len(gone) > 1 else 'is'} gone; Redo makes {'them' if len(gone) > 1 else 'it'} again."
+    else:
+        words += " Everything is as it was before."
+    subject = after[0].name if len(after) == 1 else None
+    return Answer(title=f"Undone: {title}", words=words, subject=subject)
+
+
 def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> str:
     """One sentence when different tensors shared memory before a move and do not any more; the snapshots are in one order."""
     groups: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.storages import storage_address
 from devexplorer.core.workspace.walk import gradient_of, is_uninitialised, registered_ids, type_name, unregistered
 
@@ -19,8 +20,9 @@ VALUES_LIMIT = 100
 """Tensors with more elements are described, not printed."""
 
 
-def snapshot(name: str, thing: nn.Module | Tensor) -> ObjectSnapshot:
+def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> ObjectSnapshot:
     """The rows of one named object and its totals per device."""
+    extras = extras or Extras()
     walk = _Walk()
     if isinstance(thing, nn.Module):
         walk.known = registered_ids(thing)
@@ -40,6 +42,9 @@ def snapshot(name: str, thing: nn.Module | Tensor) -> ObjectSnapshot:
         tensors_by_device=dict(sorted(walk.tensors_by_device.items())),
         training=training,
         values=values_text(thing) if isinstance(thing, Tensor) else None,
+        source=extras.source,
+        optimizer=extras.optimizer_text,
+        hops=extras.hops is not None,
     )
 
 

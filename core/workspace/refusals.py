@@ -12,6 +12,7 @@ from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Comb
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.reports import CombineFailed
 from devexplorer.core.workspace.run import Operand, RunFailed
+from devexplorer.core.workspace.titles import refused
 
 VIRTUAL_SPEC = "2x Tesla T4"
 """What is offered where a second device is missing."""
@@ -24,7 +25,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     facts: tuple[Fact, ...] = ()
     offers: list[Offer] = []
     code = ""
-    title = _refused_title(command)
+    title = refused(command)
     if isinstance(error, DoesNotFit):
         facts = (
             Fact("needed", bytes_text(error.needed_bytes)),
@@ -139,23 +140,6 @@ def _subject(command: Command | None) -> str | None:
         return command.targets[0].partition(":")[0]
     target = getattr(command, "target", None)
     return target.partition(":")[0] if isinstance(target, str) else None
-
-
-def _refused_title(command: Command | None) -> str:
-    if isinstance(command, Move):
-        things = command.targets[0] if len(command.targets) == 1 else f"{len(command.targets)} objects"
-        return f"{things} {'was' if len(command.targets) == 1 else 'were'} not moved"
-    titles = {
-        "BuildModel": "No model was built",
-        "NewTensor": "No tensor was created",
-        "Undo": "Nothing was undone",
-        "Remove": "Nothing was removed",
-        "Forward": "The model did not run",
-        "Backward": "The model did not run",
-        "EditElement": "Nothing was changed",
-        "Combine": "There is no result",
-    }
-    return titles.get(type(command).__name__, "That did not work")
 
 
 def operand_text(one: Operand) -> str:

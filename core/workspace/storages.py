@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -34,8 +34,12 @@ def storage_bytes(tensor: Tensor) -> int:
 
 def storages_of(thing: nn.Module | Tensor) -> dict[Storage, int]:
     """Bytes of every storage that the object keeps alive."""
+    return _storages(every_tensor(thing))
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[Storage, int]:
     found: dict[Storage, int] = {}
-    for tensor in every_tensor(thing):
+    for tensor in tensors:
         address = storage_address(tensor)
         if address is not None:
             found[device_id(tensor.device), address] = storage_bytes(tensor)
@@ -54,8 +58,10 @@ class Holdings(NamedTuple):
 class Held:
     """Bytes that named objects hold on each device, a shared storage once. Only objects that are named are looked at again."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Callable[[str], Iterable[Tensor]] = lambda name: ()) -> None:
+        """`beside`: tensors that belong to an object without being in it."""
         self.now = Holdings({}, {})
+        self._beside = beside
         self._storages: dict[str, tuple[Storage, ...]] = {}
         self._names: dict[Storage, dict[str, None]] = {}
         """Storage -> who holds it, in the order in which they came."""
@@ -87,7 +93,7 @@ class Held:
                     totals[storage[0]] -= self._bytes.pop(storage)
         there = [name for name in objects if name in touched]
         for name in there:
-            found = storages_of(objects[name])
+            found = storages_of(objects[name]) | _storages(self._beside(name))
             self._storages[name] = tuple(found)
             for storage, size in found.items():
                 if storage not in self._names:

@@ -1,56 +1,64 @@
-"""The moves that can be undone, newest last, within a budget of bytes. Runs on the jobs thread.
+"""The changes that can be undone, newest last, within a budget of bytes, and what was undone and can be done again. Jobs thread.
 
-An entry holds names and paths, never tensors, but for originals that moving back would not restore: those count against the budget.
+An undone command is kept as the command that it was: Redo carries it out again. Every new change makes an end of what could be redone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from devexplorer.core.records.messages import UndoState
-from devexplorer.core.workspace.plan import Was
+from devexplorer.core.records.messages import Command, UndoState
+from devexplorer.core.workspace.changes import Change, total_kept
 
 BUDGET_BYTES = 1 << 30
-"""Bytes of originals that are kept for undo; the oldest moves leave first."""
+"""Bytes that are kept alive for undo; the oldest changes leave first."""
 LIMIT = 100
-"""Moves that are remembered."""
+"""Changes that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One move (or copy) that can be undone."""
+    """One command that changed the workspace."""
 
     title: str
     """`the move of mlp to vgpu:1`."""
-    was: tuple[Was, ...] = ()
-    created: tuple[str, ...] = ()
-    """Objects that a copy made; undoing removes them."""
+    command: Command
+    changes: tuple[Change, ...]
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of originals that this entry keeps alive."""
-        return sum(was.kept_bytes for was in self.was)
+        """Bytes that this entry keeps alive."""
+        return total_kept(self.changes)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objects by which everything that was moved is found."""
-        return tuple(dict.fromkeys(was.keys[0][0] for was in self.was))
+        """The objects that it is about."""
+        return tuple(dict.fromkeys(name for change in self.changes for name in change.names))
 
 
 class UndoStack:
-    """Moves to undo, the newest on top."""
+    """Changes to undo, the newest on top; commands to redo."""
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
-        self._budget = budget_bytes
+        self.budget_bytes = budget_bytes
         self._entries: list[Entry] = []
+        self._redo: list[Entry] = []
+        """Undone, the one to be done again first on top; without changes."""
 
-    def push(self, entry: Entry) -> bool:
-        """Remember a move; False when its originals alone are over the budget, so that it cannot be undone."""
+    def push(self, entry: Entry, *, again: bool = False) -> bool:
+        """Remember a change; False when it alone is over the budget, so that it cannot be undone. `again`: it was a Redo."""
+        if not again:
+            self._redo.clear()
         self._entries.append(entry)
         del self._entries[:-LIMIT]
-        while self._entries and self.kept_bytes > self._budget:
+        while self._entries and self.kept_bytes > self.budget_bytes:
             del self._entries[0]
         return bool(self._entries)
+
+    def barrier(self) -> None:
+        """Something changed that cannot be taken back: what was before it cannot be taken back either."""
+        self._entries.clear()
+        self._redo.clear()
 
     @property
     def top(self) -> Entry | None:
@@ -58,25 +66,43 @@ class UndoStack:
         return self._entries[-1] if self._entries else None
 
     def drop_top(self) -> None:
-        """The newest move was undone."""
-        self._entries.pop()
+        """The newest change was undone."""
+        entry = self._entries.pop()
+        self._redo.append(replace(entry, changes=()))
+
+    @property
+    def redo_top(self) -> Entry | None:
+        """What Redo would do again now."""
+        return self._redo[-1] if self._redo else None
+
+    def drop_redo(self) -> None:
+        """It was done again, or cannot be."""
+        self._redo.pop()
+
+    def forget_redo(self) -> None:
+        """Nothing can be done again any more."""
+        self._redo.clear()
 
     def forget(self, name: str) -> None:
-        """An object is gone: what was remembered about it goes too, but for what other objects hold as well."""
+        """An object is gone for good: what was remembered about it goes too, but for what other objects hold as well."""
         kept: list[Entry] = []
         for entry in self._entries:
-            was = tuple(left for one in entry.was if (left := one.without(name)) is not None)
-            created = tuple(one for one in entry.created if one != name)
-            if was or created:
-                kept.append(replace(entry, was=was, created=created))
+            left = tuple(one for change in entry.changes if (one := change.without(name)) is not None)
+            if left:
+                kept.append(replace(entry, changes=left))
         self._entries = kept
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of originals that are kept alive for undo."""
+        """Bytes that are kept alive for undo."""
         return sum(entry.kept_bytes for entry in self._entries)
 
     def state(self) -> UndoState:
         """What the window shows."""
-        top = self.top
-        return UndoState(title=None if top is None else top.title, kept_bytes=self.kept_bytes)
+        top, redo = self.top, self.redo_top
+        return UndoState(
+            title=None if top is None else top.title,
+            kept_bytes=self.kept_bytes,
+            redo_title=None if redo is None else redo.title,
+            budget_bytes=self.budget_bytes,
+        )

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from devexplorer.core.formats import bytes_text, count_text, seconds_text, sentence, shape_text
 from devexplorer.core.records.messages import Answer, Fact, NewTensor
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.workspace.move_words import clocks_text, moved, separated, uncopied, undone
+from devexplorer.core.workspace.move_words import clocks_text, moved, separated, taken_back, uncopied, undone
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.refusals import operand_text, refusal
 from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
 
-__all__ = ["built", "combined", "created", "edited", "moved", "ran", "refusal", "removed", "separated", "uncopied", "undone"]
+__all__ = ["built", "combined", "created", "edited", "moved", "ran", "refusal", "removed", "separated", "taken_back", "uncopied", "undone"]
 
 
 def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:

@@ -21,25 +21,33 @@ from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
     Combine,
+    Command,
     EditElement,
     Forward,
     Move,
     NewTensor,
+    Remove,
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace import names, tensors, zoo
 from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype, refuse_value
+from devexplorer.core.workspace.changes import Change, Made, MovedThere, Removed, Undone
+from devexplorer.core.workspace.extras import Extras
+from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
 from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.history import History
+from devexplorer.core.workspace.images import Before, Element
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.parking import park, unpark
 from devexplorer.core.workspace.placement import snapshot
-from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.plan import Aim, Was
 from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
 from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.runner import Runner
 from devexplorer.core.workspace.storages import Held, Holdings
-from devexplorer.core.workspace.undo import BUDGET_BYTES, Entry, UndoStack
+from devexplorer.core.workspace.undo import BUDGET_BYTES
 from devexplorer.core.workspace.walk import is_uninitialised
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -66,10 +74,9 @@ class Workspace:
         self._runner = Runner(fleet, Meter(fleet, wall))
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
-        self._recipes: dict[str, str] = {}
-        """Object -> recipe it was built from, for sample inputs."""
-        self._undo = UndoStack(undo_budget_bytes)
-        self._held = Held()
+        self._extras: dict[str, Extras] = {}
+        self.history = History(self, undo_budget_bytes)
+        self._held = Held(lambda name: self._extras[name].tensors() if name in self._extras else ())
 
     # names
 
@@ -80,33 +87,45 @@ class Workspace:
 
     def get(self, name: str) -> nn.Module | Tensor:
         """The live object behind a name."""
-        if name not in self._objects:
-            raise BadInput(f"there is no object '{name}'; {names.nearest(name, self._objects)}")
-        return self._objects[name]
+        return found(self._objects, name)
 
-    def add(self, name: str, thing: nn.Module | Tensor, recipe: str | None = None) -> str:
-        """Give an object a name; returns the name."""
+    def extras(self, name: str) -> Extras:
+        """What is known about an object beside itself; to be changed in place."""
+        self.get(name)
+        return self._extras[name]
+
+    def add(self, name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> str:
+        """Give an object a name; returns the name. No change that could be undone: see `changed`."""
         name = names.checked(name, self._objects)
         self._objects[name] = thing
-        if recipe is not None:
-            self._recipes[name] = recipe
-        self._publish(name)
+        self._extras[name] = extras or Extras()
+        self.publish(name)
         return name
 
-    def remove(self, gone: Sequence[str]) -> None:
-        """Remove objects and free what they held."""
+    def remove(self, gone: Sequence[str], command: Command | None = None) -> None:
+        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo."""
         for name in gone:
             self.get(name)
-        for name in dict.fromkeys(gone):
+        gone = tuple(dict.fromkeys(gone))
+        parked = [park(self, name, self.history.budget_bytes) for name in gone]
+        self.drop(gone, forget=None in parked)
+        kept = [one for one in parked if one is not None]
+        if kept and None not in parked:
+            self.changed(f"the removal of {_list(gone)}", *kept, command=command or Remove(names=gone))
+
+    def drop(self, gone: Sequence[str], *, forget: bool = False) -> None:
+        """Take names away; `forget`: for good, with everything that Undo knows about them."""
+        for name in gone:
             del self._objects[name]
-            self._recipes.pop(name, None)
-            self._undo.forget(name)
+            del self._extras[name]
+            if forget:
+                self.history.forget(name)
         gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
-        self._publish(*gone)
+        self.publish(*gone)
 
     def snapshot(self, name: str) -> ObjectSnapshot:
         """What is where in one object, read without changing anything."""
-        return snapshot(name, self.get(name))
+        return snapshot(name, self.get(name), self._extras[name])
 
     def held_bytes_by_device(self) -> Mapping[str, int]:
         """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
@@ -120,7 +139,8 @@ class Workspace:
         """Names of other objects that hold some of the memory of these."""
         return self._held.sharing(shared_with)
 
-    def _publish(self, *touched: str) -> None:
+    def publish(self, *touched: str) -> None:
+        """Count anew what these objects hold, after something about their tensors changed."""
         self._held.renew(touched, self._objects)
 
     def _around(self, named: Sequence[str]) -> list[Aim]:
@@ -161,7 +181,8 @@ class Workspace:
         model = zoo.build(recipe.name, command.seed)
         dtype_text = None if dtype is None else dtype_name(dtype)
         self._mover.move([Aim(name, "", model)], device, dtype_text, _bind_nothing, watch)
-        self.add(name, model, recipe.name)
+        self.add(name, model, Extras(recipe=recipe.name, source=recipe.name))
+        self.changed(f"the new model {name}", Made((name,)), command=command)
         return Built(name, recipe.name, device, dtype_text, command.seed, self._wall() - started)
 
     def tensor(self, command: NewTensor) -> Created:
@@ -169,13 +190,14 @@ class Workspace:
         stem = "x" if command.name is None else names.checked(command.name, self._objects)
         made = tensors.make(command, self.fleet)
         name = self.add(names.unique(stem, self._objects), made.tensor)
+        self.changed(f"the new tensor {name}", Made((name,)), command=command)
         return Created(name, made.device, made.fell_back)
 
     def combine(self, command: Combine) -> Combined:
         """`name = left operator right`."""
         if command.operator not in OPERATORS:
             raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(OPERATORS)}")
-        left, right = self._tensor(command.left), self._tensor(command.right)
+        left, right = self.tensor_named(command.left), self.tensor_named(command.right)
         name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
         try:
             result = OPERATORS[command.operator](left, right)
@@ -186,6 +208,7 @@ class Workspace:
                 right=operand(command.right, right),
             ) from error
         self.add(name, result)
+        self.changed(f"the new tensor {name}", Made((name,)), command=command)
         return Combined(name, command.left, command.operator, command.right, operand(name, result))
 
     # moving
@@ -211,51 +234,102 @@ class Workspace:
         if findings:
             raise BadInput(*findings, virtual_helps=helps)
         try:
-            return self._copy(aims, device, command.dtype, watch) if command.copy else self._move(aims, device, command.dtype, watch)
+            return self._copy(aims, device, command, watch) if command.copy else self._move(aims, device, command, watch)
         finally:
-            self._publish(*(aim.name for aim in aims))
+            self.publish(*(aim.name for aim in aims))
 
-    def _move(self, aims: list[Aim], device: str, dtype: str | None, watch: Watch) -> MoveReport:
+    def _move(self, aims: list[Aim], device: str, command: Move, watch: Watch) -> MoveReport:
         around = self._around(list(dict.fromkeys(aim.name for aim in aims)))
-        result = self._mover.move(aims, device, dtype, self._bind, watch, around)
+        result = self._mover.move(aims, device, command.dtype, self._bind, watch, around)
         report = result.report
         if report.already_there:
             return report
-        entry = Entry(f"the move of {_list(report.objects)} to {device}", result.was)
-        self._undo.push(entry)
-        return _with_kept(report, self._undo.kept_bytes)
+        self.changed(f"the move of {_list(report.objects)} to {device}", MovedThere(result.was), command=command)
+        return _with_kept(report, self.history.kept_bytes)
 
-    def _copy(self, aims: list[Aim], device: str, dtype: str | None, watch: Watch) -> MoveReport:
-        report, made = self._mover.duplicate(aims, device, dtype, watch)
+    def _copy(self, aims: list[Aim], device: str, command: Move, watch: Watch) -> MoveReport:
+        report, made = self._mover.duplicate(aims, device, command.dtype, watch)
         created: list[str] = []
         for aim, thing in zip(aims, made, strict=True):
             stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
-            created.append(self.add(stem, thing, None if aim.path else self._recipes.get(aim.name)))
-        self._undo.push(Entry(f"the copy of {_list(report.objects)} to {device}", created=tuple(created)))
-        return _with_kept(report, self._undo.kept_bytes, tuple(created))
-
-    def undo(self, watch: Watch = NOBODY) -> tuple[MoveReport | None, tuple[str, ...]]:
-        """Undo the newest move or copy; returns the report of moving back, or the names of the copies that were removed."""
-        entry = self._undo.top
-        if entry is None:
-            raise BadInput("there is nothing to undo")
-        if entry.created:
-            self.remove(entry.created)  # forgets the entry too
-            return None, entry.created
-        try:
-            aims = [self.aim(name) for name in entry.names]
-            report = self._mover.restore(aims, entry.was, self._bind, watch, self._around(entry.names)).report
-        finally:
-            self._publish(*entry.names)
-        self._undo.drop_top()
-        return _with_kept(report, self._undo.kept_bytes), ()
-
-    def undo_state(self) -> UndoState:
-        """What Undo would do now."""
-        return self._undo.state()
+            own = self._extras[aim.name]
+            created.append(self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs)))
+        self.changed(f"the copy of {_list(report.objects)} to {device}", Made(tuple(created)), command=command)
+        return _with_kept(report, self.history.kept_bytes, tuple(created))
 
     def _bind(self, name: str, tensor: Tensor) -> None:
         self._objects[name] = tensor
+
+    def place(
+        self, placed: Sequence[Aim], devices: Mapping[str, str], title: str, command: Command, watch: Watch = NOBODY
+    ) -> list[MoveReport]:
+        """Move parts of one model to several devices, all or none (`devices`: title of an aim -> device); one change for Undo."""
+        reports: list[MoveReport] = []
+        changes: list[Change] = []
+        name = placed[0].name
+        try:
+            for device in dict.fromkeys(devices.values()):
+                aims = [aim for aim in placed if devices[aim.title] == device]
+                result = self._mover.move(aims, device, None, self._bind, watch, self._around([name]))
+                reports.append(result.report)
+                if not result.report.already_there:
+                    changes.append(MovedThere(result.was))
+        except BaseException:
+            for change in reversed(changes):
+                change.undo(self, NOBODY)
+            raise
+        finally:
+            self.publish(name)
+        if changes:
+            self.changed(title, *changes, command=command)
+        return reports
+
+    # undo and redo
+
+    def changed(self, title: str, *changes: Change, command: Command) -> None:
+        """Remember what a command has changed, `title` as in "the move of mlp to vgpu:1"."""
+        self.history.changed(title, *changes, command=command)
+
+    def before(self, name: str, *, values: bool = False, gradients: bool = False, within: str = "") -> Before | None:
+        """An image of an object that is about to be changed in place, to be given to `changed`; None when it is over the budget.
+
+        `values` keeps the values of parameters and buffers, `gradients` those of gradients; `within` limits both to a part of a model.
+        Without it the change cannot be taken back: call `history.cannot_undo`.
+        """
+        image = Before(name, self.get(name), self._extras[name], within)
+        if image.needed_bytes(values, gradients) > self.history.budget_bytes:
+            return None
+        image.take(values=values, gradients=gradients)
+        return image
+
+    def undo(self, watch: Watch = NOBODY) -> tuple[Command, Undone]:
+        """Take the newest change back; returns the command that had made it, and what became of it."""
+        command, undone = self.history.undo(watch)
+        if undone.report is None:
+            return command, undone
+        return command, undone._replace(report=_with_kept(undone.report, self.history.kept_bytes))
+
+    def move_back(self, moved: Sequence[str], was: Sequence[Was], watch: Watch) -> MoveReport:
+        """Move tensors to where they were."""
+        try:
+            aims = [self.aim(name) for name in moved]
+            return self._mover.restore(aims, was, self._bind, watch, self._around(moved)).report
+        finally:
+            self.publish(*moved)
+
+    def move_aside(self, name: str) -> MovedThere:
+        """Move a model that is about to be removed to the CPU; returns how it gets back."""
+        aim = self.aim(name)
+        return MovedThere(self._mover.move([aim], "cpu", None, self._bind, NOBODY, [aim]).was)
+
+    def restore_removed(self, removed: Removed, watch: Watch) -> None:
+        """Give an object that was removed its name and its devices again."""
+        self._objects[removed.name], self._extras[removed.name] = unpark(self._mover, removed, watch), removed.extras
+        self.publish(removed.name)
+
+    def undo_state(self) -> UndoState:
+        """What Undo and Redo would do now."""
+        return self.history.state()
 
     # running
 
@@ -263,32 +337,46 @@ class Workspace:
         """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
         if command.output is not None:
             names.checked(command.output, self._objects)
-        ran, output = self._run(command.target, command.input, backward=False)
+        ran, output = self._run(command.target, command.input, command)
         if command.output is None:
             return ran
         if output is None:
             raise BadInput(f"'{command.target}' returned no tensor that could be named '{command.output}'")
-        return ran._replace(kept_as=self.add(command.output, output.detach()))
+        name = self.add(command.output, output.detach())
+        self.changed(f"the new tensor {name}", Made((name,)), command=command)
+        return ran._replace(kept_as=name)
 
     def backward(self, command: Backward) -> Ran:
         """Forward, sum, backward: gradients are added to those that are there."""
-        ran, _ = self._run(command.target, command.input, backward=True)
+        ran, _ = self._run(command.target, command.input, command)
         return ran
 
-    def _run(self, target: str, given: str | None, *, backward: bool) -> tuple[Ran, Tensor | None]:
-        aim = self.aim(target)
+    def _run(self, target: str, given: str | None, command: Forward | Backward) -> tuple[Ran, Tensor | None]:
+        aim, backward = self.aim(target), isinstance(command, Backward)
         fed = () if given is None else tuple(part.strip() for part in given.split(","))
+        before = self.before(aim.name, values=False, gradients=backward, within=aim.path)
+        if before is not None:
+            before.take_buffers()
         try:
-            return self._runner.run(aim, self._inputs(aim, fed), fed, backward=backward)
+            ran, output = self._runner.run(aim, self.inputs(aim, fed), fed, backward=backward)
+            if ran.changed_buffers or backward:
+                self._ran(f"the {'backward' if backward else 'forward'} of {aim.title}", before, command)
+            return ran, output
         finally:  # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
             tensors_too = [name for name, thing in self._objects.items() if backward and isinstance(thing, Tensor)]
-            self._publish(aim.name, *tensors_too)
+            self.publish(aim.name, *tensors_too)
 
-    def _inputs(self, aim: Aim, given: Sequence[str]) -> list[Tensor]:
+    def _ran(self, title: str, before: Before | None, command: Command) -> None:
+        if before is None:
+            self.history.cannot_undo()
+        else:
+            self.changed(title, before, command=command)
+
+    def inputs(self, aim: Aim, given: Sequence[str]) -> list[Tensor]:
         """The named tensors, or the recipe's sample input on the model's device and in its dtype."""
         if given or isinstance(aim.thing, Tensor):
-            return [self._tensor(name) for name in given]
-        recipe = self._recipes.get(aim.name)
+            return [self.tensor_named(name) for name in given]
+        recipe = self._extras[aim.name].recipe
         if aim.path or recipe is None:
             raise BadInput(f"'{aim.title}' needs an input; create a tensor and choose it")
         first = next(aim.thing.parameters(), None)
@@ -301,64 +389,33 @@ class Workspace:
 
     def edit(self, command: EditElement) -> Edited:
         """Set one element in place; every name of a tied tensor sees it."""
-        tensor, also = self._element_owner(command.target)
-        index = _checked_index(command.target, tensor, command.index)
+        tensor, also = self.leaf(command.target)
+        index = checked_index(command.target, tensor, command.index)
         refuse_value(tensor.dtype, command.value)
         with torch.no_grad():
             before = tensor[index].item()
             tensor[index] = command.value
             after = tensor[index].item()
+        element = Element(command.target, index, before)
+        self.changed(f"the change of {command.target}", element, command=command)
         return Edited(command.target, index, before, after, also)
-
-    def _element_owner(self, target: str) -> tuple[Tensor, tuple[str, ...]]:
-        name, _, path = target.partition(":")
-        thing = self.get(name)
-        if isinstance(thing, Tensor):
-            if path:
-                raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
-            return thing, ()
-        found = dict(thing.named_parameters(remove_duplicate=False)) | dict(thing.named_buffers(remove_duplicate=False))
-        if path not in found:
-            raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {names.nearest(path, found)}")
-        return found[path], tuple(other for other, tensor in found.items() if tensor is found[path] and other != path)
 
     # finding
 
     def aim(self, target: str) -> Aim:
-        """What `name` or `name:path` means."""
-        name, _, path = target.partition(":")
-        thing = self.get(name.strip())
-        if not path:
-            return Aim(name.strip(), "", thing)
-        if isinstance(thing, Tensor):
-            raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
-        parts = dict(thing.named_modules(remove_duplicate=False))
-        if path in parts:
-            return Aim(name.strip(), path, parts[path])
-        holder, _, last = path.rpartition(".")
-        own = parts.get(holder)
-        if last == "grad" or (own is not None and last in {*own._parameters, *own._buffers}):
-            raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
-        if "[" in path:
-            raise BadInput(f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead")
-        raise BadInput(f"'{name}' has no part '{path}'; {names.nearest(path, [p for p in parts if p])}")
+        """What `name` or `name:path` means, where the path is that of a module."""
+        return aimed(self._objects, target)
 
-    def _tensor(self, name: str) -> Tensor:
+    def leaf(self, target: str) -> tuple[Tensor, tuple[str, ...]]:
+        """The tensor, parameter or buffer that a target means, and the other paths of the very same one."""
+        return leaf(self._objects, target)
+
+    def tensor_named(self, name: str) -> Tensor:
+        """The tensor of that name; `BadInput` for a model."""
         thing = self.get(name)
         if not isinstance(thing, Tensor):
             raise BadInput(f"'{name}' is a model; choose a tensor")
         return thing
-
-
-def _checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
-    if is_uninitialised(tensor):
-        raise BadInput(f"'{target}' has no elements before its first forward")
-    if len(index) != tensor.dim():
-        raise BadInput(f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}")
-    for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
-        if not -size <= at < size:
-            raise BadInput(f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}")
-    return index
 
 
 def _sizes(model: nn.Module, dtype: torch.dtype | None) -> list[int]:

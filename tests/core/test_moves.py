@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor
+from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.moves import MoveCancelled, Mover, Watch
 from devexplorer.core.workspace.parts import Part, plain_copy
 from devexplorer.core.workspace.plan import Aim
@@ -276,7 +277,7 @@ def test_copies_are_second_objects_with_ties_of_their_own(place: Place) -> None:
         assert torch.equal(a, b.detach().cpu()), name
     assert place.allocated("vgpu:0") <= report.bytes + 512 * report.parameters + 512
 
-    assert place.workspace.undo() == (None, ("tied2", "x2"))
+    assert place.workspace.undo()[1] == Undone(removed=("tied2", "x2"))
     assert place.workspace.names == ("tied", "x")
     del second, b
     assert place.allocated("vgpu:0") == 0

@@ -130,7 +130,7 @@ def test_a_lost_engine_takes_its_objects_and_jobs_along_and_is_said(state: State
     assert not state.objects
     assert not state.jobs
     assert not state.active_runs
-    assert state.undo_title is None
+    assert state.undo.title is None
     assert state.answer is not None
     assert state.answer.failed
     assert state.log[-1].level == "error"

@@ -1,0 +1,441 @@
+"""Commands of the placement laboratory and what answers them: own models, files, parameters, splits, experiments. Any thread.
+
+A target is `name`, or `name:path` for a module, parameter or buffer of a model.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+
+# --- own models
+
+
+class OpenModel(BaseCommand, frozen=True, kw_only=True):
+    """Build a model that somebody else wrote.
+
+    `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2` or
+    `transformers:path/to/config.json`, the last three with options behind a question mark: `transformers:gpt2?n_layer=2&n_embd=64`.
+    The window asks before it sends one that runs code of the user's; the engine tries it in a process of its own first.
+    """
+
+    source: str
+    folder: str = ""
+    """The folder that is importable meanwhile; empty: the engine's current one."""
+    name: str | None = None
+    device: str = "cpu"
+    dtype: str | None = None
+    seed: int = 0
+    inputs: str = ""
+    """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
+
+
+class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True):
+    """Say what a checkpoint would do to a model, without loading it. Answered with `CheckpointCompared`."""
+
+    target: str
+    path: str
+    strip: str = ""
+    """A prefix to take away from the file's keys: `module.`, as DataParallel leaves it."""
+
+
+class LoadCheckpoint(BaseCommand, frozen=True, kw_only=True):
+    """Load the values of a checkpoint into a model, each to where its tensor is."""
+
+    target: str
+    path: str
+    strip: str = ""
+    partial: bool = False
+    """Load what fits and leave the rest; without it, keys that are missing, unexpected or of another shape are a refusal."""
+
+
+class KeyMismatch(msgspec.Struct, frozen=True):
+    """A key whose shape differs."""
+
+    key: str
+    model: tuple[int, ...]
+    file: tuple[int, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint beside a model."""
+
+    target: str
+    path: str
+    strip: str
+    matching: int
+    missing: tuple[str, ...]
+    """Keys of the model that the file has not; at most a thousand are named, `missing_count` counts all."""
+    unexpected: tuple[str, ...]
+    """Keys of the file that the model has not."""
+    mismatched: tuple[KeyMismatch, ...]
+    casts: tuple[str, ...] = ()
+    """Keys whose dtype would change on loading, with both dtypes."""
+    missing_count: int = 0
+    unexpected_count: int = 0
+    mismatched_count: int = 0
+    suggested_strip: str | None = None
+    """A prefix that would make more keys match."""
+    bytes: int = 0
+
+
+class CheckpointCompared(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `CompareCheckpoint`."""
+
+    comparison: Comparison
+
+
+# --- files
+
+
+class Save(BaseCommand, frozen=True, kw_only=True):
+    """Write objects to a file, whole or not at all."""
+
+    targets: tuple[str, ...]
+    """Tensors, models (their state dicts) or parts of models; empty: everything in the workspace."""
+    path: str
+    form: str = "safetensors"
+    """`safetensors`, `pt` (a state dict, a tensor, or a dict of them, with torch.save) or `module` (a whole model with torch.save)."""
+    overwrite: bool = False
+
+
+class ListFile(BaseCommand, frozen=True, kw_only=True):
+    """Say what a file of tensors holds, without loading it. Answered with `FileListed`."""
+
+    path: str
+
+
+class Load(BaseCommand, frozen=True, kw_only=True):
+    """Load tensors of a file as objects of the workspace."""
+
+    path: str
+    entries: tuple[str, ...] = ()
+    """Keys to load; empty: all."""
+    device: str = "cpu"
+    name: str | None = None
+    """Name of the one tensor; with several: the beginning of their names."""
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One tensor of a file, or one module of a workspace file."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+class FileContents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds."""
+
+    path: str
+    form: str
+    """`safetensors`, `pt`, `workspace`, `npy`."""
+    entries: tuple[FileEntry, ...]
+    bytes: int
+    count: int
+    """Tensors in it; at most five thousand are listed."""
+    saved_on: str | None = None
+    """Devices on which the tensors were when they were saved, as far as the file says."""
+
+
+class FileListed(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `ListFile`."""
+
+    contents: FileContents
+
+
+# --- parameters
+
+
+class Describe(BaseCommand, frozen=True, kw_only=True):
+    """Compute what the values of a tensor, parameter or buffer are like. Answered with `ValuesDescribed`; changes nothing."""
+
+    target: str
+    bins: int = 64
+
+
+class Values(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one tensor, computed where it is."""
+
+    target: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    elements: int
+    simulated: bool
+    mean: float | None = None
+    """Of the finite values, as all that follow; None: there are none, or it has none (bool, complex)."""
+    std: float | None = None
+    """Of the population (divided by n)."""
+    minimum: float | None = None
+    maximum: float | None = None
+    zeros: int = 0
+    nans: int = 0
+    infinities: int = 0
+    counts: tuple[int, ...] = ()
+    """Finite values per bin, from `low` to `high`, all bins equally wide."""
+    low: float = 0.0
+    high: float = 0.0
+    first: str = ""
+    """The first rows, as text."""
+    norm: float | None = None
+    """Euclidean."""
+    gradient: Values | None = None
+    seconds: float = 0.0
+
+
+class ValuesDescribed(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `Describe`, or what an `Initialise` left (`before` is what it found)."""
+
+    values: Values
+    before: Values | None = None
+
+
+class Initialise(BaseCommand, frozen=True, kw_only=True):
+    """Give a parameter, or every weight below a module, new initial values."""
+
+    target: str
+    rule: str
+    """`normal`, `constant`, `uniform`, `xavier-uniform`, `xavier-normal`, `kaiming-uniform`, `kaiming-normal`, `zeros`, `ones` or
+    `piecewise` (the tutorial's: uniform from `low` to `high`, kept where its size is at least `threshold`, else 0)."""
+    options: dict[str, float] = msgspec.field(default_factory=dict)
+    """`mean`, `std`; `value`; `low`, `high`; `gain`; `a`; `threshold`."""
+    biases: bool = False
+    """With a module: also parameters of one dimension, which get zeros under the Xavier and Kaiming rules."""
+    seed: int = 0
+
+
+class Tie(BaseCommand, frozen=True, kw_only=True):
+    """Let the second target be the very Parameter that the first one is. Two parameters of one model, of one shape."""
+
+    first: str
+    second: str
+
+
+class Untie(BaseCommand, frozen=True, kw_only=True):
+    """Give this name a Parameter of its own again, with the same values."""
+
+    target: str
+
+
+class SetRequiresGrad(BaseCommand, frozen=True, kw_only=True):
+    """Freeze (off) or unfreeze parameters, everything below modules, or tensors."""
+
+    targets: tuple[str, ...]
+    on: bool
+
+
+class ClearGradients(BaseCommand, frozen=True, kw_only=True):
+    """Set the gradients below the target to None and free their memory."""
+
+    target: str
+
+
+class SetTraining(BaseCommand, frozen=True, kw_only=True):
+    """`model.train()` or `model.eval()`."""
+
+    target: str
+    on: bool
+
+
+class MakeOptimizer(BaseCommand, frozen=True, kw_only=True):
+    """Give a model an optimizer over its parameters, instead of the one it has."""
+
+    target: str
+    kind: str = "adam"
+    """`sgd`, `momentum` (SGD with momentum 0.9), `adam` or `adamw`; `none` removes it."""
+    learning_rate: float = 1e-3
+
+
+class TrainStep(BaseCommand, frozen=True, kw_only=True):
+    """zero_grad, forward, backward of the output's sum, step."""
+
+    target: str
+    input: str | None = None
+
+
+class MoveOptimizer(BaseCommand, frozen=True, kw_only=True):
+    """Move the optimizer's state to where the parameters are that it belongs to."""
+
+    target: str
+
+
+# --- splitting
+
+
+class PlanSplit(BaseCommand, frozen=True, kw_only=True):
+    """Plan how a model could be split over devices. Answered with `SplitPlanned`; moves nothing."""
+
+    target: str
+    budgets: dict[str, int] = msgspec.field(default_factory=dict)
+    """Bytes that may be used, by device, in the order in which they are filled; empty: all accelerators, what is free on each
+    less a tenth, then the CPU."""
+
+
+class SplitBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a model that stays together."""
+
+    path: str
+    type: str
+    bytes: int
+    device: str
+    """Where it would be."""
+    now: tuple[str, ...]
+    """Where it is."""
+    tied_with: tuple[str, ...] = ()
+    """Blocks that hold the same parameter: they have to be on the same device."""
+
+
+class SplitShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of a plan."""
+
+    device: str
+    budget_bytes: int
+    used_bytes: int
+
+
+class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the blocks of a model would be."""
+
+    target: str
+    blocks: tuple[SplitBlock, ...]
+    """In the order of `named_modules`: together they hold every parameter and buffer once."""
+    shares: tuple[SplitShare, ...]
+    hops: int
+    """Times that activations would go to another device, if the blocks ran in their order."""
+    warnings: tuple[str, ...] = ()
+
+
+class SplitPlanned(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `PlanSplit`."""
+
+    plan: SplitPlan
+
+
+class Split(BaseCommand, frozen=True, kw_only=True):
+    """Move the blocks of a model to their devices, all or none, and let activations follow (`InsertHops`)."""
+
+    target: str
+    device_map: dict[str, str]
+    """Path of a block -> device; every parameter and buffer has to be covered."""
+
+
+class Join(BaseCommand, frozen=True, kw_only=True):
+    """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched by that."""
+
+    target: str
+    device: str
+
+
+class InsertHops(BaseCommand, frozen=True, kw_only=True):
+    """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved one by one."""
+
+    target: str
+    on: bool = True
+
+
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """Activations that went to another device during a forward."""
+
+    before: str
+    """Path of the module that they came from; empty: the model's input."""
+    after: str
+    """Path of the module that fetched them."""
+    source: str
+    destination: str
+    bytes: int
+    seconds: float | None = None
+    """On the clock of the devices; None: not measured."""
+    simulated: bool = False
+
+
+class Hopped(BaseEvent, frozen=True, kw_only=True):
+    """The hops of a forward of a model that has some, in their order."""
+
+    target: str
+    hops: tuple[Hop, ...]
+
+
+# --- experiments
+
+
+class Ask(BaseCommand, frozen=True, kw_only=True):
+    """Ask a tensor or model one of Python's questions and explain what it answers; changes nothing."""
+
+    target: str
+    question: str
+    """`type`, `numpy`, `cpu-numpy`, `item`, `tolist`, `is-leaf`, `device`."""
+
+
+class Replicate(BaseCommand, frozen=True, kw_only=True):
+    """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel does."""
+
+    target: str
+    devices: tuple[str, ...]
+    input: str | None = None
+
+
+class TimeWork(BaseCommand, frozen=True, kw_only=True):
+    """Time products on a device without synchronising, and with."""
+
+    device: str
+    size: int = 1000
+    iterations: int = 10
+
+
+class Crossover(BaseCommand, frozen=True, kw_only=True):
+    """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
+
+    device: str
+    sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+
+
+class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One size: medians."""
+
+    size: int
+    cpu_seconds: float
+    device_seconds: float
+    """The product alone, operands there already."""
+    device_with_copies_seconds: float
+    """With the copy of both operands there and of the result back."""
+
+
+class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never are."""
+
+    device: str
+    simulated: bool
+    points: tuple[CrossoverPoint, ...]
+
+
+LaboratoryCommand = (
+    OpenModel
+    | CompareCheckpoint
+    | LoadCheckpoint
+    | Save
+    | ListFile
+    | Load
+    | Describe
+    | Initialise
+    | Tie
+    | Untie
+    | SetRequiresGrad
+    | ClearGradients
+    | SetTraining
+    | MakeOptimizer
+    | TrainStep
+    | MoveOptimizer
+    | PlanSplit
+    | Split
+    | Join
+    | InsertHops
+    | Ask
+    | Replicate
+    | TimeWork
+    | Crossover
+)
+
+LaboratoryEvent = CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | CrossoverMeasured
