@@ -29,6 +29,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     right_plot: str = "tflops"
     alert_rules: tuple[Rule, ...] = ()
     """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not know."""
+    trusted_folders: tuple[str, ...] = ()
+    """Folders whose Python may run when a model is opened from there."""
+    recent_models: tuple[tuple[str, str], ...] = ()
+    """Models that were opened last: source and folder of `OpenModel`."""
+    learned: tuple[str, ...] = ()
+    """Exercises that were done."""
     notifications: bool = True
     """Whether an alarm is shown on the desktop as well."""
 

@@ -90,6 +90,8 @@ class Change(enum.Flag):
     JOBS = enum.auto()
     LABORATORY = enum.auto()
     """Something that was asked about values, files, checkpoints or splits."""
+    SESSION = enum.auto()
+    """What has been done so far, as Python."""
 
 
 @dataclass

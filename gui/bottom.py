@@ -18,6 +18,7 @@ from devexplorer.core.state import Change, State
 from devexplorer.core.telemetry.alert_rules import ALARM, Rule, complete
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
+from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 from devexplorer.gui.reading_order import chain
 from devexplorer.gui.tabs import BottomTabs
 from devexplorer.gui.theme import Theme
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
     from devexplorer.gui.panels.alerts import AlertsPanel
     from devexplorer.gui.panels.benchmark import BenchmarkPanel
     from devexplorer.gui.panels.details import DetailsPanel
+    from devexplorer.gui.panels.experiments import ExperimentsPanel
     from devexplorer.gui.panels.history import HistoryPanel
     from devexplorer.gui.panels.history_source import HistorySource
+    from devexplorer.gui.panels.learn import LearnPanel
     from devexplorer.gui.panels.log import LogPanel
     from devexplorer.gui.panels.processes import ProcessesPanel
+    from devexplorer.gui.panels.session_code import SessionPanel
+    from devexplorer.gui.panels.split import SplitPanel
     from devexplorer.gui.panels.topology import TopologyPanel
+    from devexplorer.gui.panels.values import ValuesPanel
     from devexplorer.gui.panels.waterfall import WaterfallPanel
     from devexplorer.gui.plots.roofline import RooflinePanel
 
@@ -42,6 +48,11 @@ HEIGHTS_PX = {
     "device": 304,
     "topology": 244,
     "processes": 244,
+    "values": 304,
+    "split": 304,
+    "experiments": 304,
+    "session": 304,
+    "learn": 304,
     "alerts": 244,
     "log": 244,
 }
@@ -61,6 +72,10 @@ class _Page(Protocol):
     def set_theme(self, theme: Theme) -> None: ...
 
 
+class _SelectionPage(Protocol):
+    def set_selection(self, targets: tuple[str, ...]) -> None: ...
+
+
 class Bottom(BottomTabs):
     """`refresh` and `refresh_texts` like the window; a page is an attribute, made when first asked for."""
 
@@ -71,11 +86,23 @@ class Bottom(BottomTabs):
     """Other rules for alerts (tuple of `Rule`)."""
     notifications_changed = Signal(bool)
 
-    def __init__(self, state: State, controller: Controller, dialogs: Dialogs, settings: Settings, theme: Theme) -> None:
-        super().__init__("Benchmark, history, roofline, memory, device, topology, processes, alerts, log", settings.tabs)
+    def __init__(
+        self,
+        state: State,
+        controller: Controller,
+        dialogs: Dialogs,
+        laboratory_dialogs: LaboratoryDialogs,
+        settings: Settings,
+        theme: Theme,
+    ) -> None:
+        super().__init__(", ".join(HEIGHTS_PX).capitalize(), settings.tabs)
         self._state, self._controller, self._dialogs, self._theme = state, controller, dialogs, theme
+        self._laboratory_dialogs = laboratory_dialogs
         self._notifications = settings.notifications
+        self.learned = settings.learned
+        """Exercises that were done."""
         self._device: str | None = None
+        self._selection: tuple[str, ...] = ()
         self._source: HistorySource | None = None
         self._history_problem = ""
         self._points_at_s = 0.0
@@ -165,6 +192,56 @@ class Bottom(BottomTabs):
         return self._placed("processes", ProcessesPanel(self._state, self._theme))
 
     @cached_property
+    def values(self) -> ValuesPanel:
+        """Histogram and statistics of the selected tensor."""
+        from devexplorer.gui.panels.values import ValuesPanel
+
+        panel = self._placed("values", ValuesPanel(self._state, self._theme))
+        panel.set_selection(self._selection)
+        panel.command_requested.connect(self._controller.send)
+        panel.initialise_requested.connect(self._laboratory_dialogs.initialise)
+        panel.edit_requested.connect(self._dialogs.edit_element)
+        return panel
+
+    @cached_property
+    def split(self) -> SplitPanel:
+        """Which part of a model goes where."""
+        from devexplorer.gui.panels.split import SplitPanel
+
+        panel = self._placed("split", SplitPanel(self._state, self._theme))
+        panel.set_selection(self._selection)
+        panel.command_requested.connect(self._controller.send)
+        return panel
+
+    @cached_property
+    def experiments(self) -> ExperimentsPanel:
+        """Questions and short measurements."""
+        from devexplorer.gui.panels.experiments import ExperimentsPanel
+
+        panel = self._placed("experiments", ExperimentsPanel(self._state, self._theme))
+        panel.set_selection(self._selection)
+        panel.command_requested.connect(self._controller.send)
+        return panel
+
+    @cached_property
+    def session(self) -> SessionPanel:
+        """Everything done so far, as Python."""
+        from devexplorer.gui.panels.session_code import SessionPanel
+
+        panel = self._placed("session", SessionPanel(self._state, self._theme))
+        panel.save_requested.connect(self._laboratory_dialogs.save_script)
+        return panel
+
+    @cached_property
+    def learn(self) -> LearnPanel:
+        """Exercises that check themselves."""
+        from devexplorer.gui.panels.learn import LearnPanel
+
+        panel = self._placed("learn", LearnPanel(self._state, self._theme, self.learned))
+        panel.learned_changed.connect(lambda done: setattr(self, "learned", done))
+        return panel
+
+    @cached_property
     def alerts(self) -> AlertsPanel:
         """What is wrong, and by which rules."""
         from devexplorer.gui.panels.alerts import AlertsPanel
@@ -218,6 +295,12 @@ class Bottom(BottomTabs):
             self._refresh("history")
         if changes & (Change.DETAILS | Change.DEVICES | Change.ENGINE):
             self._refresh("device", "topology", "memory")
+        if changes & (Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE):
+            self._refresh("values", "split", "experiments")
+        if changes & Change.SESSION:
+            self._refresh("session")
+        if changes & (Change.OBJECTS | Change.ANSWER | Change.LABORATORY | Change.UNDO | Change.RUNS | Change.ENGINE | Change.DEVICES):
+            self._refresh("learn")
         if changes & Change.ALERTS:
             self.show_alerts()
         if changes & Change.LOG:
@@ -251,6 +334,12 @@ class Bottom(BottomTabs):
             self.device.set_device(device)
         if "memory" in self.__dict__:
             self.memory.show_device(device)
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """What is selected in the tree."""
+        self._selection = targets
+        for page in self._made("values", "split", "experiments"):
+            cast(_SelectionPage, page).set_selection(targets)
 
     # history
 

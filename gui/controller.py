@@ -29,6 +29,7 @@ from devexplorer.core.records.messages import (
     StopBenchmark,
     Undo,
 )
+from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
 
 TWO_T4 = "2x Tesla T4"
@@ -49,6 +50,8 @@ class Controller:
         self.selection = selection
         self._send = send
         self._say = say
+        self._by_path: dict[str, tuple[ObjectSnapshot, dict[str, Row]]] = {}
+        """Rows of the objects that were asked about, by path, with the snapshot that they are of."""
 
     # --- why something cannot be done now (None: it can) --------------------------------------------------------------
 
@@ -83,17 +86,26 @@ class Controller:
             return reason
         return None if self.element_target() is not None else "Select one tensor, parameter or buffer with values."
 
+    def row(self, target: str) -> Row | None:
+        """The row of a target, where it is there."""
+        name, _, path = target.partition(":")
+        snapshot = self.state.objects.get(name)
+        if snapshot is None or not path:
+            return None if snapshot is None else snapshot.rows[0]
+        if name not in self._by_path or self._by_path[name][0] is not snapshot:
+            self._by_path = {known: kept for known, kept in self._by_path.items() if known in self.state.objects}
+            self._by_path[name] = snapshot, {row.path: row for row in snapshot.rows}
+        return self._by_path[name][1].get(path)
+
     def element_target(self) -> tuple[str, tuple[int, ...]] | None:
         """The selected tensor, parameter or buffer and its shape, where exactly one with values is selected."""
         targets = self.selection()
         if len(targets) != 1:
             return None
-        name, _, path = targets[0].partition(":")
-        snapshot = self.state.objects.get(name)
-        for row in snapshot.rows if snapshot is not None else ():
-            if row.path == path and row.kind != "module" and row.initialised and row.shape is not None:
-                return targets[0], row.shape
-        return None
+        row = self.row(targets[0])
+        if row is None or row.kind == "module" or not row.initialised or row.shape is None:
+            return None
+        return targets[0], row.shape
 
     def why_no_pair(self) -> str | None:
         """Reason when two tensors are needed."""
@@ -117,6 +129,10 @@ class Controller:
     def why_no_stop(self) -> str | None:
         """Reason when no benchmark runs."""
         return None if self.state.active_runs else "No benchmark is running."
+
+    def send(self, command: Command) -> None:
+        """Send any command to the engine."""
+        self._send(command)
 
     # --- what can be done ----------------------------------------------------------------------------------------------
 
@@ -155,11 +171,11 @@ class Controller:
 
     def forward(self) -> None:
         """Run the selected model, on the selected tensor if there is one."""
-        self._send(Forward(target=self._model(), input=self._input()))
+        self._send(Forward(target=self._model(), input=self.selected_input()))
 
     def backward(self) -> None:
         """Forward and backward of the selected model."""
-        self._send(Backward(target=self._model(), input=self._input()))
+        self._send(Backward(target=self._model(), input=self.selected_input()))
 
     def combine(self, operator: str) -> None:
         """Combine the two selected tensors."""
@@ -236,13 +252,11 @@ class Controller:
     def _tensors(self) -> list[str]:
         return [target for target in self.selection() if target in self.state.objects and not self._is_model(target)]
 
-    def _input(self) -> str | None:
+    def selected_input(self) -> str | None:
+        """The one selected tensor of the workspace."""
         tensors = self._tensors()
         return tensors[0] if len(tensors) == 1 else None
 
     def _devices(self, target: str) -> tuple[str, ...]:
-        name, _, path = target.partition(":")
-        snapshot = self.state.objects.get(name)
-        if snapshot is None:
-            return ()
-        return next((row.devices for row in snapshot.rows if row.path == path), ())
+        row = self.row(target)
+        return () if row is None else row.devices

@@ -29,6 +29,9 @@ from devexplorer.gui.banner import Banner
 from devexplorer.gui.bottom import Bottom
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
+from devexplorer.gui.laboratory import Laboratory
+from devexplorer.gui.laboratory_actions import laboratory_table
+from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.notifications import Notifications
 from devexplorer.gui.panels.devices import DevicesPanel
@@ -69,11 +72,17 @@ class MainWindow(QMainWindow):
         self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
         self.recorder: Callable[[], Recorder | None] = lambda: None
         """What records now; the application says where to ask."""
-        self._specs: list[ActionSpec] = table(controller, self.dialogs, self)
-        self.actions_by_id = make_qactions(self._specs, self)
-        refresh(self._specs, self.actions_by_id)
         self.axis = TimeAxis(self)
         self.axis.set_span(settings.span_s)
+        self.laboratory = Laboratory(controller)
+        self.laboratory_dialogs = LaboratoryDialogs(self, state, controller, self.laboratory, settings, lambda: self._theme)
+        self.below = Bottom(state, controller, self.dialogs, self.laboratory_dialogs, settings, theme)
+        self._specs: list[ActionSpec] = [
+            *table(controller, self.dialogs, self),
+            *laboratory_table(self.laboratory, controller, self.laboratory_dialogs, self),
+        ]
+        self.actions_by_id = make_qactions(self._specs, self)
+        refresh(self._specs, self.actions_by_id)
         self.toolbar = Toolbar(state, self.actions_by_id, theme)
         self.banner = Banner(theme)
         self.devices = DevicesPanel(state, theme)
@@ -84,7 +93,6 @@ class MainWindow(QMainWindow):
         self.slots = (self.memory, self.throughput)
         self.replay_bar = ReplayBar(theme)
         self.replay_bar.hide()
-        self.below = Bottom(state, controller, self.dialogs, settings, theme)
         self.notifications = Notifications(self.windowIcon(), self)
         self.notifications.on_desktop = settings.notifications
         self.status = StatusBar(state, theme)
@@ -186,6 +194,8 @@ class MainWindow(QMainWindow):
         self.below.refresh(changes, now_unix_s)
         if changes & Change.SNAPSHOT:
             self.dialogs.snapshot()
+        if changes & (Change.LABORATORY | Change.ANSWER):
+            self.laboratory_dialogs.refresh()
         if changes & Change.ALERTS:
             self._tell_alerts()
         if changes & Change.LOG:
@@ -240,6 +250,7 @@ class MainWindow(QMainWindow):
 
     def _selection_changed(self, targets: tuple[str, ...]) -> None:
         self.inspector.set_selection(targets)
+        self.below.set_selection(targets)
         self.refresh_actions()
 
     def _bind_move_keys(self) -> None:
@@ -267,6 +278,15 @@ class MainWindow(QMainWindow):
     def start_benchmark(self) -> None:
         self.below.show_page("benchmark")
         self.below.benchmark.start()
+
+    def show_values(self) -> None:
+        """The page with the values of the selected tensor."""
+        self.below.show_page("values")
+        self.laboratory.describe()
+
+    def why_nothing_there(self) -> str | None:
+        """Reason why there is nothing to save."""
+        return self.controller.why_no_engine() or (None if self.state.objects else "The workspace is empty.")
 
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""
@@ -312,6 +332,9 @@ class MainWindow(QMainWindow):
             right_plot=self.throughput.choice,
             tabs=self.below.heights,
             alert_rules=self.state.alerts.rules,
+            trusted_folders=tuple(self.laboratory_dialogs.trusted_folders),
+            recent_models=tuple(self.laboratory_dialogs.recent_models),
+            learned=self.below.learned,
             notifications=self.notifications.on_desktop,
         )
 

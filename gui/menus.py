@@ -13,6 +13,8 @@ from PySide6.QtWidgets import QMenu, QWidget
 from devexplorer.core.state import State
 from devexplorer.gui.actions import ActionSpec
 from devexplorer.gui.controller import Controller
+from devexplorer.gui.laboratory import OPTIMIZERS, QUESTIONS
+from devexplorer.gui.laboratory_actions import MODEL_ACTIONS, PARAMETER_ACTIONS, SPLIT_ACTIONS
 
 if TYPE_CHECKING:
     from devexplorer.gui.panels.palette import Choice
@@ -72,11 +74,35 @@ def context_menu(parent: QWidget, controller: Controller, actions: dict[str, QAc
         casts.addAction(dtype, partial(controller.cast, dtype))
     casts.setEnabled(copy_reason is None)
     menu.addSeparator()
-    for action_id in ("forward", "backward", "add", "edit"):
+    for action_id in ("forward", "backward", "train_step", "add"):
         menu.addAction(actions[action_id])
     menu.addSeparator()
+    fill_laboratory_menu(menu, actions)
+    menu.addSeparator()
+    menu.addAction(actions["save"])
     menu.addAction(actions["remove"])
     return menu
+
+
+LABORATORY_MENU = {
+    "Parameters": PARAMETER_ACTIONS,
+    "Mode and optimizer": (*MODEL_ACTIONS, "", *(f"optimizer_{kind}" for kind in OPTIMIZERS)),
+    "Split": SPLIT_ACTIONS,
+    "Ask": tuple(f"ask_{question}" for question in QUESTIONS),
+}
+"""Submenus of actions, "" for a line between them."""
+
+
+def fill_laboratory_menu(menu: QMenu, actions: dict[str, QAction]) -> None:
+    """What the laboratory does with the selection, by topic."""
+    for title, ids in LABORATORY_MENU.items():
+        submenu = menu.addMenu(title)
+        submenu.setToolTipsVisible(True)
+        for action_id in ids:
+            if action_id:
+                submenu.addAction(actions[action_id])
+            else:
+                submenu.addSeparator()
 
 
 def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:

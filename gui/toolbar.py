@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.icons import icon
-from devexplorer.gui.menus import CASTS, fill_move_menu
+from devexplorer.gui.laboratory_actions import FILE_ACTIONS
+from devexplorer.gui.menus import CASTS, fill_laboratory_menu, fill_move_menu
 from devexplorer.gui.panels.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.theme import Role, Theme, font
 
@@ -39,7 +40,13 @@ class Toolbar(QFrame):
         self._layout.setContentsMargins(12, 0, 12, 0)
         self._layout.setSpacing(8)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
-        self._action_button("new_tensor", "New tensor")
+        self._action_button("new_tensor", "Tensor")
+        self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
+        for action_id in (*FILE_ACTIONS, "", "replay", "snapshot", "", "session"):
+            if action_id:
+                self.open_button.menu().addAction(actions[action_id])
+            else:
+                self.open_button.menu().addSeparator()
         self._gap()
         self.move_button = self._menu_button("Move to", "move", "", primary=True)
         self.copy_button = self._menu_button("Copy to", "copy", "")
@@ -47,13 +54,19 @@ class Toolbar(QFrame):
         self._gap()
         self._action_button("forward", "Forward")
         self._action_button("backward", "Backward")
-        self._action_button("undo", "Undo")
+        self._action_button("undo", "").setAccessibleName("Undo")
+        self._action_button("redo", "").setAccessibleName("Redo")
         self._gap()
+        self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
+        fill_laboratory_menu(self.lab_button.menu(), actions)
+        self.lab_button.menu().addSeparator()
+        for action_id in ("experiments", "learn"):
+            self.lab_button.menu().addAction(actions[action_id])
         self.benchmark = self._action_button("benchmark", "Benchmark")
         self._layout.addStretch(1)
-        self.tour_button = self._action_button("tour", "Tour")
+        self.tour_button = self._action_button("tour", "")
         self.tour_button.setProperty("look", "quiet")
-        self.palette_button = self._button("Ctrl+K", "search", "Every action, by its first letters (Ctrl+K)")
+        self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
         self.palette_button.setProperty("look", "quiet")
         self.palette_button.setAccessibleName("Commands")
         self.palette_button.clicked.connect(self.palette_requested)

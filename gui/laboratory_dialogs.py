@@ -1,0 +1,148 @@
+"""Opens the dialogs of the laboratory: models, files, initial values. Main thread only; each dialog's module is loaded when first opened.
+
+Code of the user's runs only after a question, which is asked once per folder (`Settings.trusted_folders`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QDialog, QWidget
+
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.settings import Settings
+from devexplorer.core.state import State
+from devexplorer.gui.controller import Controller
+from devexplorer.gui.laboratory import Laboratory
+from devexplorer.gui.theme import Theme
+
+if TYPE_CHECKING:
+    from devexplorer.gui.panels.checkpoint import CheckpointDialog
+    from devexplorer.gui.panels.load_file import LoadFileDialog
+
+MOST_RECENT = 10
+
+
+class LaboratoryDialogs(QObject):
+    """Each method opens one dialog and returns at once."""
+
+    script_wanted = Signal(object)
+    """File for the session as Python (Path); a notebook where it ends in `.ipynb`."""
+
+    def __init__(
+        self, window: QWidget, state: State, controller: Controller, laboratory: Laboratory, settings: Settings, theme: Callable[[], Theme]
+    ) -> None:
+        super().__init__(window)
+        self._window, self._state, self._controller, self._laboratory, self._theme = window, state, controller, laboratory, theme
+        self.trusted_folders = list(settings.trusted_folders)
+        """Folders whose code may run without a question."""
+        self.recent_models = list(settings.recent_models)
+        """What was opened last, the newest first."""
+        self._checkpoint: CheckpointDialog | None = None
+        self._load: LoadFileDialog | None = None
+
+    def _open(self, dialog: QDialog) -> None:
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.open()
+
+    # --- models
+
+    def open_model(self) -> None:
+        """A model of the user's own."""
+        from devexplorer.gui.panels.open_model import OpenModelDialog
+
+        dialog = OpenModelDialog(self._state, tuple(self.recent_models), self._window)
+        dialog.chosen.connect(self.run_after_question)
+        self._open(dialog)
+
+    def run_after_question(self, command: OpenModel) -> None:
+        """Open a model; when that runs code of a folder that nobody has spoken for yet, ask first."""
+        from devexplorer.core.workspace.models.source_words import what_runs
+
+        code = what_runs(command.source, command.folder)
+        if code is None or code.folder in self.trusted_folders:
+            self._send_model(command)
+            return
+        from devexplorer.gui.panels.trust import TrustDialog
+
+        dialog = TrustDialog(code, self._window)
+        dialog.allowed.connect(lambda remember: self._allowed(command, code.folder, remember))
+        self._open(dialog)
+
+    def _allowed(self, command: OpenModel, folder: str, remember: bool) -> None:
+        if remember:
+            self.trusted_folders.append(folder)
+        self._send_model(command)
+
+    def _send_model(self, command: OpenModel) -> None:
+        recent = (command.source, command.folder)
+        self.recent_models = [recent, *(one for one in self.recent_models if one != recent)][:MOST_RECENT]
+        self._controller.send(command)
+
+    # --- files
+
+    def load(self, path: Path | None = None) -> None:
+        """Tensors of a file."""
+        from devexplorer.gui.panels.load_file import LoadFileDialog
+
+        self._load = LoadFileDialog(self._state, self._theme(), path, self._window)
+        self._load.command_requested.connect(self._controller.send)
+        self._load.finished.connect(lambda _code: setattr(self, "_load", None))
+        self._open(self._load)
+
+    def checkpoint(self) -> None:
+        """Values of a file into the selected model."""
+        from devexplorer.gui.panels.checkpoint import CheckpointDialog
+
+        model = self._laboratory.model()
+        if model is None:
+            return
+        self._checkpoint = CheckpointDialog(self._state, self._theme(), model, self._window)
+        self._checkpoint.command_requested.connect(self._controller.send)
+        self._checkpoint.finished.connect(lambda _code: setattr(self, "_checkpoint", None))
+        self._open(self._checkpoint)
+
+    def save(self) -> None:
+        """The selected objects to a file."""
+        self._save(tuple(target for target, _ in self._laboratory.rows()))
+
+    def save_all(self) -> None:
+        """The whole workspace to a file."""
+        self._save(())
+
+    def _save(self, targets: tuple[str, ...]) -> None:
+        from devexplorer.gui.panels.save_file import SaveFileDialog
+
+        dialog = SaveFileDialog(self._state, targets, self._window)
+        dialog.command_requested.connect(self._controller.send)
+        self._open(dialog)
+
+    def save_script(self) -> None:
+        """The session as a script or a notebook."""
+        from devexplorer.gui.panels.save_file import choose_script
+
+        choose_script(self._window, self.script_wanted.emit)
+
+    # --- parameters
+
+    def initialise(self) -> None:
+        """New initial values for what is selected."""
+        from devexplorer.gui.panels.initialise import InitialiseDialog
+
+        rows = self._laboratory.rows()
+        if len(rows) != 1:
+            return
+        dialog = InitialiseDialog(*rows[0], self._window)
+        dialog.command_requested.connect(self._controller.send)
+        self._open(dialog)
+
+    # --- what the window calls
+
+    def refresh(self) -> None:
+        """Something that was asked about a file has been answered."""
+        for dialog in (self._load, self._checkpoint):
+            if dialog is not None:
+                dialog.refresh()

@@ -1,0 +1,175 @@
+"""The values of the selected tensor: statistics, histogram, first rows, its gradient; and the ways to change them. Main thread.
+
+Nothing is computed until somebody asks: looking at a tensor of gigabytes takes time on its device.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.formats import MISSING, bytes_text, seconds_text, shape_text
+from devexplorer.core.records.laboratory import Describe, Values
+from devexplorer.core.records.messages import Fact
+from devexplorer.core.records.objects import Row
+from devexplorer.core.state import State
+from devexplorer.gui.panels.facts import FactsTable
+from devexplorer.gui.panels.panel import EDGE_PX, NOT_IN_A_RECORDING, EmptyState, label
+from devexplorer.gui.plots.histogram import Histogram
+from devexplorer.gui.theme import Role, Theme, device_colour
+
+FACTS_PX = 250
+FIRST_PX = 300
+
+
+class ValuesPanel(QWidget):
+    """Reads `state.values`; `set_selection` says what is selected."""
+
+    command_requested = Signal(object)
+    """A `Describe`."""
+    initialise_requested = Signal()
+    edit_requested = Signal()
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._target: str | None = None
+        self._row: Row | None = None
+        self.title = label(role=Role.STRONG)
+        self.subtitle = label(words="dim")
+        self.look = QPushButton("Look again")
+        self.look.setToolTip("Compute the statistics anew, on the tensor's device")
+        self.look.clicked.connect(self._ask)
+        self.gradient = QCheckBox("gradient")
+        self.gradient.setToolTip("Show the gradient's values instead")
+        self.gradient.toggled.connect(self.refresh)
+        self.initialise = QPushButton("Initialise…")
+        self.initialise.clicked.connect(self.initialise_requested)
+        self.edit = QPushButton("Edit an element…")
+        self.edit.clicked.connect(self.edit_requested)
+        self.facts = FactsTable()
+        self.histogram = Histogram(theme)
+        self.none = label(words="dim", wrap=True)
+        self.none.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.first = label(role=Role.CODE, words="soft")
+        self.first.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.first.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self.empty = EmptyState("", "Look at its values")
+        self.empty.chosen.connect(self._ask)
+        self._content = QWidget()
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self.title)
+        top.addWidget(self.subtitle, 1)
+        for widget in (self.gradient, self.look, self.edit, self.initialise):
+            top.addWidget(widget)
+        row = QHBoxLayout()
+        row.setSpacing(2 * EDGE_PX)
+        facts = _scrolled(self.facts)
+        facts.setFixedWidth(FACTS_PX)
+        row.addWidget(facts)
+        row.addWidget(self.histogram, 1)
+        row.addWidget(self.none, 1)
+        first = _scrolled(self.first)
+        first.setMaximumWidth(FIRST_PX)
+        row.addWidget(first, 1)
+        inside = QVBoxLayout(self._content)
+        inside.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
+        inside.setSpacing(8)
+        inside.addLayout(top)
+        inside.addLayout(row, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._content)
+        layout.addWidget(self.empty)
+
+    # --- what the window calls -----------------------------------------------------------------------------------------
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.histogram.set_theme(theme)
+        self.refresh()
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Show the values of the one selected tensor."""
+        tensors = [(target, row) for target in targets if (row := self._find(target)) is not None]
+        self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
+        self.refresh()
+
+    def _find(self, target: str) -> Row | None:
+        name, _, path = target.partition(":")
+        snapshot = self._state.objects.get(name)
+        if snapshot is None:
+            return None
+        rows = snapshot.rows if path else snapshot.rows[:1]
+        return next((row for row in rows if row.path == path and row.kind in ("parameter", "buffer", "tensor") and row.initialised), None)
+
+    def refresh(self) -> None:
+        """Show what is known now."""
+        described = None if self._target is None else self._state.values.get(self._target)
+        self._content.setVisible(described is not None)
+        self.empty.setVisible(described is None)
+        live = self._state.recording is None
+        ready = self._state.engine is not None and live
+        if described is None:
+            chosen = self._target is not None
+            self.empty.sentence.setText(self._invitation())
+            self.empty.button.setVisible(chosen)
+            self.empty.set_ready(ready, live=live)
+            return
+        for button in (self.look, self.edit, self.initialise):
+            button.setEnabled(ready)
+            button.setToolTip("" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
+        values = described.values
+        self.gradient.setVisible(values.gradient is not None)
+        shown = values.gradient if self.gradient.isChecked() and values.gradient is not None else values
+        before = described.before if shown is values else None
+        self._show(shown, before)
+
+    def _invitation(self) -> str:
+        if self._target is None or self._row is None:
+            return "Select one tensor, parameter or buffer: its values are shown here."
+        return f"{self._target} has {self._row.elements:,} values, {bytes_text(self._row.bytes)} on {', '.join(self._row.devices)}."
+
+    def _show(self, values: Values, before: Values | None) -> None:
+        simulated = ", simulated" if values.simulated else ""
+        self.title.setText(values.target)
+        self.subtitle.setText(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}")
+        self.facts.set_facts(_facts(values))
+        device = self._state.devices.get(values.device)
+        colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
+        self.histogram.show_values(values, before, colour)
+        self.histogram.setVisible(bool(values.counts))
+        self.none.setVisible(not values.counts)
+        self.none.setText("There is nothing to draw: no finite values, or none that have an order.")
+        self.first.setText(values.first)
+
+    def _ask(self) -> None:
+        if self._target is not None:
+            self.command_requested.emit(Describe(target=self._target))
+
+
+def _facts(values: Values) -> tuple[Fact, ...]:
+    numbers = (("mean", values.mean), ("std", values.std), ("min", values.minimum), ("max", values.maximum), ("norm", values.norm))
+    facts = [Fact(name, MISSING if number is None else f"{number:.6g}") for name, number in numbers]
+    facts.append(Fact("elements", f"{values.elements:,}"))
+    facts.append(Fact("zeros", f"{values.zeros:,}"))
+    for name, count in (("NaN", values.nans), ("Inf", values.infinities)):
+        facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))
+    clock = " (simulated)" if values.simulated else ""
+    facts.append(Fact("computed in", f"{seconds_text(values.seconds)}{clock}"))
+    return tuple(facts)
+
+
+def _scrolled(widget: QLabel | FactsTable) -> QScrollArea:
+    scroll = QScrollArea()
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setWidgetResizable(True)
+    widget.setObjectName("scrolled")
+    scroll.setWidget(widget)
+    return scroll
