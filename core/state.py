@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.jobs import Done, Job
+from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
@@ -29,6 +31,7 @@ from devexplorer.core.records.laboratory import (
     SplitPlan,
     SplitPlanned,
     ValuesDescribed,
+    WorkTimed,
 )
 from devexplorer.core.records.messages import (
     Answer,
@@ -62,6 +65,7 @@ from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memo
 from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
+COMMANDS = 1000
 MARKERS = 200
 
 
@@ -90,8 +94,6 @@ class Change(enum.Flag):
     JOBS = enum.auto()
     LABORATORY = enum.auto()
     """Something that was asked about values, files, checkpoints or splits."""
-    SESSION = enum.auto()
-    """What has been done so far, as Python."""
 
 
 @dataclass
@@ -160,17 +162,6 @@ class Run:
     ended: bool = False
 
 
-@dataclass
-class Job:
-    """A command that is being carried out."""
-
-    request: int
-    title: str
-    started_unix_s: float
-    done: float | None = None
-    text: str = ""
-
-
 class State:
     """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
 
@@ -178,8 +169,14 @@ class State:
         self.devices: dict[str, Device] = {}
         self.problems: tuple[Problem, ...] = ()
         self.objects: dict[str, ObjectSnapshot] = {}
+        self.outlines = Outlines()
+        """Structure and sums of the objects' rows: `outlines.of(snapshot)`."""
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
+        self.done: deque[Done] = deque(maxlen=COMMANDS)
+        """Commands that are over, the newest last."""
+        self.done_count = 0
+        """How many there have been."""
         self.markers: deque[Marker] = deque(maxlen=MARKERS)
         self.log: deque[Log] = deque(maxlen=LOG_LINES)
         self.answer: Answer | None = None
@@ -197,6 +194,8 @@ class State:
         self.split_plans: dict[str, SplitPlan] = {}
         self.hops: dict[str, tuple[Hop, ...]] = {}
         """Of the latest forward of each model that has some."""
+        self.work: WorkTimed | None = None
+        """Products that were timed without synchronising, and with."""
         self.crossover: CrossoverMeasured | None = None
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
@@ -272,6 +271,7 @@ class State:
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
                 self.answers.pop(name, None)
+                self.outlines.keep(self.objects)
                 return Change.OBJECTS
             case ValuesDescribed(values=values):
                 self.values[values.target] = event
@@ -291,12 +291,19 @@ class State:
             case CrossoverMeasured():
                 self.crossover = event
                 return Change.LABORATORY
-            case Answer():
+            case WorkTimed():
+                self.work = event
+                return Change.LABORATORY
+            case Answer(request=request):
                 self.answer = event
+                if request in self.jobs:
+                    self.jobs[request].answer = event
                 if event.subject is not None:
                     self.answers[event.subject] = event
                 return Change.ANSWER
-            case Moved(report=report, time_unix_s=time_s):
+            case Moved(request=request, report=report, time_unix_s=time_s):
+                if request in self.jobs:
+                    self.jobs[request].report = report
                 if report.already_there:
                     return Change.NOTHING
                 names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
@@ -313,15 +320,14 @@ class State:
             case BenchEnded(run=number):
                 return self._bench_ended(event)
             case JobStarted(request=request, title=title, time_unix_s=time_s):
-                self.jobs[request] = Job(request, title, time_s)
+                self.jobs[request] = Job(request, title, time_s, command=event.command)
                 return Change.JOBS
             case JobProgress(request=request, done=done, text=text):
                 if request in self.jobs:
                     self.jobs[request].done, self.jobs[request].text = done, text
                 return Change.JOBS
             case JobEnded(request=request):
-                self.jobs.pop(request, None)
-                return Change.JOBS
+                return self._job_ended(request, event.ok)
             case Log():
                 self.log.append(event)
                 return Change.LOG
@@ -336,14 +342,24 @@ class State:
             case EngineDevices() | SideEffects() | Undid() | Redid():
                 return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
 
+    def _job_ended(self, request: int, ok: bool) -> Change:
+        job = self.jobs.pop(request, None)
+        if job is not None and job.command is not None:
+            self.done.append(Done(job.command, ok, job.answer, job.report))
+            self.done_count += 1
+        return Change.JOBS
+
     def _rows_changed(self, event: RowsChanged) -> Change:
-        known = self.objects.get(event.name)
-        if known is None or len(event.places) != len(event.rows) or any(place >= len(known.rows) for place in event.places):
+        known, places = self.objects.get(event.name), event.places
+        if known is None or len(places) != len(event.rows):
+            return Change.NOTHING
+        if places and not 0 <= min(places) <= max(places) < len(known.rows):
             return Change.NOTHING
         rows = list(known.rows)
-        for place, row in zip(event.places, event.rows, strict=True):
+        for place, row in zip(places, event.rows, strict=True):
             rows[place] = row
-        self.objects[event.name] = msgspec.structs.replace(event.rest, rows=tuple(rows))
+        snapshot = self.objects[event.name] = msgspec.structs.replace(event.rest, rows=tuple(rows))
+        self.outlines.changed(known, snapshot, places)
         return Change.OBJECTS
 
     def _welcome(self) -> Change:
@@ -404,6 +420,7 @@ class State:
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
         self.jobs.clear()
         self.objects.clear()
+        self.outlines.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
         for memory in (self.values, self.split_plans, self.hops):
             memory.clear()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from devexplorer.gui.panels.learn import LearnPanel
     from devexplorer.gui.panels.log import LogPanel
     from devexplorer.gui.panels.processes import ProcessesPanel
-    from devexplorer.gui.panels.session_code import SessionPanel
+    from devexplorer.gui.panels.session_code import SessionPanel, SessionSource
     from devexplorer.gui.panels.split import SplitPanel
     from devexplorer.gui.panels.topology import TopologyPanel
     from devexplorer.gui.panels.values import ValuesPanel
@@ -104,6 +104,7 @@ class Bottom(BottomTabs):
         self._device: str | None = None
         self._selection: tuple[str, ...] = ()
         self._source: HistorySource | None = None
+        self._actions: SessionSource | None = None
         self._history_problem = ""
         self._points_at_s = 0.0
         state.alerts.set_rules(complete(settings.alert_rules))
@@ -230,6 +231,7 @@ class Bottom(BottomTabs):
 
         panel = self._placed("session", SessionPanel(self._state, self._theme))
         panel.save_requested.connect(self._laboratory_dialogs.save_script)
+        panel.set_source(self._actions)
         return panel
 
     @cached_property
@@ -297,7 +299,7 @@ class Bottom(BottomTabs):
             self._refresh("device", "topology", "memory")
         if changes & (Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE):
             self._refresh("values", "split", "experiments")
-        if changes & Change.SESSION:
+        if changes & (Change.JOBS | Change.ENGINE):
             self._refresh("session")
         if changes & (Change.OBJECTS | Change.ANSWER | Change.LABORATORY | Change.UNDO | Change.RUNS | Change.ENGINE | Change.DEVICES):
             self._refresh("learn")
@@ -340,6 +342,12 @@ class Bottom(BottomTabs):
         self._selection = targets
         for page in self._made("values", "split", "experiments"):
             cast(_SelectionPage, page).set_selection(targets)
+
+    def set_actions(self, source: SessionSource) -> None:
+        """Who knows what was done."""
+        self._actions = source
+        if "session" in self.__dict__:
+            self.session.set_source(source)
 
     # history
 

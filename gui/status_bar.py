@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.state import Job, Run, State
+from devexplorer.core.jobs import Job
+from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import kind_of, time_left
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Role, Theme

@@ -385,6 +385,19 @@ class TimeWork(BaseCommand, frozen=True, kw_only=True):
     iterations: int = 10
 
 
+class WorkTimed(BaseEvent, frozen=True, kw_only=True):
+    """What a `TimeWork` measured."""
+
+    device: str
+    size: int
+    iterations: int
+    launched_seconds: float
+    """Until the last call had returned: what a timer shows without synchronising."""
+    finished_seconds: float
+    """Until the device had done all of it."""
+    simulated: bool
+
+
 class Crossover(BaseCommand, frozen=True, kw_only=True):
     """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
 
@@ -438,4 +451,4 @@ LaboratoryCommand = (
     | Crossover
 )
 
-LaboratoryEvent = CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | CrossoverMeasured
+LaboratoryEvent = CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | WorkTimed | CrossoverMeasured

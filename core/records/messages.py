@@ -338,6 +338,7 @@ class JobStarted(BaseEvent, frozen=True, kw_only=True):
 
     title: str
     time_unix_s: float
+    command: Command | None = None
 
 
 class JobProgress(BaseEvent, frozen=True, kw_only=True):

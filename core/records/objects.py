@@ -5,8 +5,12 @@ from __future__ import annotations
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children."""
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children.
+
+    A large model has 60,000 of them: on the link they are lists without field names, and the garbage collector does not look at them
+    (they hold texts, numbers and tuples of those, so there is nothing that it could find).
+    """
 
     path: str
     """As `state_dict` and `get_submodule` spell it, below the object: `features.0.weight`; "" for the object itself.

@@ -26,7 +26,7 @@ _LINES_BESIDE = 2
 """So many lines are as high as the button."""
 
 
-class _Colours(QSyntaxHighlighter):
+class Colours(QSyntaxHighlighter):
     """Comments dim, strings soft, and a string that names a device in the device's colour."""
 
     def __init__(self, document: QTextDocument, theme: Theme, colour_of: Callable[[str], str | None]) -> None:
@@ -59,7 +59,7 @@ class CodeView(QPlainTextEdit):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setTabChangesFocus(True)
         self.document().setDocumentMargin(0)
-        self._colours = _Colours(self.document(), theme, colour_of)
+        self._colours = Colours(self.document(), theme, colour_of)
         self.copy_button = QPushButton("copy", self)
         self.copy_button.setProperty("look", "copy")
         self.copy_button.setFont(font(Role.LABEL))

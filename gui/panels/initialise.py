@@ -1,4 +1,4 @@
-"""The dialog that gives a parameter, or every weight of a module, new initial values. Main thread; `command_requested` carries the command."""
+"""The dialog for new initial values, of a parameter or of all weights of a module. Main thread; `command_requested` carries the command."""
 
 from __future__ import annotations
 

@@ -1,0 +1,154 @@
+"""The dialog that opens a model of the user's own: a Python file, a module, transformers, torchvision. Main thread; nothing is run here."""
+
+from __future__ import annotations
+
+import re
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import sentence
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.state import State
+from devexplorer.core.workspace.models.source_words import what_runs
+from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.form_dialog import FormDialog
+from devexplorer.gui.panels.panel import give_room
+
+WIDTH_PX = 560
+KINDS = {
+    "file": "a Python file: a class or function in it",
+    "module": "a Python module that can be imported",
+    "transformers": "transformers: a configuration, random weights",
+    "torchvision": "torchvision: by name, random weights",
+}
+"""Where models come from, in words."""
+DTYPES = ("as built", "float32", "float16", "bfloat16", "float64")
+TYPES = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "roberta", "whisper")
+"""Model types that are offered; any other can be typed."""
+
+
+class OpenModelDialog(FormDialog):
+    """Say what, from where; `chosen` carries the command."""
+
+    chosen = Signal(object)
+    """The `OpenModel`."""
+
+    def __init__(self, state: State, recent: tuple[tuple[str, str], ...] = (), parent: QWidget | None = None) -> None:
+        """`recent`: sources and folders that were opened last."""
+        super().__init__("Open a model", "Open", WIDTH_PX, parent)
+        self._state = state
+        self.recent = QComboBox()
+        self.recent.addItem("something else", None)
+        for source, folder in recent:
+            self.recent.addItem(source, (source, folder))
+        self.kind = QComboBox()
+        for kind, words in KINDS.items():
+            self.kind.addItem(words, kind)
+        self.file = FileField("Python file", "Python (*.py)")
+        self.module = QLineEdit()
+        self.module.setPlaceholderText("package.module")
+        self.folder = FileField("Folder", "", folder=True)
+        self.factory = QLineEdit()
+        self.factory.setPlaceholderText("MyModel, or make_model: called without arguments")
+        self.type = QComboBox()
+        self.type.setEditable(True)
+        self.type.addItems(TYPES)
+        self.type.setToolTip("A model type, or the path of a config.json")
+        self.vision = QLineEdit()
+        self.vision.setPlaceholderText("resnet50")
+        self.options = QLineEdit()
+        self.options.setPlaceholderText("n_layer=2 n_embd=64")
+        self.inputs = QLineEdit()
+        self.inputs.setPlaceholderText("found out when it runs; or 2x16:int64, 4x12")
+        self.name = QLineEdit()
+        self.name.setPlaceholderText("chosen for you")
+        self.device = QComboBox()
+        self.device.addItems(state.usable_devices or ["cpu"])
+        self.dtype = QComboBox()
+        self.dtype.addItems(DTYPES)
+        self.seed = QSpinBox()
+        self.seed.setRange(0, 2**31 - 1)
+        give_room(self.seed)
+        self._rows: dict[str, tuple[QWidget, ...]] = {
+            "file": (self.file, self.factory),
+            "module": (self.module, self.factory, self.folder),
+            "transformers": (self.type, self.options),
+            "torchvision": (self.vision, self.options),
+        }
+        rows: list[tuple[str, QWidget]] = [
+            ("recent", self.recent), ("from", self.kind), ("file", self.file), ("module", self.module), ("folder", self.folder),
+            ("type", self.type), ("model", self.vision), ("class or function", self.factory), ("options", self.options),
+            ("inputs", self.inputs), ("name", self.name), ("device", self.device), ("dtype", self.dtype), ("seed", self.seed),
+        ]  # fmt: skip
+        for words, field in rows:
+            self.add_row(words, field)
+        self.form.setRowVisible(self.recent, bool(recent))
+        for edit in (self.module, self.factory, self.vision, self.options, self.inputs, self.name):
+            edit.textChanged.connect(self._check)
+        for box in (self.kind, self.type):
+            box.currentTextChanged.connect(self._check)
+        for file in (self.file, self.folder):
+            file.changed.connect(self._check)
+        self.recent.currentIndexChanged.connect(self._check)
+        self.accept_button.clicked.connect(self._accept)
+        self._check()
+
+    def source(self) -> tuple[str, str]:
+        """Source and folder of `OpenModel`, as the fields stand; `BadInput` when something is missing."""
+        if self.recent.currentData() is not None:
+            source, folder = self.recent.currentData()
+            return source, folder
+        kind, factory = self.kind.currentData(), self.factory.text().strip()
+        if kind == "file":
+            path = self.file.path
+            if path is None or not path.is_file():
+                raise BadInput("choose a Python file" if path is None else f"there is no file {path}")
+            return f"{path}:{_needed(factory, 'name the class or function that makes the model')}", str(path.parent)
+        if kind == "module":
+            module = _needed(self.module.text().strip(), "name the module: package.module")
+            folder = "" if self.folder.path is None else str(self.folder.path)
+            return f"{module}:{_needed(factory, 'name the class or function that makes the model')}", folder
+        name = self.type.currentText() if kind == "transformers" else self.vision.text()
+        options = "&".join(part for part in re.split(r"[\s,&]+", self.options.text().strip()) if part)
+        return f"{kind}:{_needed(name.strip(), 'name the model')}{f'?{options}' if options else ''}", ""
+
+    def _check(self) -> None:
+        recent = self.recent.currentData() is not None
+        self.form.setRowVisible(self.kind, not recent)
+        wanted = () if recent else self._rows[self.kind.currentData()]
+        for field in {field for fields in self._rows.values() for field in fields}:
+            self.form.setRowVisible(field, field in wanted)
+        try:
+            source, folder = self.source()
+            code = what_runs(source, folder)
+            name = self.name.text().strip()
+            if name in self._state.objects:
+                raise BadInput(f"there is a '{name}' already; choose another name")
+        except BadInput as error:
+            self.say(sentence(error.findings[0]), wrong=True)
+            return
+        self.say("Nothing of yours is run; nothing is downloaded." if code is None else f"Runs {code.words}")
+
+    def _accept(self) -> None:
+        source, folder = self.source()
+        dtype = self.dtype.currentText()
+        self.chosen.emit(
+            OpenModel(
+                source=source,
+                folder=folder,
+                name=self.name.text().strip() or None,
+                device=self.device.currentText(),
+                dtype=None if dtype == DTYPES[0] else dtype,
+                seed=self.seed.value(),
+                inputs=self.inputs.text().strip(),
+            )
+        )
+        self.accept()
+
+
+def _needed(text: str, otherwise: str) -> str:
+    if not text:
+        raise BadInput(otherwise)
+    return text

@@ -1,0 +1,105 @@
+"""The dialog that saves objects to a file, and the choice of a file for the session as Python. Main thread; nothing blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QWidget
+
+from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.records.laboratory import Save
+from devexplorer.core.state import State
+from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.form_dialog import FormDialog
+from devexplorer.gui.panels.panel import label
+
+WIDTH_PX = 520
+FORMS = {
+    "safetensors": ("safetensors: tensors and nothing else", ".safetensors"),
+    "pt": (".pt: state dicts and tensors, with torch.save", ".pt"),
+    "module": (".pt: a whole model with torch.save, which needs its class to load", ".pt"),
+}
+"""Forms of `Save`, in words, with their suffixes."""
+
+
+class SaveFileDialog(FormDialog):
+    """`targets` as in `Save`: empty for the whole workspace."""
+
+    command_requested = Signal(object)
+    """The `Save`."""
+
+    def __init__(self, state: State, targets: tuple[str, ...], parent: QWidget | None = None) -> None:
+        super().__init__("Save the workspace" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
+        self._state, self._targets = state, targets
+        self.form_choice = QComboBox()
+        one_model = len(targets) == 1 and ":" not in targets[0] and self._kind(targets[0]) == "model"
+        for form, (words, _) in FORMS.items():
+            if (form == "safetensors" or targets) and (form != "module" or one_model):
+                self.form_choice.addItem(words, form)
+        self.file = FileField("Save to", "Tensors (*.safetensors *.pt)", save=True)
+        self.overwrite = QCheckBox("replace the file that is there")
+        self.add_row("what", label(self._what(), wrap=True))
+        self.add_row("form", self.form_choice)
+        self.add_row("file", self.file)
+        self.add_row("", self.overwrite)
+        self.form_choice.currentIndexChanged.connect(self._check)
+        self.file.changed.connect(self._check)
+        self.overwrite.toggled.connect(self._check)
+        self.accept_button.clicked.connect(self._accept)
+        self._check()
+
+    def _kind(self, name: str) -> str | None:
+        snapshot = self._state.objects.get(name)
+        return None if snapshot is None else snapshot.kind
+
+    def _what(self) -> str:
+        names = {target.partition(":")[0] for target in self._targets} or set(self._state.objects)
+        size = sum(sum(self._state.objects[name].bytes_by_device.values()) for name in names if name in self._state.objects)
+        parts = any(":" in target for target in self._targets)
+        return f"{_things(self._targets) if self._targets else count_text(len(names), 'object')}{'' if parts else f', {bytes_text(size)}'}"
+
+    def _path(self) -> Path | None:
+        """With the form's suffix where none was typed."""
+        path = self.file.path
+        return path if path is None or path.suffix else path.with_suffix(FORMS[self.form_choice.currentData()][1])
+
+    def _check(self) -> None:
+        path = self._path()
+        there = path is not None and path.is_file()
+        self.overwrite.setVisible(there)
+        if path is None:
+            self.say("Choose a file.", wrong=True)
+        elif path.is_dir():
+            self.say(f"{path} is a folder; name a file in it.", wrong=True)
+        elif not path.parent.is_dir():
+            self.say(f"There is no folder {path.parent}.", wrong=True)
+        elif there and not self.overwrite.isChecked():
+            self.say(f"{path.name} exists; tick the box to replace it. It stays whole until the new one is complete.", wrong=True)
+        elif self.form_choice.currentData() == "module":
+            self.say("Loading such a file needs the model's class and runs code: a state dict is better. DevExplorer will not open it.")
+        else:
+            self.say(f"{path.name} is written whole or not at all.")
+
+    def _accept(self) -> None:
+        path = self._path()
+        if path is not None:
+            form = self.form_choice.currentData()
+            self.command_requested.emit(Save(targets=self._targets, path=str(path), form=form, overwrite=self.overwrite.isChecked()))
+            self.accept()
+
+
+def _things(targets: tuple[str, ...]) -> str:
+    return targets[0] if len(targets) == 1 else count_text(len(targets), "object")
+
+
+def choose_script(parent: QWidget, chosen: Callable[[Path], None]) -> None:
+    """A file for the session as a script (`.py`) or a notebook (`.ipynb`); one that is there is replaced after the system's question."""
+    dialog = QFileDialog(parent, "Save the session as Python", "session.py", "Python script (*.py);;Jupyter notebook (*.ipynb)")
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setFileMode(QFileDialog.FileMode.AnyFile)
+    dialog.setDefaultSuffix("py")
+    dialog.fileSelected.connect(lambda name: chosen(Path(name)))
+    dialog.open()

@@ -1,0 +1,37 @@
+"""The question before code of the user's runs: what will be run, from where. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QWidget
+
+from devexplorer.core.workspace.models.source_words import Code
+from devexplorer.gui.panels.form_dialog import FormDialog
+from devexplorer.gui.panels.panel import label
+from devexplorer.gui.theme import Role
+
+WIDTH_PX = 520
+
+
+class TrustDialog(FormDialog):
+    """`allowed` carries whether the folder is not to be asked about again."""
+
+    allowed = Signal(object)
+    """Whether to remember it (bool)."""
+
+    def __init__(self, code: Code, parent: QWidget | None = None) -> None:
+        super().__init__("Run this code?", "Run it", WIDTH_PX, parent)
+        what = label(code.words, role=Role.CODE, wrap=True)
+        self.add_row("runs", what)
+        self.add_row("folder", label(code.folder, role=Role.CODE, wrap=True))
+        self.remember = QCheckBox("do not ask again for this folder")
+        self.add_row("", self.remember)
+        self.say(
+            "It can do anything that you can do on this machine. It runs in the engine, never in the window, and the first time in "
+            "a process of its own with a time limit."
+        )
+        self.accept_button.clicked.connect(self._accept)
+
+    def _accept(self) -> None:
+        self.allowed.emit(self.remember.isChecked())
+        self.accept()
