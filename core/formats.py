@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+
+from devexplorer.core.errors import BadInput
 
 MISSING = "—"
 """What stands on screen for "not available"."""
@@ -18,6 +21,14 @@ def bytes_text(count: int | float | None, digits: int = 2) -> str:
     while abs(value) >= 1024 and unit < len(_BINARY) - 1:
         value, unit = value / 1024, unit + 1
     return f"{int(count)} B" if unit == 0 else f"{value:.{digits}f} {_BINARY[unit]}"
+
+
+def parse_bytes(text: str) -> int:
+    """`1.5 GiB` -> `1610612736`; a number alone is in bytes. `BadInput` with what would be right."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
+    if found is None:
+        raise BadInput(f"'{text.strip()}' is no number of bytes; write for example 512 MiB or 1.5 GiB")
+    return round(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
 
 
 def seconds_text(seconds: float | None) -> str:

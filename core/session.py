@@ -40,8 +40,11 @@ from devexplorer.core.records.messages import (
     Moved,
     ObjectChanged,
     Rebuilt,
+    Redid,
     SideEffects,
+    Undid,
 )
+from devexplorer.core.script import Action, Surroundings, notebook, script
 from devexplorer.core.telemetry.drm_watch import DrmWatch
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
@@ -117,6 +120,7 @@ class Session:
         self._pending: dict[int, Command] = {}
         self._created: dict[int, str] = {}
         self._effects: dict[int, tuple[str, ...]] = {}
+        self._answers: dict[int, Answer] = {}
         self._unchanged: set[int] = set()
         """Requests of moves to where things were already."""
         self._rebuild = Rebuild(self._journal, self._send_again)
@@ -124,6 +128,7 @@ class Session:
         self._ended_because: str | None = None
         """Why the engine was ended on purpose."""
         self._given_up = False
+        self._surroundings = Surroundings()
         self._running_visible = os.environ.get(VARIABLE)
         """The variable in the engine that runs, or that is about to."""
         self._visible_before: str | None = None
@@ -158,6 +163,19 @@ class Session:
             return self._requests
         self._pending[self._requests] = numbered
         return self._requests
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What was done and stands, each with its Python, the oldest first; what was undone is not among it."""
+        return self._journal.actions
+
+    def script(self) -> str:
+        """The session as a Python script that does it all again."""
+        return script(self.actions, self._surroundings)
+
+    def notebook(self) -> str:
+        """The same as a Jupyter notebook."""
+        return notebook(self.actions, self._surroundings)
 
     def put(self, event: Event) -> None:
         """Let an event of the window's own (an uncaught exception, a warning of Qt) arrive like any other. Any thread."""
@@ -294,6 +312,7 @@ class Session:
                 self._catalog_due = self._devices_said = True
             case EngineReady(cuda_visible_devices=visible):
                 self._running_visible = visible
+                self._surroundings = Surroundings(event.python_version, event.torch_version, self._virtual_spec, self._visible_devices)
                 if self._ended_because is not None:
                     self._engine.kill()  # asked for while it was starting, when there was no process to end yet
                 elif self._rebuild_due:
@@ -310,6 +329,12 @@ class Session:
                 return []
             case Moved(report=report) if report.already_there:
                 self._unchanged.add(request)
+            case Undid(of=of):
+                self._journal.take_back(of)
+            case Redid(command=command) if request in self._pending:
+                self._pending[request] = msgspec.structs.replace(command, request=request)
+            case Answer(failed=False) if request in self._pending:
+                self._answers[request] = event
             case JobEnded(ok=ok):
                 return self._job_ended(event, request, ok)
         if self._rebuild.owns(request) and isinstance(event, Answer | Moved | JobStarted | JobProgress):
@@ -319,17 +344,15 @@ class Session:
         return [event]
 
     def _job_ended(self, event: JobEnded, request: int, ok: bool) -> list[Event]:
-        created, effects = self._created.pop(request, None), self._effects.pop(request, ())
+        created, effects, answer = self._created.pop(request, None), self._effects.pop(request, ()), self._answers.pop(request, None)
         nothing_happened = request in self._unchanged
         self._unchanged.discard(request)
         if self._rebuild.owns(request):
-            if nothing_happened:
-                self._rebuild.had_no_effect(request)
             self._rebuild.ended(request, ok=ok, created=created)
             return [event] if self._rebuild.running else [event, self._end_rebuild()]
         command_done = self._pending.pop(request, None)
         if ok and command_done is not None and not nothing_happened:
-            self._journal.add(command_done, created, effects)
+            self._journal.add(command_done, created, effects, answer)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------
@@ -342,7 +365,7 @@ class Session:
             self._rebuild.interrupted()
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} was repeated; it is left out from now on."
-        for memory in (self._pending, self._created, self._effects, self._unchanged):
+        for memory in (self._pending, self._created, self._effects, self._answers, self._unchanged):
             memory.clear()
         self._deaths.append(now)
         self._rebuild_due, self._devices_said = True, False

@@ -20,10 +20,10 @@ from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
 from devexplorer.core.records.laboratory import (
     CheckpointCompared,
     Comparison,
-    CrossoverMeasured,
     FileContents,
     FileListed,
     Hop,
@@ -31,7 +31,6 @@ from devexplorer.core.records.laboratory import (
     SplitPlan,
     SplitPlanned,
     ValuesDescribed,
-    WorkTimed,
 )
 from devexplorer.core.records.messages import (
     Answer,
@@ -53,6 +52,7 @@ from devexplorer.core.records.messages import (
     Rebuilt,
     Redid,
     RowsChanged,
+    RowsFollow,
     SideEffects,
     SnapshotOpened,
     Undid,
@@ -339,7 +339,7 @@ class State:
                 return self._lost(event)
             case Rebuilt():
                 return self._rebuilt(event)
-            case EngineDevices() | SideEffects() | Undid() | Redid():
+            case EngineDevices() | SideEffects() | Undid() | Redid() | RowsFollow():
                 return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
 
     def _job_ended(self, request: int, ok: bool) -> Change:

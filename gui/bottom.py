@@ -300,7 +300,7 @@ class Bottom(BottomTabs):
         if changes & (Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE):
             self._refresh("values", "split", "experiments")
         if changes & (Change.JOBS | Change.ENGINE):
-            self._refresh("session")
+            self._refresh("session", "experiments")
         if changes & (Change.OBJECTS | Change.ANSWER | Change.LABORATORY | Change.UNDO | Change.RUNS | Change.ENGINE | Change.DEVICES):
             self._refresh("learn")
         if changes & Change.ALERTS:

@@ -29,8 +29,9 @@ from devexplorer.core.records.messages import (
     StopBenchmark,
     Undo,
 )
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.records.objects import Row
 from devexplorer.core.state import State
+from devexplorer.gui.item_models.dragging import movable, row_of
 
 TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""
@@ -50,8 +51,6 @@ class Controller:
         self.selection = selection
         self._send = send
         self._say = say
-        self._by_path: dict[str, tuple[ObjectSnapshot, dict[str, Row]]] = {}
-        """Rows of the objects that were asked about, by path, with the snapshot that they are of."""
 
     # --- why something cannot be done now (None: it can) --------------------------------------------------------------
 
@@ -88,14 +87,7 @@ class Controller:
 
     def row(self, target: str) -> Row | None:
         """The row of a target, where it is there."""
-        name, _, path = target.partition(":")
-        snapshot = self.state.objects.get(name)
-        if snapshot is None or not path:
-            return None if snapshot is None else snapshot.rows[0]
-        if name not in self._by_path or self._by_path[name][0] is not snapshot:
-            self._by_path = {known: kept for known, kept in self._by_path.items() if known in self.state.objects}
-            self._by_path[name] = snapshot, {row.path: row for row in snapshot.rows}
-        return self._by_path[name][1].get(path)
+        return row_of(self.state, target)
 
     def element_target(self) -> tuple[str, tuple[int, ...]] | None:
         """The selected tensor, parameter or buffer and its shape, where exactly one with values is selected."""
@@ -150,7 +142,10 @@ class Controller:
         if not chosen:
             self._say("Select an object in the list first, then choose where it moves.")
             return
-        self._send(Move(targets=chosen, device=device, dtype=dtype, copy=copy))
+        moved = movable(self.state, chosen)
+        if moved.words:
+            self._say(moved.words)
+        self._send(Move(targets=moved.targets, device=device, dtype=dtype, copy=copy))
 
     def cast(self, dtype: str) -> None:
         """Change the dtype of the selected objects, each where it is."""

@@ -6,10 +6,11 @@ done now.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
+from devexplorer.core.records.experiments import Ask
 from devexplorer.core.records.laboratory import (
-    Ask,
     ClearGradients,
     Describe,
     InsertHops,
@@ -23,7 +24,7 @@ from devexplorer.core.records.laboratory import (
     Untie,
 )
 from devexplorer.core.records.messages import Command
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.gui.controller import Controller
 
 OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW", "none": "No optimizer"}
@@ -46,12 +47,18 @@ class Laboratory:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self.send: Callable[[Command], object] = controller.send
+        self._read: tuple[tuple[str, ...], list[ObjectSnapshot], list[tuple[str, Row]]] = ((), [], [])
+        """The rows of the selection with what they are of: every action asks, and thousands can be selected."""
 
     # --- the selection -------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[tuple[str, Row]]:
         """The selected targets that are there, each with its row."""
-        return [(target, row) for target in self._controller.selection() if (row := self._controller.row(target)) is not None]
+        chosen, there = self._controller.selection(), list(self._controller.state.objects.values())
+        if chosen is not self._read[0] or not all(map(operator.is_, there, self._read[1])) or len(there) != len(self._read[1]):
+            found = [(target, row) for target in chosen if (row := self._controller.row(target)) is not None]
+            self._read = chosen, there, found
+        return self._read[2]
 
     def tensors(self) -> list[str]:
         """Selected tensors, parameters and buffers with values."""

@@ -60,10 +60,10 @@ class LaboratoryDialogs(QObject):
 
     def run_after_question(self, command: OpenModel) -> None:
         """Open a model; when that runs code of a folder that nobody has spoken for yet, ask first."""
-        from devexplorer.core.workspace.models.source_words import what_runs
+        from devexplorer.core.workspace.models.source import describe
 
-        code = what_runs(command.source, command.folder)
-        if code is None or code.folder in self.trusted_folders:
+        code = describe(command.source, command.folder)
+        if not code.own_code or code.folder in self.trusted_folders:
             self._send_model(command)
             return
         from devexplorer.gui.panels.trust import TrustDialog

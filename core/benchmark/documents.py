@@ -171,6 +171,7 @@ def _model(result: ModelResult) -> Document:
     return {
         "device": spec.device,
         "target": spec.target,
+        "inputs": spec.inputs or None,
         "batch": spec.batch,
         "train": spec.train,
         "optimizer": spec.optimizer if spec.train else None,

@@ -159,4 +159,5 @@ def title(spec: BenchSpec) -> str:
         case ModelSpec():
             step = f"training with {spec.optimizer}" if spec.train else "forward"
             more = (f" autocast {spec.autocast}" if spec.autocast else "") + (" compiled" if spec.compiled else "")
-            return f"model {spec.target} {step}, batch {spec.batch}{more}"
+            fed = f" of {spec.inputs}" if spec.inputs else ""
+            return f"model {spec.target} {step}, batch {spec.batch}{fed}{more}"

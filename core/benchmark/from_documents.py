@@ -111,6 +111,7 @@ class _Scaling(_Run, kw_only=True):
 
 class _Model(_Run, kw_only=True):
     target: str
+    inputs: str | None = None
     batch: int
     train: bool = False
     optimizer: str | None = None
@@ -244,6 +245,7 @@ def _bandwidth(entries: Sequence[_Copy]) -> BandwidthResult:
 def _model(run: _Model) -> ModelResult:
     spec = ModelSpec(
         target=run.target,
+        inputs=run.inputs or "",
         device=run.device,
         batch=run.batch,
         train=run.train,

@@ -6,7 +6,6 @@ counter knows; on the CPU and on CUDA some layers run as one kernel that it does
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,11 +13,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.run import total
 from devexplorer.core.workspace.walk import is_uninitialised
 
+__all__ = ["Sample", "count_flop", "fed", "sample_of", "twin"]
+
 Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
-"""Called with a model and a batch size: inputs of the model on the CPU; None where nobody knows what it takes."""
+"""Called with a model and a batch size: inputs of the model on the CPU; None where it does not know the model."""
 
 
 def sample_of(model: nn.Module, batch: int) -> Sequence[Tensor] | None:
@@ -49,16 +51,6 @@ def fed(model: nn.Module, inputs: Sequence[Tensor], device: torch.device) -> lis
     return [tensor.to(device, dtype if tensor.is_floating_point() else None) for tensor in inputs]
 
 
-def twin(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """A copy of the model with other tensors in the place of its own: what is tied stays tied, and no value is copied."""
-    memo: dict[int, object] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        if id(tensor) not in memo:
-            made = make(tensor)
-            memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-    return copy.deepcopy(model, memo)
-
-
 def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward: bool) -> int | None:
     """FLOP of a forward (and backward) of a batch; `one` are inputs of a batch of 1. None where the model cannot run on `meta`.
 
@@ -73,5 +65,5 @@ def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward:
             if loss is not None:
                 loss.backward()
         return counter.get_total_flops() or None
-    except Exception:  # it looks at values, holds tensors that it has not registered, or is wrong, which a real step will tell
+    except (Exception, SystemExit):  # it looks at values, holds tensors that it has not registered, or is wrong, as a real step will tell
         return None

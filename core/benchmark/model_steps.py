@@ -33,6 +33,7 @@ from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import backward_guard, meta_empty
 from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.models.inputs import InputSpec, parse_inputs, specs_for, tensors
 from devexplorer.core.workspace.moves import one_line
 from devexplorer.core.workspace.run import RunFailed, failed_backward, run, total
 from devexplorer.core.workspace.walk import is_uninitialised
@@ -66,6 +67,8 @@ def check_model(spec: ModelSpec, fleet: Fleet) -> ModelSpec:
     if spec.autocast not in (None, "float16", "bfloat16"):
         checks.add(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
     checks.checked(lambda: parse_seconds(spec.seconds))
+    if spec.inputs:
+        checks.checked(lambda: parse_inputs(spec.inputs))
     if device is not None:
         kind = device.partition(":")[0]
         if spec.autocast is not None and not torch.amp.is_autocast_available(kind):
@@ -111,6 +114,7 @@ class ModelRun:
         self._call: Callable[..., object] | None = None
         """The model, or what torch.compile made of it."""
         self._inputs: Sequence[Tensor] = ()
+        self._specs: Sequence[InputSpec] | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._flop: int | None = None
         self._each = 0.0
@@ -165,10 +169,13 @@ class ModelRun:
             self._compile()
 
     def _sampled(self, model: nn.Module, batch: int) -> Sequence[Tensor]:
-        sample = self._sample(model, batch)
-        if sample is None:
-            raise BadInput(f"nobody knows what '{self.spec.target}' takes as its input; measure a sample model, or an object built as one")
-        return sample
+        """Inputs on the CPU: as they were given, or those of a sample model, or a guess that works, which is made once."""
+        known = None if self.spec.inputs else self._sample(model, batch)
+        if known is not None:
+            return known
+        if self._specs is None:
+            self._specs = specs_for(model, self.spec.target, self.spec.inputs)
+        return tensors(model, self._specs, batch=batch)
 
     def _on_device(self, model: nn.Module, stopped: Callable[[], bool]) -> None:
         self._arm(None, ())

@@ -10,6 +10,11 @@ from devexplorer.core.errors import BadInput
 
 BENCHMARKS = ("matmul", "bandwidth", "scaling", "model", "sweep")
 """What `bench` measures."""
+TARGET = (
+    "a sample model (mlp, lenet, vgg16-bn, …), package.module:factory, path/to/file.py:factory, torchvision:NAME, transformers:TYPE or "
+    "transformers:path/to/config.json; options as in transformers:gpt2?n_layer=2"
+)
+"""What models `place` and `bench model` take."""
 MODES = ("live", "burst", "sustained")
 """How `bench matmul` measures."""
 
@@ -69,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     _bench(commands.add_parser("bench", parents=[common], help="measure what a device does"))
 
     place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
-    place.add_argument("target", metavar="TARGET", help="a sample model (mlp, lenet, vgg16-bn, …) or package.module:factory")
+    place.add_argument("target", metavar="TARGET", help=TARGET)
     place.add_argument("--device", metavar="D", help="move there first")
     _json(place)
 
@@ -81,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
 def _bench(bench: argparse.ArgumentParser) -> None:
     """Options have no defaults here: one that was given where it means nothing is refused, not ignored."""
     bench.add_argument("benchmark", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
-    bench.add_argument("target", metavar="TARGET", nargs="?", help="of model: a sample model (mlp, resnet18, …; default mlp)")
+    bench.add_argument("target", metavar="TARGET", nargs="?", help="of model: as TARGET of place (default mlp)")
     several: dict[str, Any] = {"metavar": "D", "action": "append", "nargs": "+"}
     bench.add_argument("--device", **several, help="devices to measure (default cpu; of scaling and bandwidth: all)")
     bench.add_argument("--dtype", metavar="T", help="as torch writes it, or fp16, bf16, tf32, … (default float32)")
@@ -109,6 +114,7 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     bandwidth.add_argument("--both-ways", action="store_true", default=None, help="there and back at once, too")
     model = bench.add_argument_group("model")
     model.add_argument("--batch-size", metavar="N", help="samples per step (default 8)")
+    model.add_argument("--input", metavar="SHAPES", help="what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)")
     model.add_argument("--train", action="store_true", default=None, help="forward, backward and optimizer step; otherwise forward")
     model.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, adam or adamw (default sgd)")
     model.add_argument("--autocast", metavar="T", help="float16 or bfloat16")

@@ -22,10 +22,11 @@ from devexplorer.core.cli.bench_print import print_results
 from devexplorer.core.cli.bench_run import Finished, Outcome, run_all
 from devexplorer.core.cli.bench_specs import on_devices, specs
 from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.output import console, print_document
+from devexplorer.core.cli.output import console, print_document, quiet_stdout
 from devexplorer.core.cli.run import refuse
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+from devexplorer.core.workspace.models.source import parse
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
 
@@ -55,10 +56,17 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
 def _measured(
     arguments: argparse.Namespace, wanted: Sequence[BenchSpec], findings: Findings, tags: Sequence[str], nvml: Nvml | None
 ) -> Outcome:
+    from devexplorer.core.engine.benchmarks import model_copy
     from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.workspace.models.guard import staying
 
     with ExitStack() as stack:
+        if any(isinstance(spec, ModelSpec) and ":" in spec.target for spec in wanted):
+            stack.enter_context(quiet_stdout())  # code of the user's may print at any time
+            stack.enter_context(staying())
         engine = stack.enter_context(LocalEngine(arguments.virtual))
+        # whoever names code on the command line wants it to run
+        engine.engine.benchmarks.resolve = partial(model_copy, engine.engine.workspace, own_code=True)
         infos = engine.engine.fleet.infos()
         complete = [on_devices(_named(spec, findings), infos) for spec in wanted]
         # every device is checked before the first minute is spent
@@ -77,15 +85,14 @@ def _measured(
 
 
 def _named(spec: BenchSpec, findings: Findings) -> BenchSpec:
-    """The specification with its sample model's canonical name."""
+    """The specification with its sample model's canonical name; a source is looked at when it is built."""
     if not isinstance(spec, ModelSpec):
+        return spec
+    if ":" in spec.target:
+        findings.checked(partial(parse, spec.target), None)
         return spec
     from devexplorer.core.workspace import zoo
 
-    if ":" in spec.target:
-        known = ", ".join(zoo.recipes())
-        findings.add(f"bench model measures sample models, and nobody knows what '{spec.target}' takes as its input; take one of {known}")
-        return spec
     recipe = findings.checked(partial(zoo.find, spec.target), None)
     return spec if recipe is None else msgspec.structs.replace(spec, target=recipe.name)
 

@@ -16,6 +16,7 @@ from devexplorer.core.dtypes import parse_dtype
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.workspace.models.shapes import parse_input_shapes
 
 SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}
 """Measured when nothing else is asked for, by mode; sustained: until the speed has settled, and its window."""
@@ -43,6 +44,7 @@ _TAKEN_BY = {
     "pageable": ("bandwidth",),
     "both_ways": ("bandwidth",),
     "batch_size": ("model",),
+    "input": ("model",),
     "train": ("model",),
     "optimizer": ("model",),
     "autocast": ("model",),
@@ -157,15 +159,18 @@ def _model(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]
     if arguments.optimizer is not None and not arguments.train:
         findings.add("--optimizer says how to train; give --train as well")
     autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
+    shapes = findings.checked(partial(parse_input_shapes, arguments.input), ()) if arguments.input else ()
+    given = shapes[0][0][0] if shapes and shapes[0][0] else 8
     spec = ModelSpec(
         target=arguments.target or "mlp",
         device="cpu",
-        batch=_count(arguments.batch_size, "--batch-size", findings) or 8,
+        batch=_count(arguments.batch_size, "--batch-size", findings) or given,
         train=bool(arguments.train),
         optimizer=_one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings) or "sgd",
         autocast=_one_of(autocast, AUTOCAST, "--autocast", findings),
         compiled=bool(arguments.compile),
         seconds=_seconds(arguments.seconds, "--seconds", findings) or SECONDS["live"],
+        inputs=arguments.input if shapes else "",
     )
     return [msgspec.structs.replace(spec, device=name) for name in _devices(arguments)]
 

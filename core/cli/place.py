@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
-import sys
 from functools import partial
 
 import torch
 
 from devexplorer.core.cli.findings import Findings
 from devexplorer.core.cli.output import console, print_document, quiet_stdout, table
-from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, bytes_text, count_text, shape_text
-from devexplorer.core.records.messages import BuildModel, Move, ObjectChanged
+from devexplorer.core.records.messages import BuildModel, Move
 from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.workspace.extras import Extras
+from devexplorer.core.workspace.models.build import Recipe
+from devexplorer.core.workspace.models.source import parse
 
 NAME = "model"
 
@@ -72,47 +72,20 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
         model = findings.checked(partial(user_model, target), None) if ":" in target else None
         findings.demand_none()
         if model is not None:
-            local.engine.workspace.add(NAME, model)
+            local.engine.workspace.add(NAME, model, Extras(source=target))
         elif recipe is not None:
             local.demand(BuildModel(recipe=recipe.name, name=NAME))
         if device is not None:
-            events = local.demand(Move(targets=(NAME,), device=device))
-            changed = [event.snapshot for event in events if isinstance(event, ObjectChanged)]
-            if changed:
-                return changed[-1]
+            local.demand(Move(targets=(NAME,), device=device))
         return local.engine.workspace.snapshot(NAME)
 
 
 def user_model(target: str) -> torch.nn.Module:
-    """What `package.module:factory` gives when called without arguments; the current folder is importable."""
-    module_name, _, factory_name = target.partition(":")
-    if not module_name or not factory_name:
-        raise BadInput(f"'{target}' is neither a sample model nor package.module:factory")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except BaseException as error:
-        raise BadInput(f"the module '{module_name}' could not be imported: {_first_line(error)}") from error
-    factory = getattr(module, factory_name, None)
-    if isinstance(factory, torch.nn.Module):
-        raise BadInput(f"{target} is a model already made; name the class or function that makes it")
-    if not callable(factory):
-        raise BadInput(f"the module '{module_name}' has no class or function '{factory_name}'")
-    try:
-        model = factory()
-    except BaseException as error:
-        raise BadInput(f"{target}() failed: {_first_line(error)}") from error
-    if not isinstance(model, torch.nn.Module):
-        raise BadInput(f"{target}() gave a {type(model).__name__}; a torch.nn.Module is needed")
-    return model
+    """The model of a source (`core.workspace.models.source`), made in this process; the current folder is importable.
 
-
-def _first_line(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    Raises `BadInput` with the one thing that is wrong; whatever its code changed for the whole process is taken back.
+    """
+    return Recipe(parse(target), os.curdir).make().model
 
 
 def _row(row: Row) -> dict[str, object]:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, read_payload
+from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, pieces, read_payload
 from devexplorer.core.engine.output import capture_output, take_link
 from devexplorer.core.errors import LinkError
 from devexplorer.core.records.messages import Event, Log
@@ -53,7 +53,7 @@ class _Writer:
             if not events:
                 self._ready.clear()
                 events = self._mailbox.drain()  # put between the drain and the clear
-            data = memoryview(b"".join(map(_frame, events)))
+            data = memoryview(b"".join([_frame(piece) for event in events for piece in pieces(event)]))
             while data:
                 try:
                     data = data[self._stream.write(data) :]

@@ -37,6 +37,8 @@ from devexplorer.core.records.benchmark import (
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.workspace import names, zoo
+from devexplorer.core.workspace.models.build import Recipe
+from devexplorer.core.workspace.models.source import parse
 from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]
@@ -71,12 +73,17 @@ class Benchmarks:
         clock: Callable[[], float] = time.time,
         resolve: Resolve = zoo.build,
         on_failure: Callable[[Exception], None] = lambda _error: None,
+        inputs_of: Callable[[str], str] = lambda _target: "",
     ) -> None:
-        """`resolve` is asked on the jobs thread; `on_failure` is told what ended a run before its time, when that has been sent."""
+        """`resolve` and `inputs_of` (shapes that somebody gave for a model) are asked on the jobs thread.
+
+        `on_failure` is told what ended a run before its time, when that has been sent.
+        """
         self._send = send
         self._fleet = fleet
         self._clock = clock
-        self._resolve = resolve
+        self.resolve = resolve
+        self._inputs_of = inputs_of
         self._on_failure = on_failure
         self._active: dict[int, _Active] = {}
         self._threads: list[threading.Thread] = []
@@ -106,7 +113,9 @@ class Benchmarks:
         """Check and start one run. Raises `BadInput` before anything is allocated."""
         spec = self.check(command.spec)
         number, stop = command.request, threading.Event()
-        run = make_runner(spec, number, self._fleet, stop, self._clock, self._resolve)
+        if isinstance(spec, ModelSpec) and not spec.inputs:
+            spec = msgspec.structs.replace(spec, inputs=self._inputs_of(spec.target))
+        run = make_runner(spec, number, self._fleet, stop, self._clock, self.resolve)
         active = _Active(number, spec, run, stop)
         if "cpu" not in active.devices:
             active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True)
@@ -161,7 +170,8 @@ class Benchmarks:
             if point is not None:
                 self._send(point)
                 return
-        except Exception as error:  # out of memory, a lost card, a kernel that does not exist: the run ends, the engine goes on
+        except BaseException as caught:  # out of memory, a lost card, a model that calls sys.exit: the run ends, the engine goes on
+            error = caught if isinstance(caught, Exception) else RuntimeError(f"{type(caught).__name__}: {caught}")
             self._end(active, error)
             self._on_failure(error)
             return
@@ -245,8 +255,11 @@ def make_runner(
     return SweepRun(spec, run, timer, kind=kind, make=make, flush=flush, free_bytes=free, datasheet_tflops=datasheet, clock=clock)
 
 
-def model_copy(workspace: Workspace, target: str) -> nn.Module:
-    """A copy of the workspace's model of that name, or a new sample model. Raises `BadInput` when there is neither. On the jobs thread."""
+def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> nn.Module:
+    """A copy of the workspace's model of that name, or a new model: a sample one, or of a source. On the jobs thread.
+
+    Raises `BadInput` when there is none. Code of the user's runs only with `own_code`: whoever asks must have asked them.
+    """
     if target in workspace.names:
         found = workspace.get(target)
         if not isinstance(found, nn.Module):
@@ -257,10 +270,20 @@ def model_copy(workspace: Workspace, target: str) -> nn.Module:
             if out_of_memory(error):
                 raise
             raise BadInput(f"'{target}' cannot be copied, and a benchmark must not change it: {error}") from error
+    if ":" in target:
+        source = parse(target)
+        if source.own_code and not own_code:
+            raise BadInput(f"'{target}' is code of your own: open it first, which asks before it runs, then measure it by its name")
+        return Recipe(source, "").make().model
     known = zoo.recipes()
     if target.strip().lower().replace("_", "-") not in known:
         raise BadInput(f"there is no model '{target}'; {names.nearest(target, (*workspace.names, *known))}")
     return zoo.build(target)
+
+
+def given_inputs(workspace: Workspace, target: str) -> str:
+    """The shapes that somebody gave for a model of the workspace; empty where nobody has."""
+    return workspace.extras(target).inputs if target in workspace.names else ""
 
 
 def _free_bytes(device: str, fleet: Fleet) -> int | None:

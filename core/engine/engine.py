@@ -21,8 +21,9 @@ import torch
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine import handlers
-from devexplorer.core.engine.benchmarks import Benchmarks, model_copy
+from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.gauge import Gauge
+from devexplorer.core.engine.told import Told
 from devexplorer.core.errors import DevExplorerError, Unavailable
 from devexplorer.core.records.messages import (
     Cancel,
@@ -78,11 +79,13 @@ class Engine:
         self.torch = TorchBackend()
         self.fleet = Fleet([self.torch])
         self._virtual_unavailable = virtual.unavailable()
-        self._visible_devices = visible_devices
+        self.visible_devices = visible_devices
         if virtual_spec is not None:
             self.add_virtual(virtual_spec)
         self.workspace = Workspace(self.fleet)
-        self.benchmarks = Benchmarks(send, self.fleet, clock, partial(model_copy, self.workspace), self._end_if_poisoned)
+        self.told = Told()
+        copied, given = partial(model_copy, self.workspace), partial(given_inputs, self.workspace)
+        self.benchmarks = Benchmarks(send, self.fleet, clock, copied, self._end_if_poisoned, given)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._cancelled: set[int] = set()
         self._waiting_runs: set[int] = set()
@@ -95,8 +98,8 @@ class Engine:
     def start(self) -> None:
         """Announce what is here and start the threads."""
         facts = torch_facts()
-        if self._visible_devices is not None:
-            facts = facts._replace(cuda_visible_devices=self._visible_devices)
+        if self.visible_devices is not None:
+            facts = facts._replace(cuda_visible_devices=self.visible_devices)
         self.send(
             EngineReady(
                 **facts._asdict(),
@@ -146,7 +149,7 @@ class Engine:
             raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
         if self.machine is None:  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
             self.machine = virtual.install()
-            self.machine.obey(self._visible_devices)
+            self.machine.obey(self.visible_devices)
             self.fleet.add(self.machine)
         return [device.id for device in self.machine.add(profiles)]
 
@@ -197,7 +200,7 @@ class Engine:
             self._waiting_runs.discard(request)
             self._ended(request, ok=False)
             return
-        self.send(JobStarted(request=request, title=doing(command), time_unix_s=self.clock()))
+        self.send(JobStarted(request=request, title=doing(command), time_unix_s=self.clock(), command=command))
         try:
             if isinstance(command, StartBenchmark):
                 self.benchmarks.start(command)  # the run says itself when it has ended

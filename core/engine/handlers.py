@@ -5,6 +5,7 @@ Commands about objects go to the workspace; the few about the engine itself are 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +19,6 @@ from devexplorer.core.records.messages import (
     Command,
     Fact,
     Moved,
-    ObjectChanged,
     ObjectRemoved,
     OpenSnapshot,
     RecordAllocator,
@@ -46,7 +46,7 @@ def handle(engine: Engine, command: Command) -> None:
         case AddVirtual(spec=spec):
             names = engine.add_virtual(spec)
             engine.send_devices(command.request)
-            _say(engine, command, _added(engine, names))
+            _say(engine, command, _added(engine, spec, names))
             virtual.warm_up()
         case SetThreads(threads=threads):
             before = engine.torch.threads
@@ -63,8 +63,9 @@ def _on_workspace(engine: Engine, command: Command) -> None:
     watch = Watch(engine.progress(command.request), engine.cancelled(command.request))
     outcome = carry_out(engine.workspace, command, watch)
     for snapshot in outcome.changed:
-        engine.send(ObjectChanged(request=command.request, snapshot=snapshot))
+        engine.send(engine.told.news(snapshot, command.request))
     for name in outcome.removed:
+        engine.told.forget(name)
         engine.send(ObjectRemoved(request=command.request, name=name))
     for event in outcome.events:
         engine.send(msgspec.structs.replace(event, request=command.request))
@@ -84,19 +85,22 @@ def _say(engine: Engine, command: Command, answer: Answer) -> None:
     engine.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=engine.clock()))
 
 
-def _added(engine: Engine, names: list[str]) -> Answer:
+def _added(engine: Engine, spec: str, names: list[str]) -> Answer:
+    visible = "" if engine.visible_devices is None else f", visible={json.dumps(engine.visible_devices)}"
+    added = f"add_virtual_gpus({json.dumps(spec, ensure_ascii=False)}{visible})"
+    code = f"from devexplorer.core.virtual.backend import add_virtual_gpus\n\n{added}"
     hidden = [info for info in engine.fleet.infos() if info.simulated and not info.usable]
     facts = [Fact(name, f"{engine.fleet.info(name).name}, simulated") for name in names]
     facts += [Fact(info.id, f"{info.name}, simulated, hidden") for info in hidden]
     if not names:
         words = f"{sentence(hidden[-1].reason or '')} Choose the visible devices anew to use what was added."
-        return Answer(title="They are there, and the engine does not see them", words=words, facts=tuple(facts))
+        return Answer(title="They are there, and the engine does not see them", words=words, facts=tuple(facts), code=code)
     words = (
         "Values are real: the CPU computes them. Memory is counted as CUDA's caching allocator would count it. Time is modelled from the "
         "datasheet, on a simulated clock. Everything about these devices is marked simulated."
     )
     title = f"{names[0]} is here" if len(names) == 1 else f"{names[0]} to {names[-1]} are here"
-    return Answer(title=title, words=words, facts=tuple(facts), code=f'x = x.to("{names[0]}")  # a real card would be "cuda:0"')
+    return Answer(title=title, words=words, facts=tuple(facts), code=code)
 
 
 def _threads_set(before: int, threads: int) -> Answer:
@@ -107,5 +111,5 @@ def _threads_set(before: int, threads: int) -> Answer:
     return Answer(
         title=f"{threads} CPU {'thread' if threads == 1 else 'threads'}",
         words=words,
-        code=f"torch.set_num_threads({threads})",
+        code=f"import torch\n\ntorch.set_num_threads({threads})",
     )

@@ -1,19 +1,25 @@
-"""What has to be done again after the engine died: the commands that made the workspace what it is. Main thread of the window.
+"""What was done and still stands: every acknowledged command with what it made and how it was told. Main thread of the window.
 
-A command enters when the engine has acknowledged it, so that the one that killed the engine is not among them. Undo is a command like
-the others: replayed in order, the engine's own stack of moves comes back as it was. Sample models and random tensors carry seeds and
-come back with the same values; what a seed cannot bring back is named.
+A command enters when the engine has acknowledged it, so that the one that killed the engine is not among them. Undo takes one out, Redo
+puts it in again under another number. From what stands a new engine is given the commands that made the workspace what it is, and the
+session is written as Python (`core.script`). Sample models and random tensors carry seeds and come back with the same values; what a seed
+cannot bring back is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
+from devexplorer.core.records import laboratory as lab
+from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.records.messages import (
     AddVirtual,
+    Answer,
     BuildModel,
     Combine,
     Command,
@@ -21,73 +27,131 @@ from devexplorer.core.records.messages import (
     Forward,
     Move,
     NewTensor,
+    OpenSnapshot,
+    RecordAllocator,
+    ReleaseCache,
     Remove,
+    SaveSnapshot,
     SetThreads,
-    Undo,
 )
+from devexplorer.core.script import Action
 
-_NAMED = BuildModel | NewTensor | Combine
-_REPLAYED = BuildModel | NewTensor | Combine | Move | Undo | Remove | EditElement | AddVirtual | SetThreads
+_NAMED = (BuildModel, NewTensor, Combine, lab.OpenModel)
+_REPLAYED: tuple[type, ...] = (
+    *_NAMED,
+    Move,
+    Remove,
+    EditElement,
+    AddVirtual,
+    SetThreads,
+    lab.LoadCheckpoint,
+    lab.Load,
+    lab.Initialise,
+    lab.Tie,
+    lab.Untie,
+    lab.SetRequiresGrad,
+    lab.ClearGradients,
+    lab.SetTraining,
+    lab.MakeOptimizer,
+    lab.MoveOptimizer,
+    lab.Split,
+    lab.Join,
+    lab.InsertHops,
+    Replicate,
+)
+_OF_ALLOCATORS = (ReleaseCache, RecordAllocator, SaveSnapshot, OpenSnapshot)
+"""They are about torch's own memory, not about the workspace, and their Python is for CUDA devices alone."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One acknowledged command."""
+
+    command: Command
+    """With the number under which the engine knows it, which is another one after a rebuild."""
+    created: str | None = None
+    """The name that the engine gave to what it made."""
+    effects: tuple[str, ...] = ()
+    """What it did that cannot be repeated, in short phrases."""
+    action: Action | None = None
+    """How it was told, with its Python; None: there is none."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether a new engine is given it."""
+        return isinstance(self.command, _REPLAYED)
 
 
 class Journal:
-    """An ordered list of acknowledged commands."""
+    """An ordered list of acknowledged commands, without those that were undone."""
 
     def __init__(self) -> None:
-        self._entries: list[Command] = []
-        self._lost: dict[str, str] = {}
+        self._entries: list[Entry] = []
 
-    def add(self, command: Command, created: str | None = None, effects: Sequence[str] = ()) -> None:
-        """Take over an acknowledged command.
+    def add(self, command: Command, created: str | None = None, effects: Sequence[str] = (), answer: Answer | None = None) -> None:
+        """Take over an acknowledged command; one that neither changed anything nor has Python to show is left out."""
+        action = None
+        if answer is not None and answer.code and not isinstance(command, _OF_ALLOCATORS):
+            action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
+        if isinstance(command, _NAMED) and created is not None:
+            named: Any = command
+            command = msgspec.structs.replace(named, name=created)
+        entry = Entry(command, created, tuple(effects), action)
+        if entry.replayed or action is not None or effects or getattr(command, "output", None) is not None:
+            self._entries.append(entry)
 
-        `created` is the name that the engine gave to what it made; `effects` is what it did that cannot be repeated, in short phrases.
+    def take_back(self, request: int) -> None:
+        """The command of that number was undone."""
+        self._entries = [entry for entry in self._entries if entry.command.request != request]
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What stands, as Python, in its order."""
+        return tuple(entry.action for entry in self._entries if entry.action is not None)
+
+    def replay(self) -> list[Entry]:
+        """What to send to a new engine, in order; each gets the number that it is sent with.
+
+        Of several moves of one thing in a row only the last is kept, here and from now on.
         """
-        command = msgspec.structs.replace(command, request=0)
-        if isinstance(command, Forward) and command.output is not None:
-            self._lost[created or command.output] = "the result of a forward pass"
-        elif isinstance(command, _NAMED):
-            self._entries.append(msgspec.structs.replace(command, name=created or command.name))
-        elif isinstance(command, _REPLAYED):
-            self._entries.append(command)
-        if isinstance(command, Remove):
-            for name in command.names:
-                for lost in [key for key in self._lost if key.partition(",")[0] == name]:
-                    del self._lost[lost]
-        target = getattr(command, "target", "").partition(":")[0]
-        for effect in effects:
-            self._lost[f"{target}, {effect}"] = "it cannot be repeated"
-
-    def replay(self) -> list[Command]:
-        """The commands to send to a new engine, in order.
-
-        Of several moves of one thing in a row, after the last Undo, only the last is kept, here and from now on.
-        """
-        last_undo = max((at for at, entry in enumerate(self._entries) if isinstance(entry, Undo)), default=-1)
-        settled, rest = self._entries[: last_undo + 1], self._entries[last_undo + 1 :]
-        rest = [entry for entry, following in pairwise([*rest, None]) if entry is not None and not _replaced(entry, following)]
-        self._entries = settled + rest
-        return list(self._entries)
+        again = [entry for entry in self._entries if entry.replayed]
+        kept = [entry for entry, following in pairwise([*again, None]) if entry is not None and not _replaced(entry, following)]
+        self.forget([entry for entry in again if entry not in kept])
+        return kept
 
     def lost(self) -> list[str]:
         """What cannot be made again, each with its reason."""
-        return [f"{name}: {why}" for name, why in self._lost.items()]
+        found: dict[str, str] = {}
+        for entry in self._entries:
+            command = entry.command
+            if isinstance(command, Forward) and command.output is not None:
+                found[entry.created or command.output] = "the result of a forward pass"
+            target = getattr(command, "target", "").partition(":")[0]
+            for effect in entry.effects:
+                found[f"{target}, {effect}"] = "it cannot be repeated"
+            if isinstance(command, Remove):
+                found = {key: why for key, why in found.items() if key.partition(",")[0] not in command.names}
+        return [f"{name}: {why}" for name, why in found.items()]
 
-    def forget(self, failed: Sequence[Command]) -> None:
-        """Drop what could not be made again, so that it is not tried a second time; of several Undos the very ones that `replay` gave."""
-        gone = [msgspec.structs.replace(command, request=0) for command in failed if not isinstance(command, Undo)]
-        undos = {id(command) for command in failed if isinstance(command, Undo)}
-        self._entries = [entry for entry in self._entries if entry not in gone and id(entry) not in undos]
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Drop what is not made again, so that it is not tried a second time."""
+        self._entries = [entry for entry in self._entries if entry not in entries]
 
     def rebuilt(self) -> None:
-        """The workspace stands again: what was named as lost has been said."""
-        self._lost.clear()
+        """The workspace stands again, without what cannot be repeated: that was named as lost, and is no part of it any more."""
+        self._entries = [entry for entry in self._entries if entry.replayed]
+        for entry in self._entries:
+            entry.effects = ()
 
 
-def _replaced(entry: Command, following: Command | None) -> bool:
+def _replaced(entry: Entry, following: Entry | None) -> bool:
     """Whether the next command moves the same things on, so that this move need not be made."""
+    if following is None:
+        return False
+    move, then = entry.command, following.command
     return (
-        isinstance(entry, Move)
-        and isinstance(following, Move)
-        and not (entry.copy or following.copy or entry.dtype or following.dtype)
-        and entry.targets == following.targets
+        isinstance(move, Move)
+        and isinstance(then, Move)
+        and not (move.copy or then.copy or move.dtype or then.dtype)
+        and (move.targets, move.optimizer) == (then.targets, then.optimizer)
     )

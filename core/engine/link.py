@@ -1,5 +1,8 @@
 """Frames on the link between window and engine: a length of four bytes (big-endian), then one msgpack record. No thread of its own.
 
+An object with more than `ROWS_A_FRAME` rows crosses in several frames: decoding one of 60,000 rows would keep the interpreter's lock, and
+with it the window, for longer than a picture of the screen takes. `pieces` cuts it up, a `Joiner` puts it together again.
+
 The receiver trusts nothing: a frame above the limit ends the link (its length cannot be believed, so the stream is lost), a frame that does
 not decode to a record of the expected union is refused alone, and the next one is read.
 """
@@ -7,16 +10,21 @@ not decode to a record of the expected union is refused alone, and the next one 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import msgspec
 
 from devexplorer.core.errors import LinkError
-from devexplorer.core.records.messages import Command, Event, ObjectChanged
+from devexplorer.core.records.messages import Command, Event, ObjectChanged, RowsChanged, RowsFollow
+from devexplorer.core.records.objects import Row
 
 EVENT_LIMIT = 64 << 20
-"""Bytes of one event; a snapshot of 50,000 tensors has about 10 MiB."""
+"""Bytes of one frame."""
+ROWS_A_FRAME = 2_000
+"""Of a snapshot; decoding them takes about 1.5 ms."""
+MOST_ROWS = 2_000_000
+"""Of one object."""
 COMMAND_LIMIT = 16 << 20
 LARGEST_NUMBER = 1e11
 """Of any float in an event: unix seconds are 2e9, TFLOP/s below 1e7."""
@@ -72,13 +80,86 @@ def decode_event(payload: bytes) -> Event:
         event = _decode_event(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LinkError(f"a frame that is no event was refused: {error}") from error
-    if not isinstance(event, ObjectChanged) and not _sane(event):  # its rows hold no floats, and there may be 50,000 of them
+    if not _sane(event):
         raise LinkError(f"a {type(event).__name__} was refused: it holds a number that is not finite or a text that is too long")
     return event
 
 
+def over_the_link(event: Event, joiner: Joiner) -> Iterator[Event]:
+    """What arrives when an event is sent, for an engine in this process: it is encoded and decoded as between two processes."""
+    for piece in pieces(event):
+        arrived = joiner.take(decode_event(frame(piece)[FRAME_HEAD:]))
+        if arrived is not None:
+            yield arrived
+
+
+def pieces(event: Event) -> Iterator[Event]:
+    """The event, or several that make up one with many rows."""
+    if not isinstance(event, (ObjectChanged, RowsChanged)) or len(rows := _rows(event)) <= ROWS_A_FRAME:
+        yield event
+        return
+    yield _with_rows(event, rows[:ROWS_A_FRAME], len(rows) - ROWS_A_FRAME)
+    name = _name(event)
+    for start in range(ROWS_A_FRAME, len(rows), ROWS_A_FRAME):
+        yield RowsFollow(request=event.request, name=name, rows=rows[start : start + ROWS_A_FRAME])
+
+
+class Joiner:
+    """Puts together what came in pieces. One per link, used by the thread that reads it."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[ObjectChanged | RowsChanged, list[Row]]] = {}
+
+    def take(self, event: Event) -> Event | None:
+        """The event that is whole now; None while more of it has to come. Raises `LinkError` for pieces that do not fit together."""
+        if isinstance(event, RowsFollow):
+            return self._more(event)
+        if isinstance(event, (ObjectChanged, RowsChanged)):
+            name = _name(event)
+            self._begun.pop(name, None)  # an older one that was never finished
+            if event.following:
+                if not 0 < event.following <= MOST_ROWS:
+                    raise LinkError(f"'{name}' was refused: it announces {event.following} more rows, and {MOST_ROWS} is the most")
+                self._begun[name] = (event, list(_rows(event)))
+                return None
+        return event
+
+    def _more(self, event: RowsFollow) -> Event | None:
+        begun = self._begun.get(event.name)
+        if begun is None:
+            raise LinkError(f"rows of '{event.name}' were refused: what they belong to has not come")
+        first, rows = begun
+        rows += event.rows
+        missing = len(_rows(first)) + first.following - len(rows)
+        if missing > 0:
+            return None
+        del self._begun[event.name]
+        if missing < 0:
+            raise LinkError(f"'{event.name}' was refused: it has {-missing} rows more than it announced")
+        return _with_rows(first, tuple(rows), 0)
+
+
+def _name(event: ObjectChanged | RowsChanged) -> str:
+    return event.snapshot.name if isinstance(event, ObjectChanged) else event.name
+
+
+def _rows(event: ObjectChanged | RowsChanged) -> tuple[Row, ...]:
+    return event.snapshot.rows if isinstance(event, ObjectChanged) else event.rows
+
+
+def _with_rows(event: ObjectChanged | RowsChanged, rows: tuple[Row, ...], following: int) -> ObjectChanged | RowsChanged:
+    if isinstance(event, RowsChanged):
+        return msgspec.structs.replace(event, rows=rows, following=following)
+    return msgspec.structs.replace(event, snapshot=msgspec.structs.replace(event.snapshot, rows=rows), following=following)
+
+
 def _sane(value: object) -> bool:
-    """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a length to be read."""
+    """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a length to be read.
+
+    Rows and their places are taken as they are: they hold no floats, and there are thousands of them.
+    """
+    if isinstance(value, tuple) and value and type(value[0]) in (Row, int):
+        return True
     if isinstance(value, float):
         return abs(value) < LARGEST_NUMBER  # false for NaN as well
     if isinstance(value, str):

@@ -9,7 +9,7 @@ from types import TracebackType
 import msgspec
 
 from devexplorer.core.engine.engine import Engine
-from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
+from devexplorer.core.engine.link import Joiner, over_the_link
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded
 
@@ -19,12 +19,14 @@ class LocalEngine:
 
     def __init__(self, virtual_spec: str | None = None, *, gauge_seconds: float | None = None) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._joiner = Joiner()
         self.engine = Engine(self._receive, virtual_spec=virtual_spec, gauge_seconds=gauge_seconds)
         self._requests = 0
 
     def _receive(self, event: Event) -> None:
         """Through the link's encoding, so that what could not cross it does not pass here either."""
-        self._events.put(decode_event(frame(event)[FRAME_HEAD:]))
+        for arrived in over_the_link(event, self._joiner):
+            self._events.put(arrived)
 
     def __enter__(self) -> LocalEngine:
         self.engine.start()

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from devexplorer.core.engine.link import EVENT_LIMIT, decode_event, frame, read_payload
+from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.errors import BadInput, LinkError
 from devexplorer.core.records.messages import Command, EngineLost, Event, Log
 
@@ -132,15 +132,16 @@ class EngineProcess:
             self._put(EngineLost(reason=reason, will_restart=False, time_unix_s=self._clock()))
 
     def _read(self, stream: BinaryIO) -> None:
+        joiner = Joiner()
         try:
             while (payload := read_payload(stream, EVENT_LIMIT)) is not None:
                 try:
-                    event = decode_event(payload)
+                    event = joiner.take(decode_event(payload))
                 except LinkError as error:
                     self._put(Log(level="error", text=str(error), time_unix_s=self._clock()))
                     continue
-                if isinstance(event, EngineLost):
-                    continue  # only this supervisor says so
+                if event is None or isinstance(event, EngineLost):
+                    continue  # the rest of it follows; that an engine is lost only this supervisor says
                 if self._over.is_set():
                     return
                 if not self._closing.is_set():

@@ -102,7 +102,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     """Steps of a model: forward, or forward, backward and optimizer."""
 
     target: str
-    """An object of the workspace, a sample model, or `module:factory` where the engine may run it."""
+    """An object of the workspace, a sample model, or `OpenModel.source`; the user's own code only where the engine may run it."""
     device: str
     batch: int = 8
     train: bool = False
@@ -113,6 +113,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     compiled: bool = False
     """Through `torch.compile`."""
     seconds: float = 5.0
+    inputs: str = ""
+    """Shapes of what forward gets, as `OpenModel.inputs`, each with the batch first; empty: known, or guessed."""
 
 
 BenchSpec = MatmulSpec | SweepSpec | BandwidthSpec | ScalingSpec | ModelSpec

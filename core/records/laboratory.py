@@ -1,6 +1,7 @@
-"""Commands of the placement laboratory and what answers them: own models, files, parameters, splits, experiments. Any thread.
+"""Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
 
-A target is `name`, or `name:path` for a module, parameter or buffer of a model.
+Those of the experiments are in `experiments`; the unions below hold them too. A target is `name`, or
+`name:path` for a module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
 
 # --- own models
 
@@ -154,6 +156,8 @@ class Describe(BaseCommand, frozen=True, kw_only=True):
 
     target: str
     bins: int = 64
+    exact: bool = False
+    """Everything from every element, also where the tensor is so large that most of it would come from a sample."""
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +188,8 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
     """Euclidean."""
     gradient: Values | None = None
     seconds: float = 0.0
+    sampled: int = 0
+    """Elements, evenly spread, from which all but mean, NaN and Inf come in a large tensor; 0: every element."""
 
 
 class ValuesDescribed(BaseEvent, frozen=True, kw_only=True):
@@ -356,72 +362,6 @@ class Hopped(BaseEvent, frozen=True, kw_only=True):
 
     target: str
     hops: tuple[Hop, ...]
-
-
-# --- experiments
-
-
-class Ask(BaseCommand, frozen=True, kw_only=True):
-    """Ask a tensor or model one of Python's questions and explain what it answers; changes nothing."""
-
-    target: str
-    question: str
-    """`type`, `numpy`, `cpu-numpy`, `item`, `tolist`, `is-leaf`, `device`."""
-
-
-class Replicate(BaseCommand, frozen=True, kw_only=True):
-    """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel does."""
-
-    target: str
-    devices: tuple[str, ...]
-    input: str | None = None
-
-
-class TimeWork(BaseCommand, frozen=True, kw_only=True):
-    """Time products on a device without synchronising, and with."""
-
-    device: str
-    size: int = 1000
-    iterations: int = 10
-
-
-class WorkTimed(BaseEvent, frozen=True, kw_only=True):
-    """What a `TimeWork` measured."""
-
-    device: str
-    size: int
-    iterations: int
-    launched_seconds: float
-    """Until the last call had returned: what a timer shows without synchronising."""
-    finished_seconds: float
-    """Until the device had done all of it."""
-    simulated: bool
-
-
-class Crossover(BaseCommand, frozen=True, kw_only=True):
-    """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
-
-    device: str
-    sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
-
-
-class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One size: medians."""
-
-    size: int
-    cpu_seconds: float
-    device_seconds: float
-    """The product alone, operands there already."""
-    device_with_copies_seconds: float
-    """With the copy of both operands there and of the result back."""
-
-
-class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True):
-    """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never are."""
-
-    device: str
-    simulated: bool
-    points: tuple[CrossoverPoint, ...]
 
 
 LaboratoryCommand = (

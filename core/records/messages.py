@@ -229,6 +229,8 @@ class ObjectChanged(BaseEvent, frozen=True, kw_only=True):
     """A new or changed object."""
 
     snapshot: ObjectSnapshot
+    following: int = 0
+    """On the link only: rows that are still to come in `RowsFollow`."""
 
 
 class RowsChanged(BaseEvent, frozen=True, kw_only=True):
@@ -241,6 +243,15 @@ class RowsChanged(BaseEvent, frozen=True, kw_only=True):
     """What stands there now."""
     rest: ObjectSnapshot
     """Everything else of the object as it is now; its `rows` are empty."""
+    following: int = 0
+    """On the link only: rows that are still to come in `RowsFollow`."""
+
+
+class RowsFollow(BaseEvent, frozen=True, kw_only=True):
+    """More rows of an `ObjectChanged` or `RowsChanged` that was too long for one frame. On the link only: its reader joins them."""
+
+    name: str
+    rows: tuple[Row, ...]
 
 
 class ObjectRemoved(BaseEvent, frozen=True, kw_only=True):
@@ -386,6 +397,7 @@ Event = (
     | EngineDevices
     | ObjectChanged
     | RowsChanged
+    | RowsFollow
     | ObjectRemoved
     | Moved
     | Answer

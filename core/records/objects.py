@@ -73,6 +73,27 @@ class ObjectSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Who placed it with hooks of their own, and what that means, in a sentence; None: nobody."""
 
 
+class CastLosses(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cast did to the values, summed over all tensors that it could harm."""
+
+    elements: int
+    """Values that were looked at."""
+    changed: int
+    """Values that are not the same any more."""
+    largest_change: float
+    """Of the values that were and are finite."""
+    largest_relative_change: float
+    """The same, divided by the size of the value before; of values other than 0."""
+    overflowed: int
+    """Finite values that became Inf; with whole numbers: that were out of range and are something else now."""
+    underflowed: int
+    """Values that became 0."""
+    nans: int
+    """Values that became NaN."""
+    worst: str
+    """Path of the tensor with the largest relative change, overflows and NaN first; empty for a tensor of the workspace."""
+
+
 class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one move did, in numbers. The words for it are made from this record by `core.workspace.words`."""
 
@@ -113,3 +134,5 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the moved objects per device, before and after."""
     after: dict[str, int] = {}
     kept_for_undo_bytes: int = 0
+    losses: CastLosses | None = None
+    """What a cast that can lose did to the values; None: it cannot, or nobody could count."""

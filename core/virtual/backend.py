@@ -23,17 +23,20 @@ from devexplorer.core.errors import Unavailable
 from devexplorer.core.virtual import autocast, copies, loading
 from devexplorer.core.virtual.backward import backward_guard, device_guard
 from devexplorer.core.virtual.books import KIND, gpu_of, serve
-from devexplorer.core.virtual.lazy import move_uninitialised
+from devexplorer.core.virtual.lazy import move_lazily, move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.module import VgpuModule
+from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.virtual.tensor import VirtualTensor, handle, new_tensor
 
 __all__ = [
     "VirtualTensor",
+    "add_virtual_gpus",
     "backward_guard",
     "install",
     "is_virtual",
     "meta_empty",
+    "move_lazily",
     "move_uninitialised",
     "swapping",
     "unavailable",
@@ -80,6 +83,22 @@ def install() -> VirtualMachine:
         loading.register()
         _installed.append((machine, (library, everything)))
         return machine
+
+
+def add_virtual_gpus(spec: str, visible: str | None = None) -> list[str]:
+    """Add virtual GPUs to this process, for scripts: `add_virtual_gpus("2x Tesla T4")`; returns their ids (`vgpu:0`, …).
+
+    `visible` is what CUDA_VISIBLE_DEVICES would be for real cards: which of them there are, and in which order. Raises `BadInput` for a
+    profile that does not exist, `Unavailable` where this torch has no hook for such devices.
+    """
+    profiles = parse_virtual(spec)
+    why = unavailable()
+    if why is not None:
+        raise Unavailable(f"virtual GPUs are not available: {why}")
+    machine = install()
+    if visible is not None:
+        machine.obey(visible)
+    return [device.id for device in machine.add(profiles)]
 
 
 def is_virtual(tensor: Any) -> bool:

@@ -45,6 +45,12 @@ class Held:
         self.gpu.memory.free(self.block)
 
 
+def address(storage: Any) -> int | None:
+    """Where a storage begins in its virtual GPU's memory; None when it takes none there."""
+    held = getattr(storage, "_vgpu", None)
+    return held.block.address or None if held is not None else None
+
+
 def count(storage: Any, gpu: VirtualGpu) -> None:
     """Take memory for a storage that is not counted yet, or that grew."""
     nbytes = storage.nbytes()

@@ -85,3 +85,26 @@ def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: 
     made = kind(tensor.requires_grad, where, wanted)
     made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
     _swap(tensor, made)
+
+
+def move_lazily(model: nn.Module, device: torch.device | str, dtype: torch.dtype | None = None) -> nn.Module:
+    """`model.to(device, dtype)` for a model with lazy parameters, from or to a virtual GPU, where torch's own would make them plain tensors.
+
+    Returns the model; as with `to`, whole numbers keep their dtype.
+    """
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() or tensor.is_complex() else None)
+
+    for part in model.modules():
+        held: list[torch.Tensor | None] = [*part._parameters.values(), *part._buffers.values()]
+        waiting = {id(one): one for one in held if isinstance(one, (UninitializedParameter, UninitializedBuffer))}
+        if not waiting:
+            part._apply(moved, recurse=False)
+            continue
+        for one in waiting.values():
+            move_uninitialised(one, device, dtype)
+        for key, buffer in part._buffers.items():
+            if buffer is not None and id(buffer) not in waiting:
+                part._buffers[key] = moved(buffer)
+    return model

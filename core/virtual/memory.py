@@ -101,6 +101,21 @@ class Figures(NamedTuple):
     """How many pieces were taken from the device."""
 
 
+def at_most(sizes: Iterable[int]) -> int:
+    """Bytes that requests of these sizes take in the worst case, however the cache is split; `would_take` says it exactly, and slowly.
+
+    Blocks of the small pool fill at least half of each of its segments but the last one; every other request may need one of its own.
+    """
+    small = large = 0
+    for nbytes in sizes:
+        size = rounded(nbytes)
+        if size <= SMALL_SIZE:
+            small += size
+        else:
+            large += segment_size(size) + SMALL_SIZE  # what a cached block may have left over without being split
+    return large + (2 * small + SMALL_BUFFER if small else 0)
+
+
 class BlockCopy(NamedTuple):
     """A block as it was at one moment."""
 

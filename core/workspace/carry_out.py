@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from devexplorer.core.records.laboratory import Hopped
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -22,9 +23,16 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import words, zoo
+from devexplorer.core.workspace.experiments import handlers as experiments
+from devexplorer.core.workspace.files import handlers as files
+from devexplorer.core.workspace.models import handlers as models
 from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.outcome import Handler, Outcome, Topic
+from devexplorer.core.workspace.parameters import handlers as parameters
+from devexplorer.core.workspace.parameters.state import after_move, with_state
 from devexplorer.core.workspace.reports import Ran
+from devexplorer.core.workspace.split import handlers as split
+from devexplorer.core.workspace.split.words import with_hops
 from devexplorer.core.workspace.workspace import Workspace
 
 __all__ = ["Outcome", "carry_out"]
@@ -37,7 +45,8 @@ def carry_out(workspace: Workspace, command: Command, watch: Watch = NOBODY) -> 
     if isinstance(command, Redo):
         return _redo(workspace, command, watch)
     with workspace.history.transaction(command):
-        return _handler(command)(workspace, command, watch)
+        outcome = _handler(command)(workspace, command, watch)
+    return _noted(workspace, outcome)
 
 
 def _build(workspace: Workspace, command: BuildModel, watch: Watch) -> Outcome:
@@ -62,7 +71,8 @@ def _remove(workspace: Workspace, command: Remove, watch: Watch) -> Outcome:
 
 def _edit(workspace: Workspace, command: EditElement, watch: Watch) -> Outcome:
     edited = workspace.edit(command)
-    return Outcome(words.edited(edited), (workspace.snapshot(command.target.partition(":")[0]),))
+    snapshot = workspace.snapshot(command.target.partition(":")[0])
+    return Outcome(words.edited(edited, snapshot), (snapshot,))
 
 
 def _combine(workspace: Workspace, command: Combine, watch: Watch) -> Outcome:
@@ -74,14 +84,16 @@ def _move(workspace: Workspace, command: Move, watch: Watch) -> Outcome:
     targets = tuple(dict.fromkeys(target.partition(":")[0] for target in command.targets))
     known = [name for name in targets if name in workspace.names]
     sharing = workspace.sharing(known)
-    before, beside = _snapshots(workspace, known), _snapshots(workspace, sharing)
+    before, beside = (tuple(workspace.seen(name) for name in group) for group in (known, sharing))
     report = workspace.move(command, watch)
     after, beside_now = _snapshots(workspace, targets), _snapshots(workspace, sharing)
     answer = words.moved(report, before, after, separated=words.separated((*before, *beside), (*after, *beside_now)))
     if report.copied:
         return Outcome(answer, _snapshots(workspace, report.created), report=report)
-    touched = () if report.already_there else (*after, *(now for now in beside_now if now not in beside))
-    return Outcome(answer, touched, report=report)
+    state = after_move(workspace, targets, command, watch)
+    after = _snapshots(workspace, targets) if state.moved else after
+    touched = () if report.already_there and not state.moved else (*after, *(now for now in beside_now if now not in beside))
+    return Outcome(with_state(answer, state), touched, report=report)
 
 
 def _undo(workspace: Workspace, watch: Watch) -> Outcome:
@@ -100,19 +112,22 @@ def _undo(workspace: Workspace, watch: Watch) -> Outcome:
 
 
 def _redo(workspace: Workspace, redo: Redo, watch: Watch) -> Outcome:
-    command = msgspec.structs.replace(workspace.history.take_redo(), request=redo.request)
-    try:
-        with workspace.history.transaction(command, again=True):
-            outcome = _handler(command)(workspace, command, watch)
-    except BaseException:
-        workspace.history.forget_redo()  # what came after it was made on top of it
-        raise
-    return replace(outcome, redid=command)
+    with workspace.history.redoing(redo.request) as command:
+        outcome = _handler(command)(workspace, command, watch)
+    return replace(_noted(workspace, outcome), redid=command)
+
+
+def _noted(workspace: Workspace, outcome: Outcome) -> Outcome:
+    """With a sentence that says why it cannot be undone, where it cannot."""
+    if not workspace.history.note:
+        return outcome
+    words = f"{outcome.answer.words} {workspace.history.note}".lstrip()
+    return replace(outcome, answer=msgspec.structs.replace(outcome.answer, words=words))
 
 
 def _run(workspace: Workspace, command: Forward | Backward, watch: Watch) -> Outcome:
     name = command.target.partition(":")[0]
-    before = workspace.snapshot(name)
+    before = workspace.seen(name)
     waiting = {row.path for row in before.rows if not row.initialised}
     backward = isinstance(command, Backward)
     report = workspace.backward(command) if isinstance(command, Backward) else workspace.forward(command)
@@ -120,7 +135,11 @@ def _run(workspace: Workspace, command: Forward | Backward, watch: Watch) -> Out
     appeared: Sequence[Row] = [row for row in after.rows if row.path in waiting and row.initialised]
     changed = (after,) if report.kept_as is None else (after, workspace.snapshot(report.kept_as))
     answer = words.ran(report, after, backward=backward, appeared=appeared)
-    return Outcome(answer, changed, side_effects=_side_effects(report, backward))
+    hops = workspace.extras(name).hops
+    if hops is None:
+        return Outcome(answer, changed, side_effects=_side_effects(report, backward))
+    events = (Hopped(target=name, hops=hops.latest),)
+    return Outcome(with_hops(answer, hops.latest), changed, side_effects=_side_effects(report, backward), events=events)
 
 
 def _side_effects(report: Ran, backward: bool) -> tuple[str, ...]:
@@ -146,7 +165,7 @@ _TOPIC: Topic = {
     EditElement: _edit,
     Combine: _combine,
 }
-TOPICS: tuple[Topic, ...] = (_TOPIC,)
+TOPICS: tuple[Topic, ...] = (_TOPIC, files.TOPIC, models.TOPIC, experiments.TOPIC, split.TOPIC, parameters.TOPIC)
 """Every command of the workspace and who carries it out; `Undo` and `Redo` are above."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ def cast_of(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype
 
 
+@cache
 def loses(old: torch.dtype, new: torch.dtype) -> bool:
     """Whether some value of `old` cannot be written in `new`, so that casting back may not restore the bits.
 

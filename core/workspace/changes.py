@@ -6,14 +6,12 @@ back, values that were overwritten, objects that were removed. Those count again
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from torch import Tensor, nn
-
 from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.plan import Was
 
@@ -29,6 +27,8 @@ class Undone(NamedTuple):
     removed: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
     """Objects that are there and different now."""
+    back: Callable[[], None] | None = None
+    """Makes everything as it was before the undo, for when a later step of it fails."""
 
 
 class Change(Protocol):
@@ -53,7 +53,7 @@ class Change(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MovedThere:
     """Tensors that were moved or cast."""
 
@@ -64,19 +64,24 @@ class MovedThere:
         """The objects by which everything that was moved is found."""
         return tuple(dict.fromkeys(was.keys[0][0] for was in self.was))
 
-    @property
+    @cached_property
     def kept_bytes(self) -> int:
-        """Originals that moving back would not restore."""
+        """Originals that moving back would not restore; asked for after every command, and the move of a large model has 50,000 of them."""
         return sum(was.kept_bytes for was in self.was)
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
         """Move everything back."""
-        return Undone(report=workspace.move_back(self.names, self.was, watch), touched=self.names)
+        report, back = workspace.move_back(self.names, self.was, watch)
+        return Undone(report=report, touched=self.names, back=back)
 
     def without(self, name: str) -> MovedThere | None:
         """Without the tensors that only that object held."""
         was = tuple(left for one in self.was if (left := one.without(name)) is not None)
         return MovedThere(was) if was else None
+
+    def hosted(self, name: str) -> MovedThere:
+        """With the originals of that object on the CPU: it was removed, and its devices are to be free."""
+        return MovedThere(tuple(one.hosted() if {key[0] for key in one.keys} == {name} else one for one in self.was))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +93,12 @@ class Made:
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
         """Remove them for good: Redo makes them again."""
-        workspace.drop(self.names)
-        return Undone(removed=self.names)
+        return Undone(removed=self.names, back=workspace.drop(self.names))
 
     def without(self, name: str) -> Made | None:
         """Without one of them."""
         left = tuple(one for one in self.names if one != name)
         return replace(self, names=left) if left else None
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """An object that was removed, kept in the host's memory: what it held on other devices is free."""
-
-    name: str
-    thing: nn.Module | Tensor
-    extras: Extras
-    kept_bytes: int
-    back: MovedThere | None = None
-    """How its tensors get back to their devices."""
-    device: str | None = None
-    """Where a tensor was."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The object."""
-        return (self.name,)
-
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
-        """Give it its name and its devices again."""
-        workspace.restore_removed(self, watch)
-        return Undone(touched=(self.name,))
-
-    def without(self, name: str) -> Removed | None:
-        """A removed object cannot be removed again: another one may have its name by now."""
-        return self
 
 
 def total_kept(changes: Iterable[Change]) -> int:

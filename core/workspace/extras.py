@@ -9,9 +9,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from devexplorer.core.records.laboratory import Hop
+
 
 class HopHooks(Protocol):
     """Hooks that let activations follow the parts of a split model (`core.workspace.split.hops`)."""
+
+    @property
+    def latest(self) -> tuple[Hop, ...]:
+        """The hops of the latest forward, in their order."""
+        ...
+
+    def attach(self) -> None:
+        """Put the hooks on."""
+        ...
 
     def remove(self) -> None:
         """Take the hooks away."""
@@ -28,9 +39,13 @@ class Extras:
     """What it was opened from, as `OpenModel.source`."""
     inputs: str = ""
     """Shapes of what its forward gets, as the user gave them."""
+    guessed: str = ""
+    """The same, found by trying; so that it is not tried again at every run."""
     optimizer: torch.optim.Optimizer | None = None
     optimizer_text: str | None = None
     """`Adam, lr 0.001`."""
+    seed: int = 0
+    """Of the sample model's initial values."""
     hops: HopHooks | None = None
     """Not None: activations follow its parts."""
 

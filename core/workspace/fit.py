@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import nn
+
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import DoesNotFit
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.memory import at_most
+from devexplorer.core.workspace.casts import cast_of
+from devexplorer.core.workspace.walk import is_uninitialised
 
 
 def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> None:
@@ -18,6 +24,8 @@ def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> N
     backend = fleet.backend(device)
     free = backend.free_bytes(device)
     impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
+    if free is not None and at_most(sizes) <= free:
+        return
     needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
     if not impossible and (free is None or needed <= free):
         return
@@ -28,3 +36,9 @@ def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> N
         short = "cpu" if needed <= backend.device_free_bytes(device) else device
     message = f"{what} needs {bytes_text(needed)}{'; ' if room else ''}{room}"
     raise DoesNotFit(message, device=short, needed_bytes=needed, free_bytes=free or 0)
+
+
+def model_sizes(model: nn.Module, dtype: torch.dtype | None) -> list[int]:
+    """Bytes of each tensor of a model, as they will be in `dtype`."""
+    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    return [tensor.numel() * cast_of(tensor, dtype).itemsize for tensor in held]

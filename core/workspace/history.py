@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.messages import Command, UndoState
 from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.workspace.changes import Change, Undone
+from devexplorer.core.workspace.changes import Change, Undone, total_kept
 from devexplorer.core.workspace.images import Before
 from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.undo import Entry, UndoStack
@@ -31,6 +35,9 @@ class History:
         """Changes of the command that is being carried out; None: each change is an entry of its own."""
         self._title = ""
         self._barrier = False
+        self._why = ""
+        self.note = ""
+        """Why the command that was carried out last cannot be undone, in a sentence; empty: it can, or it has changed nothing."""
 
     @property
     def budget_bytes(self) -> int:
@@ -39,8 +46,8 @@ class History:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept alive."""
-        return self._stack.kept_bytes
+        """What is kept alive, that of the command under way included."""
+        return self._stack.kept_with(total_kept(self._collected or ()))
 
     def state(self) -> UndoState:
         """What Undo and Redo would do now."""
@@ -54,62 +61,102 @@ class History:
         self._title = self._title or title
         self._collected += changes
 
+    def fits(self, size: int) -> bool:
+        """Whether so much may be kept; where not, the command's answer will say so, if it calls `cannot_undo`."""
+        if size > self.budget_bytes:
+            self._why = _over(size, self.budget_bytes)
+        return size <= self.budget_bytes
+
     def cannot_undo(self) -> None:
         """Something has changed that cannot be taken back, nor anything before it."""
         self._barrier = self._collected is not None
         self._stack.barrier()
+        self.note = self._why or "This cannot be undone."
 
-    def forget(self, name: str) -> None:
-        """An object is gone for good."""
-        self._stack.forget(name)
+    def gone(self, names: Iterable[str], why: str) -> None:
+        """Objects are gone for good: changes of others can be undone still."""
+        for name in names:
+            self._stack.forget(name)
+        self._stack.forget_redo()
+        self.note = f"This cannot be undone: {why}." if why else self._why
+
+    def host(self, name: str) -> None:
+        """An object was removed: what is kept of it goes to the host's memory."""
+        self._stack.host(name)
 
     @contextmanager
     def transaction(self, command: Command, *, again: bool = False) -> Iterator[None]:
         """What changes within is one entry; when it fails half-way, everything is taken back. `again`: it is a Redo."""
         self._collected, self._title, self._barrier = [], "", False
+        self._why = self.note = ""
         try:
             yield
         except BaseException:
             collected, self._collected = self._collected, None
-            for change in reversed(collected):
-                change.undo(self._workspace, NOBODY)
+            self._take_back(collected)
             raise
         changes, self._collected = tuple(self._collected), None
         if changes and not self._barrier:
             self._push(self._title, command, changes, again=again)
 
+    def _take_back(self, collected: list[Change]) -> None:
+        try:
+            for change in reversed(collected):
+                change.undo(self._workspace, NOBODY)
+        except BaseException:  # it stays half done, so that what is remembered of before fits no more
+            self._stack.barrier()
+            raise
+
     def _push(self, title: str, command: Command, changes: tuple[Change, ...], *, again: bool) -> None:
         for change in changes:
             if isinstance(change, Before):
                 change.settle()
-        self._stack.push(Entry(title, command, changes), again=again)
+        entry = Entry(title, command, changes)
+        if not self._stack.push(entry, again=again):
+            self.note = _over(entry.kept_bytes, self.budget_bytes)
 
     def undo(self, watch: Watch) -> tuple[Command, Undone]:
-        """Take the newest change back; returns the command that had made it, and what became of it."""
+        """Take the newest change back; returns the command that had made it, and what became of it.
+
+        When one of its steps fails, those before it are made good again: everything is as it was, and the change can still be undone.
+        """
         entry = self._stack.top
         if entry is None:
             raise BadInput("there is nothing to undo")
         report: MoveReport | None = None
         removed: list[str] = []
         touched: list[str] = []
-        for change in reversed(entry.changes):
-            undone = change.undo(self._workspace, watch)
-            report = undone.report or report
-            removed += undone.removed
-            touched += undone.touched
+        with ExitStack() as made_good:
+            for change in reversed(entry.changes):
+                undone = change.undo(self._workspace, watch)
+                if undone.back is not None:
+                    made_good.callback(undone.back)
+                report = undone.report or report
+                removed += undone.removed
+                touched += undone.touched
+            made_good.pop_all()
+        del undone
         self._stack.drop_top()
+        if removed:
+            gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
         there = self._workspace.names
         left = tuple(name for name in dict.fromkeys(touched) if name in there)
         return entry.command, Undone(report, tuple(dict.fromkeys(removed)), left)
 
-    def take_redo(self) -> Command:
-        """The command that Redo carries out again; it is not to be redone a second time."""
-        entry = self._stack.redo_top
+    @contextmanager
+    def redoing(self, request: int) -> Iterator[Command]:
+        """The command to be carried out again, under another number; when that fails it stays the one to be done again."""
+        entry = self._stack.take_redo()
         if entry is None:
             raise BadInput("there is nothing to redo")
-        self._stack.drop_redo()
-        return entry.command
+        command: Command = msgspec.structs.replace(entry.command, request=request)
+        try:
+            with self.transaction(command, again=True):
+                yield command
+        except BaseException:
+            self._stack.return_redo(entry)
+            raise
 
-    def forget_redo(self) -> None:
-        """Nothing can be done again any more."""
-        self._stack.forget_redo()
+
+def _over(size: int, budget: int) -> str:
+    return f"This cannot be undone: it would keep {bytes_text(size)}, the budget is {bytes_text(budget)}."

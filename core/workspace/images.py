@@ -8,16 +8,18 @@ which the command left it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.extras import Extras
+from devexplorer.core.workspace.lazy_images import Waiting
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.walk import gradient_of, is_uninitialised
+from devexplorer.core.workspace.walk import gradient_of, is_uninitialised, leaves_below
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -27,7 +29,7 @@ class _Gradient(NamedTuple):
     tensor: Tensor
     gradient: Tensor | None
     values: Tensor | None
-    """A copy, where the gradient may be added to."""
+    """A copy, because the gradient may be added to."""
 
 
 class Before:
@@ -46,6 +48,7 @@ class Before:
         self._values: list[tuple[Tensor, Tensor]] = []
         self._buffers: list[tuple[nn.Module, str, Tensor]] = []
         self._gradients: list[_Gradient] = []
+        self._waiting = [Waiting(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
         self._state: Any = None
 
     @property
@@ -55,32 +58,25 @@ class Before:
 
     # --- taking it
 
-    def needed_bytes(self, values: bool, gradients: bool) -> int:
+    def needed_bytes(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> int:
         """What `take` would keep."""
-        tensors = list(self._own())
-        needed = sum(tensor.nbytes for tensor in tensors) if values else 0
+        parameters = list(self._own_parameters())
+        needed = sum(tensor.nbytes for tensor in parameters) if values else 0
+        if values or buffers:
+            needed += sum(buffer.nbytes for _, _, buffer in self._own_buffers())
         if gradients:
-            needed += sum(gradient.nbytes for tensor in tensors if (gradient := gradient_of(tensor)) is not None)
+            needed += sum(gradient.nbytes for tensor in parameters if (gradient := gradient_of(tensor)) is not None)
         return needed
 
-    def take(self, *, values: bool, gradients: bool) -> None:
-        """Copy values (of parameters and buffers) and gradients."""
+    def take(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> None:
+        """Copy values (of parameters and buffers), those of buffers alone, gradients."""
         if values:
             self._values = [(tensor, _copied(tensor)) for tensor in self._own_parameters()]
-            self.take_buffers()
+        if values or buffers:
+            self._buffers = [(module, key, _copied(buffer)) for module, key, buffer in self._own_buffers()]
         if gradients:
-            for tensor in self._own_parameters():
-                gradient = gradient_of(tensor)
-                self._gradients.append(_Gradient(tensor, gradient, None if gradient is None else _copied(gradient)))
-
-    def take_buffers(self) -> None:
-        """Copy the values of buffers alone: what a forward may change."""
-        self._buffers = [
-            (module, key, _copied(buffer))
-            for module in self._modules
-            for key, buffer in module._buffers.items()
-            if buffer is not None and not is_uninitialised(buffer)
-        ]
+            self._gradients = [_gradient(tensor) for tensor in self._own_parameters()]
+            self._gradients += [_Gradient(tensor, None, None) for waiting in self._waiting for tensor in waiting.tensors]
 
     def take_optimizer(self) -> None:
         """Copy the optimizer's state."""
@@ -92,15 +88,18 @@ class Before:
         self._slots = [(module, key, old) for module, key, old in self._slots if module._parameters.get(key) is not old]
         self._training = [(module, was) for module, was in self._training if module.training != was]
         self._flags = [(tensor, was) for tensor, was in self._flags if tensor.requires_grad != was]
+        self._waiting = [waiting for waiting in self._waiting if waiting.is_over]
+        self._gradients = [  # one that was given up is not kept alive on its device; its copy is in the host's memory
+            one if gradient_of(one.tensor) is one.gradient else one._replace(gradient=None) for one in self._gradients
+        ]
         self._modules = []
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of every copy, of Parameters that are no longer in the model, and of gradients that have been replaced."""
+        """Bytes of every copy, and of Parameters that are no longer in the model."""
         copies = [*(values for _, values in self._values), *(values for _, _, values in self._buffers)]
         copies += [one.values for one in self._gradients if one.values is not None]
         replaced: list[Tensor] = [old for module, key, old in self._slots if old is not None and module._parameters.get(key) is not old]
-        replaced += [one.gradient for one in self._gradients if one.gradient is not None and gradient_of(one.tensor) is not one.gradient]
         held = sum(tensor.nbytes for tensor in _each_once((*copies, *replaced)))
         return held + sum(tensor.nbytes for tensor in _tensors_in(self._state))
 
@@ -108,6 +107,37 @@ class Before:
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
         """Make the object as it was."""
+        now = self._now()
+        try:
+            self._give_back()
+        except BaseException:
+            now._give_back()
+            raise
+        finally:
+            workspace.publish(self.name)
+
+        def back() -> None:
+            now._give_back()
+            workspace.publish(self.name)
+
+        return Undone(touched=(self.name,), back=back)
+
+    def _now(self) -> Before:
+        """An image of the same things as they are now."""
+        now = copy.copy(self)
+        now._old_extras = copy.copy(self._extras)
+        now._slots = [(module, key, module._parameters.get(key)) for module, key, _ in self._slots]
+        now._training = [(module, module.training) for module, _ in self._training]
+        now._flags = [(tensor, tensor.requires_grad) for tensor, _ in self._flags]
+        now._values = [(tensor, _copied(tensor)) for tensor, _ in self._values]
+        now._buffers = [
+            (module, key, _copied(buffer)) for module, key, _ in self._buffers if (buffer := module._buffers.get(key)) is not None
+        ]
+        now._gradients = [_gradient(one.tensor) for one in self._gradients]
+        now._state = None if self._state is None or self._extras.optimizer is None else copy.deepcopy(self._extras.optimizer.state_dict())
+        return now
+
+    def _give_back(self) -> None:
         for module, key, old in self._slots:
             module._parameters[key] = old
         for module, was in self._training:
@@ -122,15 +152,18 @@ class Before:
                 if buffer is not None:
                     _write(buffer, values)
             for one in self._gradients:
-                if one.gradient is not None and one.values is not None:
-                    _write(one.gradient, one.values)
-                one.tensor.grad = one.gradient
+                gradient = one.gradient
+                if gradient is not None and one.values is not None:
+                    _write(gradient, one.values)
+                elif one.values is not None:
+                    gradient = one.values.to(one.tensor.device, copy=True)
+                one.tensor.grad = gradient
+            for waiting in self._waiting:
+                waiting.turn()
         for field in Extras.__slots__:
             setattr(self._extras, field, getattr(self._old_extras, field))
         if self._state is not None and self._extras.optimizer is not None:
             self._extras.optimizer.load_state_dict(self._state)
-        workspace.publish(self.name)
-        return Undone(touched=(self.name,))
 
     def without(self, name: str) -> Before | None:
         """Nothing is left of it without its object."""
@@ -145,10 +178,21 @@ class Before:
         parameters = (parameter for module in self._modules for parameter in module._parameters.values())
         yield from _each_once(parameter for parameter in parameters if parameter is not None)
 
-    def _own(self) -> Iterator[Tensor]:
-        yield from self._own_parameters()
+    def _own_buffers(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
         for module in self._modules:
-            yield from (buffer for buffer in module._buffers.values() if buffer is not None and not is_uninitialised(buffer))
+            for key, buffer in module._buffers.items():
+                if buffer is not None and not is_uninitialised(buffer):
+                    yield module, key, buffer
+
+
+def before_leaves(objects: Mapping[str, nn.Module | Tensor], given: Mapping[str, Tensor]) -> list[Before]:
+    """Images, with gradients, of the leaves that the named inputs of a model are or came from: a backward brings gradients there too."""
+    named = {id(thing): name for name, thing in objects.items()}
+    below = {id(leaf): (named.get(id(leaf), name), leaf) for name, tensor in given.items() for leaf in leaves_below(tensor)}
+    images = [Before(name, leaf, Extras()) for name, leaf in below.values()]
+    for image in images:
+        image.take(gradients=True)
+    return images
 
 
 class Element:
@@ -156,7 +200,8 @@ class Element:
 
     kept_bytes = 0
 
-    def __init__(self, target: str, index: tuple[int, ...], before: float) -> None:
+    def __init__(self, target: str, index: tuple[int, ...], before: Tensor) -> None:
+        """`before` is what stood there, on the CPU, so that every bit of it is known."""
         self._target, self._index, self._before = target, index, before
 
     @property
@@ -167,9 +212,14 @@ class Element:
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
         """Set it to what it was."""
         tensor, _ = workspace.leaf(self._target)
-        with torch.no_grad():
-            tensor[self._index] = self._before
-        return Undone(touched=self.names)
+        now = tensor[self._index].detach().to("cpu", copy=True)
+
+        def put(value: Tensor) -> None:
+            with torch.no_grad():
+                tensor[self._index] = value
+
+        put(self._before)
+        return Undone(touched=self.names, back=lambda: put(now))
 
     def without(self, name: str) -> Element | None:
         """Nothing is left of it without its object."""
@@ -183,6 +233,11 @@ def _each_once(tensors: Any) -> Iterator[Tensor]:
         if id(tensor) not in seen and not is_uninitialised(tensor):
             seen.add(id(tensor))
             yield tensor
+
+
+def _gradient(tensor: Tensor) -> _Gradient:
+    gradient = gradient_of(tensor)
+    return _Gradient(tensor, gradient, None if gradient is None else _copied(gradient))
 
 
 def _copied(tensor: Tensor) -> Tensor:

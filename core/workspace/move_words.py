@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from devexplorer.core.formats import bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
+from devexplorer.core.records.objects import CastLosses, MoveReport, ObjectSnapshot, Row
 from devexplorer.core.workspace.names import expression, quoted, variable
 
 
@@ -31,7 +31,7 @@ def moved(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[
         title=_title(report),
         words=" ".join(sentence for sentence in sentences if sentence),
         facts=_move_facts(report, before, after),
-        code=move_code(report, kinds),
+        code=move_code(report, kinds, {snap.name for snap in before if any(row.kind == "gradient" for row in snap.rows)}),
         subject=subject,
     )
 
@@ -67,12 +67,9 @@ def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot])
 
 def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> str:
     """One sentence when different tensors shared memory before a move and do not any more; the snapshots are in one order."""
-    groups: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
-    for snap in before:
-        for row in snap.rows:
-            if row.storage is not None and row.identity is not None:
-                same = groups.setdefault((row.devices[0], row.storage), {})
-                same.setdefault(row.identity, (snap.name, row.path))
+    groups = _sharing_memory(before)
+    if not groups:
+        return ""
     now = {(snap.name, row.path): (row.devices, row.storage) for snap in after for row in snap.rows}
     apart = [list(same.values()) for same in groups.values() if len({now.get(place) for place in same.values()}) > 1]
     if not apart:
@@ -81,6 +78,26 @@ def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot])
     listed = f"{', '.join(titles[:2])} and {len(titles) - 2} more" if len(titles) > 2 else " and ".join(titles)
     others = f" (and {count_text(len(apart) - 1, 'other group')} of tensors)" if len(apart) > 1 else ""
     return f"{listed}{others} shared memory; after the move they do not."
+
+
+def _sharing_memory(snapshots: Sequence[ObjectSnapshot]) -> dict[tuple[str, int], dict[int, tuple[str, str]]]:
+    """Storages that different tensors share: device and address -> identity of each tensor -> its first object and path.
+
+    Two passes, because most models have 50,000 storages that nobody shares.
+    """
+    seen: dict[int, int | None] = {}
+    shared: set[int] = set()
+    for snap in snapshots:
+        for row in snap.rows:
+            storage = row.storage
+            if storage is not None and seen.setdefault(storage, row.identity) != row.identity:
+                shared.add(storage)
+    groups: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
+    for snap in snapshots if shared else ():
+        for row in snap.rows:
+            if row.storage in shared and row.storage is not None and row.identity is not None:
+                groups.setdefault((row.devices[0], row.storage), {}).setdefault(row.identity, (snap.name, row.path))
+    return groups
 
 
 def _things(titles: Sequence[str]) -> str:
@@ -161,8 +178,43 @@ def _copied(report: MoveReport) -> str:
     return f"{seconds}. Changing one does not change the other."
 
 
+def _lost(losses: CastLosses, dtype: str | None) -> str:
+    """What a cast did to the values."""
+    if not losses.changed:
+        return f"All {losses.elements:,} values are the same in {dtype}: nothing was lost."
+    words = f"{losses.changed:,} of {count_text(losses.elements, 'value')} changed"
+    if losses.largest_change:
+        words += f", by {number_text(losses.largest_change)} at most, relatively by {_percent(losses.largest_relative_change)}"
+    became = (
+        (losses.overflowed, "became Inf" if "float" in (dtype or "float") else "out of range"),
+        (losses.underflowed, "became 0"),
+        (losses.nans, "became NaN"),
+    )
+    words += "".join(f"; {count:,} {what}" for count, what in became if count)
+    return f"{words}{f'; worst in {losses.worst}' if losses.worst else ''}."
+
+
+def _percent(share: float) -> str:
+    return f"{number_text(100 * share, 2)} %"
+
+
+def _loss_facts(report: MoveReport) -> list[Fact]:
+    losses = report.losses
+    if losses is None:
+        return []
+    out = "became Inf" if "float" in (report.dtype or "float") else "out of range"
+    return [
+        Fact("values changed", f"{losses.changed:,} of {losses.elements:,}"),
+        Fact("largest change", number_text(losses.largest_change)),
+        Fact("largest relative change", _percent(losses.largest_relative_change)),
+        Fact(out, f"{losses.overflowed:,}"),
+        Fact("became 0", f"{losses.underflowed:,}"),
+        Fact("became NaN", f"{losses.nans:,}"),
+    ]
+
+
 def _cautions(report: MoveReport) -> list[str]:
-    words = []
+    words = [] if report.losses is None else [_lost(report.losses, report.dtype)]
     if report.lossy and report.kept_for_undo_bytes:
         kept = bytes_text(report.kept_for_undo_bytes)
         words.append(f"{report.dtype} cannot hold every value exactly; the originals are kept for undo, {kept} in all.")
@@ -210,6 +262,7 @@ def _move_facts(report: MoveReport, before: Sequence[ObjectSnapshot], after: Seq
         facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
     facts.append(Fact("before", _per_device(report.before)))
     facts.append(Fact("after", _per_device(report.after)))
+    facts += _loss_facts(report)
     if len(before) == len(after) == 1 and not report.copied:
         old, new = before[0].rows[0], after[0].rows[0]
         same = old.identity == new.identity
@@ -235,18 +288,31 @@ def _address(row: Row) -> str:
     return f"{row.storage:#x} on {device}" if row.storage else f"no memory on {device}"
 
 
-def move_code(report: MoveReport, kinds: Mapping[str, str]) -> str:
-    """The Python that does the same; `kinds` says of each object whether it is a `model` or a `tensor`."""
+LAZILY = "from devexplorer.core.virtual.backend import move_lazily"
+
+
+def _model_to(report: MoveReport, thing: str, where: str) -> str:
+    return f"move_lazily({thing}, {where})" if report.uninitialised and report.simulated else f"{thing}.to({where})"
+
+
+def move_code(report: MoveReport, kinds: Mapping[str, str], with_gradients: Collection[str] = ()) -> str:
+    """The Python that does the same; `kinds` says of each object whether it is a `model` or a `tensor`, copies get no gradients."""
     where = quoted(report.destination) + (f", torch.{report.dtype}" if report.dtype else "")
     lines = []
     for index, title in enumerate(report.objects):
         thing, is_tensor = expression(title), kinds[title.partition(":")[0]] == "tensor"
         if report.copied:
             new = variable(report.created[index])
-            copy = f"{thing}.to({where}, copy=True)" if is_tensor else f"copy.deepcopy({thing}).to({where})"
-            lines.append(f"{new} = {copy}")
+            if is_tensor:
+                lines.append(f"{new} = {thing}.to({where}, copy=True)")
+            else:
+                lines.append(f"{new} = {_model_to(report, f'copy.deepcopy({thing})', where)}")
+            if not is_tensor and title.partition(":")[0] in with_gradients:
+                lines.append(f"{new}.zero_grad()")
         else:
-            lines.append(f"{thing} = {thing}.to({where})" if is_tensor else f"{thing}.to({where})")
+            lines.append(f"{thing} = {thing}.to({where})" if is_tensor else _model_to(report, thing, where))
     if any("copy.deepcopy" in line for line in lines):
         lines.insert(0, "import copy")
+    if any("move_lazily" in line for line in lines):
+        lines.insert(0, LAZILY)
     return "\n".join(lines)

@@ -10,8 +10,10 @@ import copy as deep
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,9 @@ from devexplorer.core.errors import DevExplorerError, MoveFailed
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.virtual.lazy import move_uninitialised
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
+from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.losses import cast_losses
 from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
 from devexplorer.core.workspace.plan import Aim, Plan, Was, as_before, uniform
@@ -52,6 +56,8 @@ class Result(NamedTuple):
 
     report: MoveReport
     was: tuple[Was, ...]
+    rollback: Callable[[], None]
+    """Puts the very same tensors back; they are kept alive by it."""
 
 
 class Mover:
@@ -62,7 +68,7 @@ class Mover:
         fleet: Fleet,
         *,
         copy: Copy = plain_copy,
-        commit: Callable[[Part], None] = lambda part: part.commit(),
+        commit: Callable[[Part], None] = methodcaller("commit"),
         place_lazy: PlaceLazy = move_uninitialised,
         wall: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -71,6 +77,7 @@ class Mover:
         self._place_lazy = place_lazy
         self._meter = Meter(fleet, wall)
 
+    @no_collections()
     def move(
         self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()
     ) -> Result:
@@ -82,6 +89,7 @@ class Mover:
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
         return self._carry_out(Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, watch)
 
+    @no_collections()
     def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()) -> Result:
         """Move every tensor back to where `was` says that it was; several devices stand in `destination` with commas."""
         entries = tuple(was)
@@ -107,23 +115,23 @@ class Mover:
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
-        report = self._report(plan, aims, device, dtype, timing)
-        return report, made
+        return _with_losses(self._report(plan, aims, device, dtype, timing), plan), made
 
     def _carry_out(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, watch: Watch) -> Result:
         self._check_fit(plan)
         timing = self._start(plan)
-        committed: list[Part] = []
+        committed = 0
         try:
             self._copy_all(plan, watch, self._copy)
             self._synchronize(plan.sizes)
             self._forget_weak_references(plan)
+            commit = self._commit
             for part in plan.parts:
-                committed.append(part)
-                self._commit(part)
+                committed += 1
+                commit(part)
             self._renew_weak_references(plan)
         except BaseException as error:
-            for part in reversed(committed):
+            for part in reversed(plan.parts[:committed]):
                 part.rollback()
             for part in plan.parts:
                 part.forget()
@@ -131,8 +139,15 @@ class Mover:
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: everything is put back, then it is on its way
             raise _failure(error, f"the move to {destination} failed", "everything is as it was before") from error
-        report = self._report(plan, aims, destination, dtype, timing)
-        return Result(report, tuple(plan.was()))
+        report = _with_losses(self._report(plan, aims, destination, dtype, timing), plan)
+        return Result(report, tuple(plan.was()), lambda: self._put_back(plan))
+
+    def _put_back(self, plan: Plan) -> None:
+        self._forget_weak_references(plan)
+        for part in reversed(plan.parts):
+            part.rollback()
+            part.forget()
+        self._renew_weak_references(plan)
 
     def _check_fit(self, plan: Plan) -> None:
         for device, sizes in plan.sizes.items():
@@ -149,14 +164,18 @@ class Mover:
 
     def _copy_all(self, plan: Plan, watch: Watch, copy: Copy) -> None:
         done = 0
-        total = max(sum(map(_weight, plan.parts)), 1)
+        weights = [*map(_weight, plan.parts)]
+        total = max(sum(weights), 1)
+        progress, cancelled = watch.progress, watch.cancelled
+        step = max(len(plan.parts) // 1000, 1)
         with torch.no_grad():
-            for part in plan.parts:
-                if watch.cancelled():
-                    raise MoveCancelled("cancelled")
-                watch.progress(done / total, part.path)
+            for number, (part, weight) in enumerate(zip(plan.parts, weights, strict=True)):
+                if number % step == 0:
+                    if cancelled():
+                        raise MoveCancelled("cancelled")
+                    progress(done / total, part.path)
                 part.copy(copy)
-                done += _weight(part)
+                done += weight
 
     def _second_objects(self, plan: Plan, aims: Sequence[Aim]) -> list[nn.Module | Tensor]:
         """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated twice."""
@@ -182,6 +201,7 @@ class Mover:
 
     def _report(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, timing: Timing) -> MoveReport:
         seconds, wall = timing.stop()
+        copied = plan.copied_bytes
         return MoveReport(
             objects=tuple(aim.title for aim in aims),
             source=tuple(sorted(plan.sources)) or tuple(sorted(plan.before)),
@@ -191,10 +211,10 @@ class Mover:
             buffers=plan.buffers,
             gradients=plan.gradients,
             tensors=plan.tensors,
-            bytes=plan.copied_bytes,
+            bytes=copied,
             seconds=seconds,
             wall_seconds=wall,
-            gb_per_s=plan.copied_bytes / seconds / 1e9 if plan.copied_bytes and seconds > 0 else None,
+            gb_per_s=copied / seconds / 1e9 if copied and seconds > 0 else None,
             simulated=timing.simulated,
             copied=plan.second,
             same_object=not plan.second and not plan.tensors,
@@ -205,6 +225,12 @@ class Mover:
             before=dict(sorted(plan.before.items())),
             after=dict(sorted(plan.after.items())),
         )
+
+
+def _with_losses(report: MoveReport, plan: Plan) -> MoveReport:
+    """The report with what the casts lost; counted when the clock of the move has stopped."""
+    losses = cast_losses(plan.parts) if plan.lossy else None
+    return report if losses is None else msgspec.structs.replace(report, losses=losses)
 
 
 def wanted_dtype(aims: Sequence[Aim], dtype: str | None) -> torch.dtype | None:

@@ -8,6 +8,7 @@ import keyword
 import re
 import unicodedata
 from collections.abc import Collection
+from functools import lru_cache
 
 from devexplorer.core.errors import BadInput
 
@@ -55,6 +56,7 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"there {'is' if len(known) == 1 else 'are'} {', '.join(list(known)[:12])}"
 
 
+@lru_cache(maxsize=8192)  # every new name is compared with all that there are
 def variable(name: str) -> str:
     """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`."""
     normal = unicodedata.normalize("NFKC", name)  # as Python does with identifiers

@@ -6,7 +6,7 @@ Nothing here decides what to move; `core.workspace.moves` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from devexplorer.core.errors import MoveFailed
 from devexplorer.core.virtual.tensor import VirtualTensor
 from devexplorer.core.workspace.holders import Slot
+from devexplorer.core.workspace.walk import ORDINARY
 
+OWN = ("_inner", "_gpu")
+"""What a tensor on a virtual GPU has in `vars()`."""
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """Where torch keeps what `register_hook` and `register_post_accumulate_grad_hook` were given; outside `vars()`."""
 Copy = Callable[[Tensor, torch.device, torch.dtype], Tensor]
@@ -38,24 +41,27 @@ class Wanted:
     device: torch.device
     dtype: torch.dtype
     kept: Tensor | None = None
-    """The original, where one was kept for undo; it has this device and dtype."""
+    """The original, where one was kept for undo; it has this dtype, and this device unless its object was removed meanwhile."""
     kept_gradient: Tensor | None = None
 
     def contents(self, tensor: Tensor, copy: Copy) -> Tensor:
         """The tensor as it shall be."""
-        return self._arrived(tensor, self.kept, copy)
+        return copy(tensor, self.device, self.dtype) if self.kept is None else self._back(self.kept, tensor, copy)
 
     def gradient_contents(self, gradient: Tensor, copy: Copy) -> Tensor:
         """Its gradient as it shall be."""
-        return self._arrived(gradient, self.kept_gradient, copy)
+        if self.kept_gradient is None:
+            return copy(gradient, self.device, self.dtype)
+        return self._back(self.kept_gradient, gradient, copy)
 
     def copied_bytes(self, new: Tensor | None, new_gradient: Tensor | None = None) -> int:
         """Bytes of what was made, kept originals left out."""
         pairs = ((new, self.kept), (new_gradient, self.kept_gradient))
         return sum(made.nbytes for made, kept in pairs if made is not None and made is not kept)
 
-    def _arrived(self, tensor: Tensor, kept: Tensor | None, copy: Copy) -> Tensor:
-        return copy(tensor, self.device, self.dtype) if kept is None else restored(kept, tensor, copy)
+    def _back(self, kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
+        original = restored(kept, now, copy)
+        return original if original.device == self.device else copy(original, self.device, self.dtype)
 
 
 def restored(kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
@@ -118,21 +124,31 @@ class ParameterPart:
     swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
     """
 
-    def __init__(self, path: str, parameter: Tensor, wanted: Wanted, with_gradient: bool = True) -> None:
+    __slots__ = ("_partner", "gradient", "new", "new_gradient", "old", "old_gradient", "origin", "path", "tensor", "wanted")
+
+    def __init__(
+        self, path: str, parameter: Tensor, wanted: Wanted, gradient: Tensor | None, origin: tuple[torch.device, torch.dtype]
+    ) -> None:
+        """`gradient`: None also where it is not to be touched; `origin`: device and dtype of the parameter."""
         self.path, self.tensor, self.wanted = path, parameter, wanted
-        self.old = parameter.data
-        self.gradient = parameter.grad if with_gradient else None
-        self.old_gradient = None if self.gradient is None else self.gradient.data
+        self.gradient, self.origin = gradient, origin
+        self.old: Tensor | None = None
+        """The contents as they were; since the commit."""
+        self.old_gradient: Tensor | None = None
         self.new: Tensor | None = None
         self.new_gradient: Tensor | None = None
-        self._partner: nn.Parameter | None = None
+        self._partner: Tensor | None = None
         """What holds the original contents while the two are swapped."""
 
     def copy(self, copy: Copy) -> None:
         """Make the new contents, and the new gradient."""
-        self.new = self.wanted.contents(self.old, copy)
-        if self.old_gradient is not None:
-            self.new_gradient = self.wanted.gradient_contents(self.old_gradient, copy)
+        tensor, wanted = self.tensor, self.wanted
+        if wanted.kept is None and type(tensor) in ORDINARY:
+            self.new = copy(tensor, wanted.device, wanted.dtype)
+        else:
+            self.new = wanted.contents(tensor.detach(), copy)
+        if self.gradient is not None:
+            self.new_gradient = self.wanted.gradient_contents(self.gradient.detach(), copy)
 
     @property
     def copied_bytes(self) -> int:
@@ -141,37 +157,53 @@ class ParameterPart:
 
     def commit(self) -> None:
         """Put the new contents into the Parameter object."""
-        assert self.new is not None
-        if is_swapped(self.old, self.new):
-            self._swap(self.new)
+        new = self.new
+        assert new is not None
+        if is_swapped(self.tensor, new):
+            self._swap(new)
             return
-        self.tensor.data = self.new
+        self.old = self.tensor.data
+        self.tensor.data = new
         if self.gradient is not None and self.new_gradient is not None:
+            self.old_gradient = self.gradient.data
             self.gradient.data = self.new_gradient
 
     def _swap(self, new: Tensor) -> None:
         refuse_live_graph(self.path, self.tensor)
-        partner = nn.Parameter(new, requires_grad=self.tensor.requires_grad)
+        partner = self._as_parameter(new)
         partner.grad = self.new_gradient
-        belongs_to_class = vars(self.old)
-        for key, value in vars(self.tensor).items():  # what the user hung on the parameter goes with it
-            if key not in belongs_to_class and key != "_is_param":
-                setattr(partner, key, value)
+        if self.tensor.__dict__:
+            belongs_to_class = OWN if type(self.tensor) in (nn.Parameter, VirtualTensor) else vars(self.tensor.detach())
+            for key, value in self.tensor.__dict__.items():  # what the user hung on the parameter goes with it
+                if key not in belongs_to_class and key != "_is_param":
+                    setattr(partner, key, value)
         for key in HOOKS:
-            if getattr(self.tensor, key) is not None:
-                setattr(partner, key, getattr(self.tensor, key))
+            hooks = getattr(self.tensor, key)
+            if hooks is not None:
+                setattr(partner, key, hooks)
         swap(self.tensor, partner)
+        self.old = partner
+        self.old_gradient = partner.grad
         self._partner = partner
+
+    def _as_parameter(self, new: Tensor) -> Tensor:
+        if type(new) is VirtualTensor and new is not self.wanted.kept:
+            # What nn.Parameter(new) does, without the second tensor object: nobody else has this one.
+            partner = new.requires_grad_(self.tensor.requires_grad)
+            partner._is_param = True
+            return partner
+        return nn.Parameter(new, requires_grad=self.tensor.requires_grad)
 
     def rollback(self) -> None:
         """Put the originals back and let go of the new ones."""
         if self._partner is not None:
             swap(self.tensor, self._partner)
             self._partner = None
-        elif self.new is not None and not is_swapped(self.old, self.new):
+        elif self.old is not None:
             self.tensor.data = self.old
             if self.gradient is not None and self.old_gradient is not None:
                 self.gradient.data = self.old_gradient
+        self.old = self.old_gradient = None
 
     def forget(self) -> None:
         """Let go of the new contents."""
@@ -181,11 +213,13 @@ class ParameterPart:
 class BufferPart:
     """A buffer, under each name that it has: replaced by a new tensor, as `Module.to` does."""
 
+    __slots__ = ("new", "path", "slots", "tensor", "wanted")
+
     def __init__(
         self,
         path: str,
         buffer: Tensor,
-        slots: list[Slot],
+        slots: Sequence[Slot],
         wanted: Wanted,
     ) -> None:
         self.path, self.tensor, self.slots, self.wanted = path, buffer, slots, wanted
@@ -279,8 +313,13 @@ class NamePart:
 
 def is_swapped(old: Tensor, new: Tensor) -> bool:
     """Whether a parameter has to swap contents, because `parameter.data = new` cannot change its Python class."""
+    kind, wanted = type(old), type(new)
+    if wanted is Tensor and kind in (nn.Parameter, Tensor):
+        return not torch._has_compatible_shallow_copy_type(old, new)
     if isinstance(old, VirtualTensor) and isinstance(new, VirtualTensor):
         return False
+    if VirtualTensor in (kind, wanted):
+        return True
     wrapped = any(is_traceable_wrapper_subclass(tensor) for tensor in (old, new))
     return wrapped or not torch._has_compatible_shallow_copy_type(old, new)
 

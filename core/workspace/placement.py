@@ -1,50 +1,57 @@
 """Reads what is where: a snapshot of a module or a tensor, without changing anything in it. Runs on the jobs thread.
 
 Only attributes are read, no operation runs: nothing moves, nothing is materialised, no gradient flag, hook or random state changes.
-One walk, about 5 µs a tensor; rows are made when the walk is over, because a module's totals are known only then.
+One walk, about 2 µs a tensor: each attribute is read once, and a module's totals go to the module around it when its walk is over.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.storages import storage_address
-from devexplorer.core.workspace.walk import gradient_of, is_uninitialised, registered_ids, type_name, unregistered
+from devexplorer.core.workspace.unmovable import dispatched
+from devexplorer.core.workspace.walk import ORDINARY, RegisteredIds, gradient_of, is_uninitialised, named_modules, type_name, unregistered
 
 VALUES_LIMIT = 100
 """Tensors with more elements are described, not printed."""
 
 
+@no_collections()
 def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> ObjectSnapshot:
     """The rows of one named object and its totals per device."""
     extras = extras or Extras()
-    walk = _Walk()
+    modules = named_modules(thing) if isinstance(thing, nn.Module) else []
+    walk = _Walk(RegisteredIds(modules), extras.optimizer)
+    foreign: str | None = None
     if isinstance(thing, nn.Module):
-        walk.known = registered_ids(thing)
+        foreign = dispatched(modules) if extras.hops is None else None
         walk.module("", name, thing, 0, True)
         training: bool | None = thing.training
         kind = "model"
     else:
         walk.tensor("", name, "tensor", thing, 0, True)
         training, kind = None, "tensor"
-    rows = walk.finished_rows()
+    places = sorted(walk.places.values(), key=lambda place: place.device)
     return ObjectSnapshot(
         name=name,
         kind=kind,
         type=type_name(thing),
-        rows=rows,
-        bytes_by_device=dict(sorted(walk.bytes_by_device.items())),
-        tensors_by_device=dict(sorted(walk.tensors_by_device.items())),
+        rows=walk.finished_rows(),
+        bytes_by_device={place.device: place.bytes for place in places if place.tensors},
+        tensors_by_device={place.device: place.tensors for place in places if place.tensors},
         training=training,
         values=values_text(thing) if isinstance(thing, Tensor) else None,
         source=extras.source,
         optimizer=extras.optimizer_text,
         hops=extras.hops is not None,
+        dispatched=foreign,
     )
 
 
@@ -55,146 +62,219 @@ def values_text(tensor: Tensor) -> str | None:
     return str(tensor.detach())
 
 
-@dataclass(slots=True)
+class _Place:
+    """A device and what was counted there."""
+
+    __slots__ = ("bytes", "device", "devices", "tensors")
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.devices = (device,)
+        """The one tuple that the rows of all its tensors share."""
+        self.bytes = self.tensors = 0
+
+
 class _Branch:
     """A module whose totals are still growing."""
 
-    row: int
-    path: str
-    name: str
-    type: str
-    depth: int
-    registered: bool
-    identity: int
-    tied_to: str | None
-    devices: set[str] = field(default_factory=set)
-    dtypes: set[str] = field(default_factory=set)
-    bytes: int = 0
-    elements: int = 0
+    __slots__ = ("around", "bytes", "depth", "devices", "dtypes", "elements", "identity", "name", "path", "registered", "tied_to", "type")
+
+    def __init__(
+        self, path: str, name: str, module: nn.Module, depth: int, registered: bool, tied_to: str | None, around: _Branch | None
+    ) -> None:
+        self.path, self.name, self.depth, self.registered, self.tied_to, self.around = path, name, depth, registered, tied_to, around
+        self.type, self.identity = type(module).__name__, id(module)
+        self.devices: set[str] = set()
+        self.dtypes: set[str] = set()
+        self.bytes = self.elements = 0
+
+    def chain(self) -> Iterator[_Branch]:
+        """This module and those around it, outwards."""
+        branch: _Branch | None = self
+        while branch is not None:
+            yield branch
+            branch = branch.around
+
+    def close(self) -> None:
+        """Everything below it was seen: it counts for the module around it, too."""
+        around = self.around
+        if around is not None:
+            around.bytes += self.bytes
+            around.elements += self.elements
+            around.devices |= self.devices
+            around.dtypes |= self.dtypes
 
 
 class _Walk:
     """One walk over an object. Ties are found by identity, so a tensor's first path is the one it is counted under."""
 
-    def __init__(self) -> None:
-        self.known: set[int] = set()
-        self.bytes_by_device: dict[str, int] = {}
-        self.tensors_by_device: dict[str, int] = {}
+    def __init__(self, known: RegisteredIds, optimizer: torch.optim.Optimizer | None = None) -> None:
+        self.places: dict[torch.device, _Place] = {}
+        self._states: dict[int, Mapping[Any, Any]] = {} if optimizer is None else {id(p): s for p, s in optimizer.state.items()}
+        self._known = known
         self._rows: list[Row | _Branch] = []
-        self._branches: tuple[_Branch, ...] = ()
+        self._branch: _Branch | None = None
         self._open: set[int] = set()
-        self._first_path: dict[int, str] = {}
-        self._counted_in: dict[int, tuple[_Branch, ...]] = {}
-        self._devices: dict[torch.device, str] = {}
+        self._first: dict[int, int] = {}
+        """`id()` of a module or tensor -> its first row."""
+        self._counted_again: dict[int, list[_Branch]] = {}
+        """Tied tensor -> the modules that counted it under further names."""
         self._dtypes: dict[torch.dtype, str] = {}
+        self._shapes: dict[torch.Size, tuple[int, ...]] = {}
         self._shown: set[int] = set()
 
     def module(self, path: str, name: str, module: nn.Module, depth: int, registered: bool) -> None:
         """A module and everything below it."""
-        if id(module) in self._open:  # a module that holds itself: state_dict would never end either
+        identity = id(module)
+        if identity in self._open:  # a module that holds itself: state_dict would never end either
             return
-        tied_to = self._first_path.get(id(module))
-        self._first_path.setdefault(id(module), path)
-        branch = _Branch(len(self._rows), path, name, type_name(module), depth, registered, id(module), tied_to)
-        self._rows.append(branch)
-        outer = self._branches
-        self._branches = (*outer, branch) if registered or not outer or not outer[-1].registered else (branch,)
-        self._open.add(id(module))
+        rows, outer, at = self._rows, self._branch, len(self._rows)
+        first = self._first.setdefault(identity, at)
+        around = outer if outer is not None and (registered or not outer.registered) else None
+        branch = _Branch(path, name, module, depth, registered, None if first == at else rows[first].path, around)
+        rows.append(branch)
+        self._branch = branch
+        self._open.add(identity)
         prefix = f"{path}." if path else ""
+        below = depth + 1
         for key, parameter in module._parameters.items():
             if parameter is not None:
-                self.tensor(prefix + key, key, "parameter", parameter, depth + 1, registered)
+                self.tensor(prefix + key, key, "parameter", parameter, below, registered)
         for key, buffer in module._buffers.items():
             if buffer is not None:
-                self.tensor(prefix + key, key, "buffer", buffer, depth + 1, registered)
+                self.tensor(prefix + key, key, "buffer", buffer, below, registered)
         for key, child in module._modules.items():
             if child is not None:
-                self.module(prefix + key, key, child, depth + 1, registered)
-        for key, thing in unregistered(module, self.known):
+                self.module(prefix + key, key, child, below, registered)
+        for key, thing in unregistered(module, self._known):
             if id(thing) in self._shown:
                 continue
             self._shown.add(id(thing))
             if isinstance(thing, Tensor):
-                self.tensor(prefix + key, key, "tensor", thing, depth + 1, False)
+                self.tensor(prefix + key, key, "tensor", thing, below, False)
             else:
-                self.module(prefix + key, key, thing, depth + 1, False)
-        self._open.discard(id(module))
-        self._branches = outer
+                self.module(prefix + key, key, thing, below, False)
+        self._open.discard(identity)
+        branch.close()
+        self._branch = outer
 
-    def tensor(self, path: str, name: str, kind: str, tensor: Tensor, depth: int, registered: bool) -> None:
-        """A tensor, and its gradient below it."""
-        gradient = self._leaf(path, name, kind if registered else "tensor", tensor, depth, registered)
-        if gradient is not None:
-            prefix = f"{path}." if path else ""
-            self._leaf(f"{prefix}grad", "grad", "gradient", gradient, depth + 1, registered)
-
-    def _leaf(self, path: str, name: str, kind: str, tensor: Tensor, depth: int, registered: bool) -> Tensor | None:
-        identity = id(tensor)
-        device, dtype = self._device(tensor.device), self._dtype(tensor.dtype)
-        tied_to = self._first_path.setdefault(identity, path)
-        lazy = is_uninitialised(tensor)
-        elements = 0 if lazy else tensor.numel()
-        size = 0 if lazy else elements * tensor.element_size()
-        inside = self._branches and self._branches[-1].registered == registered
-        if kind != "gradient" and inside:
-            self._add(identity, device, dtype, size, elements)
-        if registered and tied_to == path:
-            self.bytes_by_device[device] = self.bytes_by_device.get(device, 0) + size
-            self.tensors_by_device[device] = self.tensors_by_device.get(device, 0) + 1
-        leaf = lazy or tensor.is_leaf
-        grad_fn = None if leaf else tensor.grad_fn
-        self._rows.append(
+    def tensor(self, path: str, name: str, kind: str, tensor: Tensor, depth: int, registered: bool, *, counts: bool = True) -> None:
+        """A tensor, below it its gradient and what the optimizer keeps for it. `counts`: in the modules around it."""
+        if counts and not registered:
+            kind = "tensor"
+        type_of = type(tensor)
+        lazy = type_of not in ORDINARY and is_uninitialised(tensor)
+        place = self.places.get(tensor.device) or self._new_place(tensor.device)
+        dtype = self._dtypes.get(tensor.dtype) or self._new_dtype(tensor.dtype)
+        if lazy:  # it has a place, and no shape yet
+            shape, elements, nbytes, leaf, storage = None, 0, 0, True, None
+        else:
+            try:
+                shape = self._shapes.get(tensor.shape)
+                if shape is None:
+                    shape = self._new_shape(tensor.shape)
+            except (RuntimeError, TypeError):  # a nested tensor has no shape that could be written down
+                shape = None
+            elements = tensor.numel()
+            nbytes = elements * tensor.element_size()
+            leaf = tensor.is_leaf
+            storage = storage_address(tensor)
+        rows, identity = self._rows, id(tensor)
+        at = len(rows)
+        first = self._first.setdefault(identity, at)
+        branch = self._branch
+        counted = branch is not None and counts and branch.registered == registered
+        if first == at:
+            tied_to = None
+            if registered:
+                place.bytes += nbytes
+                place.tensors += 1
+        else:
+            tied_to = rows[first].path
+            if counted and branch is not None:
+                counted = self._counts_again(rows[first], first, branch, identity, nbytes, elements)
+        if counted and branch is not None:
+            branch.bytes += nbytes
+            branch.elements += elements
+            branch.devices.add(place.device)
+            branch.dtypes.add(dtype)
+        rows.append(
             Row(
-                path=path,
-                name=name,
-                kind=kind,
-                type=type_name(tensor),
-                depth=depth,
-                shape=None if lazy else tuple(tensor.shape),
-                dtype=dtype,
-                devices=(device,),
-                bytes=size,
-                elements=elements,
-                requires_grad=tensor.requires_grad,
-                tied_to=None if tied_to == path else tied_to,
-                registered=registered,
-                initialised=not lazy,
-                is_leaf=leaf,
-                grad_fn=None if grad_fn is None else grad_fn.name(),
-                storage=None if lazy else storage_address(tensor),
-                identity=identity,
+                path,
+                name,
+                kind,
+                "Parameter" if type_of is nn.Parameter else type_name(tensor),
+                depth,
+                shape,
+                dtype,
+                place.devices,
+                nbytes,
+                elements,
+                tensor.requires_grad,
+                tied_to,
+                registered,
+                not lazy,
+                leaf,
+                None if leaf else _name_of(tensor.grad_fn),
+                storage,
+                identity,
             )
         )
-        return None if lazy or kind == "gradient" else gradient_of(tensor)
+        if counts and not lazy:
+            gradient = tensor.grad if leaf else gradient_of(tensor)
+            if gradient is not None:
+                self.tensor(f"{path}.grad" if path else "grad", "grad", "gradient", gradient, depth + 1, registered, counts=False)
+            if identity in self._states:
+                self._state(path, self._states[identity], depth + 1, registered)
 
-    def _add(self, identity: int, device: str, dtype: str, size: int, elements: int) -> None:
-        """Count a tensor in every module around it that has not counted it under another name."""
-        already = self._counted_in.get(identity)
-        around = self._branches
-        if already is None:
-            self._counted_in[identity] = around
-        else:
-            around = tuple(branch for branch in around if not any(branch is other for other in already))
-            self._counted_in[identity] = already + around
-        for branch in around:
-            branch.bytes += size
-            branch.elements += elements
-            branch.devices.add(device)
-            branch.dtypes.add(dtype)
+    def _state(self, path: str, state: Mapping[Any, Any], depth: int, registered: bool) -> None:
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                self.tensor(f"{path}.{key}" if path else str(key), str(key), "state", value, depth, registered, counts=False)
 
-    def _device(self, device: torch.device) -> str:
-        if device not in self._devices:
-            self._devices[device] = str(device)
-        return self._devices[device]
+    def _counts_again(self, first: Row | _Branch, at: int, branch: _Branch, identity: int, nbytes: int, elements: int) -> bool:
+        """Whether a tensor that has a row already is new to this module; sees to it that it counts once in the modules around both."""
+        counted_in = [*self._innermost(first, at), *self._counted_again.get(identity, ())]
+        already = {id(one) for start in counted_in for one in start.chain()}
+        if id(branch) in already:
+            return False
+        self._counted_again.setdefault(identity, []).append(branch)
+        common = next((one for one in branch.chain() if id(one) in already), None)
+        if common is not None:  # it will arrive there from below a second time
+            common.bytes -= nbytes
+            common.elements -= elements
+        return True
 
-    def _dtype(self, dtype: torch.dtype) -> str:
-        if dtype not in self._dtypes:
-            self._dtypes[dtype] = str(dtype).removeprefix("torch.")
-        return self._dtypes[dtype]
+    def _innermost(self, row: Row | _Branch, at: int) -> list[_Branch]:
+        """The module that holds the tensor of an earlier row, where it counts in that."""
+        while at > 0:
+            at -= 1
+            before = self._rows[at]
+            if isinstance(before, _Branch) and before.depth < row.depth:
+                return [before] if before.registered == row.registered else []
+        return []
+
+    def _new_place(self, device: torch.device) -> _Place:
+        place = self.places[device] = _Place(str(device))
+        return place
+
+    def _new_shape(self, size: torch.Size) -> tuple[int, ...]:
+        if any(type(length) is not int for length in size):
+            raise TypeError("a shape with lengths that are no numbers")
+        shape = self._shapes[size] = tuple(size)
+        return shape
+
+    def _new_dtype(self, dtype: torch.dtype) -> str:
+        name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
+        return name
 
     def finished_rows(self) -> tuple[Row, ...]:
         """Every row, modules with their totals."""
-        return tuple(_module_row(row) if isinstance(row, _Branch) else row for row in self._rows)
+        return tuple([_module_row(row) if isinstance(row, _Branch) else row for row in self._rows])
+
+
+def _name_of(function: Any) -> str | None:
+    return None if function is None else str(function.name())
 
 
 def _module_row(branch: _Branch) -> Row:

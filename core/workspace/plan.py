@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from devexplorer.core.workspace.casts import cast_of, loses
 from devexplorer.core.workspace.holders import Holders, Key
 from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
-from devexplorer.core.workspace.unmovable import refuse_dispatched, refuse_special
-from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised, registered_ids, unregistered
+from devexplorer.core.workspace.unmovable import QUANTISED, refuse_dispatched, refuse_special
+from devexplorer.core.workspace.walk import ORDINARY, RegisteredIds, device_id, gradient_of, is_uninitialised, named_modules, unregistered
 
 
 class Aim(NamedTuple):
@@ -48,19 +48,33 @@ class Was(NamedTuple):
         keys = tuple(key for key in self.keys if key[0] != name)
         return self._replace(keys=keys) if keys else None
 
+    def hosted(self) -> Was:
+        """The same, with the originals on the CPU; one that autograd holds stays where it is."""
+        if self.kept is None or self.kept.requires_grad:
+            return self
+        return self._replace(kept=self.kept.to("cpu"), kept_gradient=None if self.kept_gradient is None else self.kept_gradient.to("cpu"))
+
     @property
     def kept_bytes(self) -> int:
         """What the kept originals occupy."""
+        if self.kept is None:
+            return 0
         return sum(t.nbytes for t in (self.kept, self.kept_gradient) if t is not None)
 
 
 def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
     """Everything to one device; models cast as `Module.to` does, tensors as `Tensor.to` does."""
 
+    by_dtype: dict[torch.dtype, Wanted] = {}
+    """Dtype of a model's tensor -> where it shall be: a large model has thousands of tensors and a handful of dtypes."""
+
     def rule(key: Key, tensor: Tensor) -> Wanted:
         if dtype is not None and not key[1]:
             return Wanted(device, dtype)
-        return Wanted(device, cast_of(tensor, dtype))
+        wanted = by_dtype.get(tensor.dtype)
+        if wanted is None:
+            wanted = by_dtype[tensor.dtype] = Wanted(device, cast_of(tensor, dtype))
+        return wanted
 
     return rule
 
@@ -76,6 +90,45 @@ def as_before(entries: Iterable[Was]) -> Rule:
         return Wanted(was.device, was.dtype, was.kept, was.kept_gradient)
 
     return rule
+
+
+Origin = tuple[torch.device, torch.dtype]
+"""Where a tensor is, in which dtype."""
+Route = tuple[torch.device, torch.dtype, torch.device, torch.dtype]
+"""From a device and a dtype to a device and a dtype."""
+
+
+class _Flow:
+    """What goes from one device and dtype to another, summed up: most models have a handful of these, and thousands of tensors."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "copies",
+        "destination",
+        "moves",
+        "new_dtype",
+        "new_itemsize",
+        "old_dtype",
+        "old_itemsize",
+        "origin",
+        "sizes",
+        "source",
+        "special",
+        "stays",
+        "wanted",
+    )
+
+    def __init__(self, route: Route, source: str, destination: str, stays: bool, sizes: list[int]) -> None:
+        device, self.old_dtype, _, self.new_dtype = route
+        self.origin: Origin = (device, self.old_dtype)
+        self.wanted: Wanted | None = None
+        """What the rule said last; the same object for all tensors of a uniform move."""
+        self.old_itemsize, self.new_itemsize = self.old_dtype.itemsize, self.new_dtype.itemsize
+        self.source, self.destination, self.stays, self.sizes = source, destination, stays, sizes
+        self.before = self.after = self.moves = self.copies = 0
+        self.special = device.type == "meta" or self.old_dtype.is_complex or self.old_dtype in QUANTISED
+        """Whether `refuse_special` has to look at each of its tensors."""
 
 
 class Plan:
@@ -95,7 +148,9 @@ class Plan:
         second: bool = False,
     ) -> None:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
-        self._holders = Holders(around or aims)
+        # Of parts: only what they hold. Of whole objects: everything, which is as quick as to ask.
+        asked = None if any(not aim.path for aim in aims) else _ids(aims)
+        self._holders = Holders(around or aims, asked)
         self.second = second
         """True: second objects are made, of everything, also of what is on the device already; gradients are left out."""
         self.parts: list[Part] = []
@@ -104,14 +159,13 @@ class Plan:
         self.parameters = self.buffers = self.gradients = self.tensors = self.uninitialised = 0
         self.sizes: dict[str, list[int]] = {}
         """Bytes of each new tensor, per destination."""
-        self.sources: set[str] = set()
-        self.lossy = False
-        self.before: dict[str, int] = {}
-        self.after: dict[str, int] = {}
         self.left_behind: list[str] = []
         self.recurrent: list[nn.RNNBase] = []
         """LSTM, GRU and the like keep a second list of their parameters, which has to be renewed."""
         self._seen: set[int] = set()
+        self._flows: dict[Route, _Flow] = {}
+        self._flow: _Flow | None = None
+        """That of the latest tensor: the next one is mostly of the same kind."""
         for aim in aims:
             self._add(aim)
 
@@ -123,16 +177,17 @@ class Plan:
 
     def _tensor(self, name: str, tensor: Tensor) -> None:
         key = (name, "")
-        wanted = self._wanted(key, tensor)
-        if wanted is not None:
+        found = self._wanted(key, tensor)
+        if found is not None:
             self.tensors += 1
             self.keys.append((key,))
-            self.parts.append(NamePart(name, tensor, wanted, self._bind))
+            self.parts.append(NamePart(name, tensor, found[0], self._bind))
 
     def _module(self, aim: Aim, root: nn.Module) -> None:
-        refuse_dispatched(aim.title, root)
-        known = registered_ids(root)
-        for path, module in root.named_modules(prefix=aim.path):
+        modules = named_modules(root, aim.path)
+        refuse_dispatched(aim.title, modules)
+        known = RegisteredIds(modules)
+        for path, module in modules:
             prefix = f"{path}." if path else ""
             for name, parameter in module._parameters.items():
                 if parameter is not None:
@@ -146,60 +201,113 @@ class Plan:
                 self._left_behind((aim.name, prefix + name), thing)
 
     def _parameter(self, key: Key, parameter: Tensor) -> None:
-        wanted = self._wanted(key, parameter)
-        if wanted is None:
+        found = self._wanted(key, parameter)
+        if found is None:
             return
-        if is_uninitialised(parameter):
+        wanted, gradient, origin = found
+        if type(parameter) not in ORDINARY and is_uninitialised(parameter):
             self.uninitialised += 1
             self._append(key, LazyPart(key[1], parameter, wanted, self._place_lazy))
             return
         self.parameters += 1
-        self.gradients += parameter.grad is not None and not self.second
-        self._append(key, ParameterPart(key[1], parameter, wanted, with_gradient=not self.second))
+        self.gradients += gradient is not None
+        self._append(key, ParameterPart(key[1], parameter, wanted, gradient, origin))
 
     def _buffer(self, key: Key, buffer: Tensor) -> None:
-        wanted = self._wanted(key, buffer)
-        if wanted is None:
+        found = self._wanted(key, buffer)
+        if found is None:
             return
-        if is_uninitialised(buffer):
+        if type(buffer) not in ORDINARY and is_uninitialised(buffer):
             self.uninitialised += 1
-            self._append(key, LazyPart(key[1], buffer, wanted, self._place_lazy))
+            self._append(key, LazyPart(key[1], buffer, found[0], self._place_lazy))
             return
         self.buffers += 1
-        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer), wanted))
+        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer), found[0]))
 
-    def _wanted(self, key: Key, tensor: Tensor) -> Wanted | None:
-        """Where the tensor shall go; None when there is nothing to do. Sums up on the way."""
-        if id(tensor) in self._seen:
+    def _wanted(self, key: Key, tensor: Tensor) -> tuple[Wanted, Tensor | None, Origin] | None:
+        """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the way."""
+        identity = id(tensor)
+        if identity in self._seen:
             return None
-        self._seen.add(id(tensor))
+        self._seen.add(identity)
         wanted = self._rule(key, tensor)
-        lazy = is_uninitialised(tensor)
-        device = device_id(tensor.device)
-        gradient = None if lazy or not key[1] or self.second else gradient_of(tensor)
-        old = [] if lazy else [t for t in (tensor, gradient) if t is not None]
-        size = sum(map(_size, old))
-        _count(self.before, device, size)
-        there = wanted is None or (tensor.device == wanted.device and tensor.dtype == wanted.dtype)
-        if wanted is None or (there and not self.second):
-            _count(self.after, device, size)
+        device, dtype = tensor.device, tensor.dtype
+        flow = self._flow
+        if flow is None or flow.wanted is not wanted or flow.old_dtype is not dtype or flow.origin[0] != device:
+            flow = self._flow_of(device, dtype, wanted)
+        plain = type(tensor) in ORDINARY
+        lazy = not plain and is_uninitialised(tensor)
+        gradient = None
+        if not (lazy or self.second) and key[1]:
+            gradient = tensor.grad if tensor.is_leaf else gradient_of(tensor)
+        elements = 0 if lazy else tensor.numel()
+        size = elements * flow.old_itemsize
+        if gradient is not None:
+            size += _size(gradient)
+        flow.before += size
+        if wanted is None or (flow.stays and not self.second):
+            flow.after += size
             return None
-        if not lazy:
+        if not lazy and (not plain or gradient is not None or flow.special or tensor.is_nested or tensor.layout is not torch.strided):
             refuse_special(key[1] or key[0], tensor, gradient, wanted.device, wanted.dtype)
-        destination = device_id(wanted.device)
-        self.sources.add(device)
-        new = [t.numel() * wanted.dtype.itemsize for t in old]
-        _count(self.after, destination, sum(new))
-        if self.second:
-            _count(self.after, device, size)
-        originals = (wanted.kept, wanted.kept_gradient)
-        self.sizes.setdefault(destination, []).extend(size for size, kept in zip(new, originals, strict=False) if kept is None)
-        self.lossy = self.lossy or (wanted.kept is None and not lazy and loses(tensor.dtype, wanted.dtype))
-        return wanted
+        flow.moves += 1
+        new = elements * flow.new_itemsize
+        if wanted.kept is None and not lazy:
+            flow.sizes.append(new)
+            flow.copies += 1
+        if gradient is not None:
+            of_gradient = gradient.numel() * flow.new_itemsize
+            new += of_gradient
+            if wanted.kept_gradient is None:
+                flow.sizes.append(of_gradient)
+        flow.after += new
+        return wanted, gradient, flow.origin
+
+    def _flow_of(self, device: torch.device, dtype: torch.dtype, wanted: Wanted | None) -> _Flow:
+        route = (device, dtype, device, dtype) if wanted is None else (device, dtype, wanted.device, wanted.dtype)
+        flow = self._flow = self._flows.get(route) or self._new_flow(route)
+        flow.wanted = wanted
+        return flow
+
+    def _new_flow(self, route: Route) -> _Flow:
+        destination = device_id(route[2])
+        stays = route[:2] == route[2:]
+        sizes = [] if stays and not self.second else self.sizes.setdefault(destination, [])
+        flow = self._flows[route] = _Flow(route, device_id(route[0]), destination, stays, sizes)
+        return flow
 
     def _append(self, key: Key, part: Part) -> None:
         self.parts.append(part)
-        self.keys.append(tuple(dict.fromkeys((key, *self._holders.keys(part.tensor)))))
+        keys = self._holders.keys(part.tensor)
+        self.keys.append(keys if keys and keys[0] == key else tuple(dict.fromkeys((key, *keys))))
+
+    @property
+    def sources(self) -> set[str]:
+        """Devices from which something moves."""
+        return {flow.source for flow in self._flows.values() if flow.moves}
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a cast can lose something."""
+        return any(flow.copies and loses(flow.old_dtype, flow.new_dtype) for flow in self._flows.values())
+
+    @property
+    def before(self) -> dict[str, int]:
+        """Bytes per device as it is."""
+        totals: dict[str, int] = {}
+        for flow in self._flows.values():
+            totals[flow.source] = totals.get(flow.source, 0) + flow.before
+        return totals
+
+    @property
+    def after(self) -> dict[str, int]:
+        """Bytes per device as it shall be."""
+        totals: dict[str, int] = {}
+        for flow in self._flows.values():
+            totals[flow.destination] = totals.get(flow.destination, 0) + flow.after
+            if self.second:
+                totals[flow.source] = totals.get(flow.source, 0) + flow.before
+        return totals
 
     def _left_behind(self, key: Key, thing: nn.Module | Tensor) -> None:
         name, path = key
@@ -224,20 +332,29 @@ class Plan:
 
 def _was(keys: tuple[Key, ...], part: Part) -> Was:
     """Originals are kept where moving back would not restore them: after a cast that loses, or when autograd holds them anyway."""
-    wanted = part.wanted
     if isinstance(part, LazyPart):
         return Was(keys, *part.origin)
-    original, gradient = (part.old, part.old_gradient) if isinstance(part, ParameterPart) else (part.tensor, None)
-    needed = isinstance(part, NamePart) and part.new is not None and part.new.requires_grad
-    if needed or loses(original.dtype, wanted.dtype):
-        return Was(keys, original.device, original.dtype, original, gradient)
-    return Was(keys, original.device, original.dtype)
+    tensor = part.tensor
+    if isinstance(part, ParameterPart):
+        device, dtype = part.origin
+        if loses(dtype, part.wanted.dtype):
+            return Was(keys, device, dtype, *(None if old is None else old.detach() for old in (part.old, part.old_gradient)))
+        return Was(keys, device, dtype)
+    if loses(tensor.dtype, part.wanted.dtype) or (isinstance(part, NamePart) and part.new is not None and part.new.requires_grad):
+        return Was(keys, tensor.device, tensor.dtype, tensor)
+    return Was(keys, tensor.device, tensor.dtype)
+
+
+def _ids(aims: Sequence[Aim]) -> set[int]:
+    """`id()` of every registered tensor in parts of models."""
+    ids: set[int] = set()
+    for aim in aims:
+        for _, module in named_modules(aim.thing) if isinstance(aim.thing, nn.Module) else ():
+            ids.update(map(id, module._parameters.values()))
+            ids.update(map(id, module._buffers.values()))
+    return ids
 
 
 def _size(tensor: Tensor) -> int:
     """Bytes as a dense tensor; sparse ones have no `nbytes`."""
     return tensor.numel() * tensor.element_size()
-
-
-def _count(totals: dict[str, int], device: str, size: int) -> None:
-    totals[device] = totals.get(device, 0) + size

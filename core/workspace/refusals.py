@@ -8,12 +8,19 @@ import msgspec
 
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text, sentence, shape_text
+from devexplorer.core.records.laboratory import TrainStep
 from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Combine, Command, Fact, Forward, Move, NewTensor, Offer
+from devexplorer.core.workspace.files.refused import Refused
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.reports import CombineFailed
 from devexplorer.core.workspace.run import Operand, RunFailed
+from devexplorer.core.workspace.split.hops import has_hops
+from devexplorer.core.workspace.split.words import insert_offer, join_offer
 from devexplorer.core.workspace.titles import refused
+from devexplorer.core.workspace.unmovable import Dispatched
 
+_RUNS = (Forward, Backward, TrainStep)
+"""Commands that run a model on an input."""
 VIRTUAL_SPEC = "2x Tesla T4"
 """What is offered where a second device is missing."""
 
@@ -35,6 +42,10 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         title, words, facts, offers, code = _run_failed(error, command)
     if isinstance(error, CombineFailed):
         title, words, facts, offers, code = _combine_failed(error, command)
+    if isinstance(error, Dispatched):
+        offers.append(join_offer(error.name, command.device if isinstance(command, Move) else "cpu"))
+    if isinstance(error, Refused):
+        facts, offers = error.facts, list(error.offers)
     if isinstance(error, BadInput) and error.virtual_helps:
         words += (
             " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules, and are simulated."
@@ -51,7 +62,7 @@ Parts = tuple[str, str, tuple[Fact, ...], list[Offer], str]
 
 def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     frame = error.frame
-    target = command.target if isinstance(command, (Forward, Backward)) else ""
+    target = getattr(command, "target", "")
     model = target.partition(":")[0]
     facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
     title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
@@ -82,7 +93,7 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
 
 def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
     assert error.frame is not None
-    target = command.target if isinstance(command, (Forward, Backward)) else ""
+    target = getattr(command, "target", "")
     model = target.partition(":")[0]
     inputs = error.frame.operands
     own = [one for one in error.operands if one not in inputs]
@@ -90,13 +101,17 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     words = f"It stopped in {layer} ({kind}): {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
-    given = command.input if isinstance(command, (Forward, Backward)) else None
+    given = command.input if isinstance(command, _RUNS) else None
     if any("not registered" in one.label for one in own):
         words += " What is not registered does not follow .to(): hold layers in an nn.ModuleList and tensors in a buffer."
     elif len(error.model_devices) > 1:
         device = inputs[0].device if inputs else error.model_devices[0]
         offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
-        words += " The model's parts are on different devices: move them together, or move the activations where they meet."
+        if has_hops(error.frame.module):
+            words += " Hops bring a part what it is given, not what it keeps or makes elsewhere itself: move the model together."
+        else:
+            words += " The model's parts are on different devices: move them together, or move the activations where they meet (hops)."
+            offers.append(insert_offer(model))
     elif given is not None and error.model_devices:
         home = error.model_devices[0]
         names = tuple(part.strip() for part in given.split(","))

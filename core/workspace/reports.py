@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.workspace.cut import NOTHING_MISSING, WithoutGradient
 from devexplorer.core.workspace.run import Operand
 
 
@@ -52,6 +53,10 @@ class Ran(NamedTuple):
     """The forward wrote into buffers: running statistics of batch norm in training mode, and whatever else a model keeps there."""
     initialised: bool = False
     """The forward gave lazy parameters their shape and first values."""
+    bare: bool = True
+    """The model returned one tensor and nothing around it."""
+    missing: WithoutGradient = NOTHING_MISSING
+    """Backward: what it did not reach."""
 
 
 class Edited(NamedTuple):

@@ -6,9 +6,9 @@ Hooks note which module is being run and where its operands are, so that an erro
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -59,18 +59,30 @@ class RunFailed(DevExplorerError):
         return list(dict.fromkeys(operand.device for operand in self.operands))
 
 
-def run(module: nn.Module, path: str, inputs: Sequence[Tensor]) -> Any:
-    """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is where the module stands in its model."""
-    with _watched(module, path) as stack:
+def run(module: nn.Module, path: str, inputs: Sequence[Tensor], entered: set[int] | None = None) -> Any:
+    """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is where the module stands in its model.
+
+    `entered` gets the `id()` of every module that was at work.
+    """
+    with _watched(module, path, entered) as stack:
         try:
             return module(*inputs)
-        except Exception as error:
-            traceback.clear_frames(error.__traceback__)  # they hold activations, and with them the graph and its memory
-            raise _explained(error, stack, module) from error
+        except (Exception, SystemExit) as error:
+            explained = _explained(error, stack, module)
+            _let_go(error)
+            raise explained from error
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Frames hold activations, and with them the graph and its memory; those of closures cannot be cleared, so the traceback goes too."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        error = error.__context__
 
 
 @contextmanager
-def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
+def _watched(root: nn.Module, path: str, entered: set[int] | None) -> Iterator[list[Frame]]:
     """Hooks on every module below; the list is the stack of those at work."""
     stack: list[Frame] = []
     handles = []
@@ -78,6 +90,8 @@ def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
     def enter(place: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             stack.append(Frame(place, module, _operands("input", (args, kwargs))))
+            if entered is not None:
+                entered.add(id(module))
 
         return hook
 
@@ -99,7 +113,7 @@ def _watched(root: nn.Module, path: str) -> Iterator[list[Frame]]:
 
 
 def _operands(label: str, values: Any) -> list[Operand]:
-    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    tensors = list(tensors_in(values))
     return [operand(label if len(tensors) == 1 else f"{label} {index}", tensor) for index, tensor in enumerate(tensors)]
 
 
@@ -109,15 +123,15 @@ def operand(label: str, tensor: Tensor) -> Operand:
     return Operand(label, device_id(tensor.device), str(tensor.dtype).removeprefix("torch."), shape)
 
 
-def _explained(error: Exception, stack: list[Frame], module: nn.Module) -> RunFailed:
+def _explained(error: BaseException, stack: list[Frame], module: nn.Module) -> RunFailed:
     failed = _diagnosis(error, stack)
     held = (*module.parameters(), *module.buffers())
     failed.model_devices = tuple(sorted({device_id(tensor.device) for tensor in held}))
     return failed
 
 
-def _diagnosis(error: Exception, stack: list[Frame]) -> RunFailed:
-    message = one_line(error)
+def _diagnosis(error: BaseException, stack: list[Frame]) -> RunFailed:
+    message = f"it called sys.exit({error})" if isinstance(error, SystemExit) else one_line(error)
     frame = stack[-1] if stack else None
     met = () if frame is None else (*frame.operands, *_own_tensors(frame.module), *frame.produced)
     if _lacks_memory(error):
@@ -134,7 +148,7 @@ def failed_backward(error: Exception) -> RunFailed:
     return RunFailed(f"backward: {one_line(error)}", frame=None, reason="memory" if _lacks_memory(error) else "other")
 
 
-def _lacks_memory(error: Exception) -> bool:
+def _lacks_memory(error: BaseException) -> bool:
     """On a GPU, virtual or not, or on the CPU, whose allocator has no exception of its own."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
@@ -151,12 +165,29 @@ def _own_tensors(module: nn.Module) -> list[Operand]:
     return own
 
 
+def tensors_in(output: Any) -> Iterator[Tensor]:
+    """Every tensor in whatever a model was given or has returned: tensors, containers of them, dataclasses, the outputs of transformers."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from tensors_in(value)
+    elif isinstance(output, (tuple, list)):
+        for value in output:
+            yield from tensors_in(value)
+    elif is_dataclass(output) and not isinstance(output, type):
+        for one in fields(output):
+            yield from tensors_in(getattr(output, one.name))
+    else:
+        yield from (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
+
+
 def first_tensor(output: Any) -> Tensor | None:
     """The first tensor in whatever a model returned."""
-    return next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+    return next(tensors_in(output), None)
 
 
 def total(output: Any) -> Tensor | None:
     """The sum of every tensor in the output that has a gradient to give; None when there is none."""
-    sums = [leaf.sum() for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    sums = [leaf.sum() for leaf in tensors_in(output) if leaf.requires_grad]
     return sum(sums[1:], sums[0]) if sums else None

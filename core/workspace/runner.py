@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual.backend import backward_guard
 from devexplorer.core.workspace import run
+from devexplorer.core.workspace.cut import NOTHING_MISSING, no_backward, without_gradient
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.plan import Aim
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.walk import device_id, is_uninitialised
+
+LAZY_SEED = 0
+"""Of the values that lazy parameters get."""
 
 
 class Runner:
@@ -38,9 +43,11 @@ class Runner:
         devices = sorted({device_id(t.device) for t in (*inputs, *model.parameters(), *model.buffers())})
         self._synchronize(devices)  # what was waiting there is no part of this run
         timing = self._meter.start(devices)
-        output = run.run(model, aim.path, inputs)
+        entered: set[int] = set()
+        with _seeded(devices) if waiting else nullcontext():
+            output = run.run(model, aim.path, inputs, entered)
         if backward:
-            self._backward(aim.title, output)
+            self._backward(aim, model, output, entered)
         self._synchronize(devices)
         seconds, wall = timing.stop()
         first = run.first_tensor(output)
@@ -58,6 +65,8 @@ class Runner:
             accumulated=backward and had_gradients,
             changed_buffers=_keeps_statistics(model) or _buffers(model) != buffers,
             initialised=_waiting(model) < waiting,
+            bare=isinstance(output, Tensor),
+            missing=without_gradient(model, entered, path=aim.path) if backward else NOTHING_MISSING,
         )
         return ran, first
 
@@ -65,16 +74,31 @@ class Runner:
         for device in devices:
             self._fleet.backend(device).synchronize(device)
 
-    def _backward(self, title: str, output: Any) -> None:
+    def _backward(self, aim: Aim, model: nn.Module, output: Any, entered: set[int]) -> None:
         loss = run.total(output)
         if loss is None:
-            raise BadInput(f"the output of '{title}' does not depend on anything that requires a gradient, so there is no backward")
+            why = no_backward(without_gradient(model, entered, path=aim.path))
+            raise BadInput(
+                f"the output of '{aim.title}' does not depend on anything that requires a gradient, so there is no backward{why}"
+            )
         virtual = any(info.simulated for info in self._fleet.infos())  # the loss on the CPU, a layer on a virtual GPU: that happens
         try:
             with backward_guard() if virtual else nullcontext():
                 loss.backward()
         except Exception as error:
             raise run.failed_backward(error) from error
+
+
+@contextmanager
+def _seeded(devices: Sequence[str]) -> Iterator[None]:
+    """Draw the first values of lazy parameters from a seed: Redo and a script give the same. Generators are left as they were."""
+    cards = [int(device.partition(":")[2]) for device in devices if device.startswith("cuda:")]
+    with torch.random.fork_rng(devices=cards):
+        torch.default_generator.manual_seed(LAZY_SEED)
+        for card in cards:
+            with torch.cuda.device(card):
+                torch.cuda.manual_seed(LAZY_SEED)
+        yield
 
 
 def _waiting(model: nn.Module) -> int:

@@ -6,9 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nlargest
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from devexplorer.core.records.devices import ObjectUse
+from devexplorer.core.virtual.books import address
+from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.walk import device_id, every_tensor
 
 Storage = tuple[str, int]
@@ -20,16 +24,12 @@ MOST_OBJECTS = 30
 
 def storage_address(tensor: Tensor) -> int | None:
     """Where the tensor's storage begins; two tensors with the same address share memory. None when it has no memory."""
+    if type(tensor) is VirtualTensor:
+        return address(tensor.untyped_storage())
     try:
-        address = tensor.data_ptr()
-    except RuntimeError:  # tensors without memory of their own: fake ones, functional ones
+        return tensor.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
         return None
-    return address - int(tensor.storage_offset()) * tensor.element_size() if address else None
-
-
-def storage_bytes(tensor: Tensor) -> int:
-    """Size of the whole storage, which a view shares with others."""
-    return tensor.untyped_storage().nbytes()
 
 
 def storages_of(thing: nn.Module | Tensor) -> dict[Storage, int]:
@@ -39,10 +39,19 @@ def storages_of(thing: nn.Module | Tensor) -> dict[Storage, int]:
 
 def _storages(tensors: Iterable[Tensor]) -> dict[Storage, int]:
     found: dict[Storage, int] = {}
+    ids: dict[torch.device, str] = {}
     for tensor in tensors:
-        address = storage_address(tensor)
-        if address is not None:
-            found[device_id(tensor.device), address] = storage_bytes(tensor)
+        try:
+            storage = tensor.untyped_storage()
+            where = address(storage) if type(tensor) is VirtualTensor else storage.data_ptr()
+        except (RuntimeError, NotImplementedError):  # without memory of its own
+            continue
+        if where:
+            device = tensor.device
+            name = ids.get(device)
+            if name is None:
+                name = ids[device] = device_id(device)
+            found[name, where] = storage.nbytes()
     return found
 
 
@@ -62,8 +71,8 @@ class Held:
         """`beside`: tensors that belong to an object without being in it."""
         self.now = Holdings({}, {})
         self._beside = beside
-        self._storages: dict[str, tuple[Storage, ...]] = {}
-        self._names: dict[Storage, dict[str, None]] = {}
+        self._storages: dict[str, dict[Storage, int]] = {}
+        self._names: dict[Storage, tuple[str, ...]] = {}
         """Storage -> who holds it, in the order in which they came."""
         self._bytes: dict[Storage, int] = {}
         self._owned: dict[str, dict[str, int]] = {}
@@ -77,38 +86,54 @@ class Held:
     def sharing(self, names: Collection[str]) -> tuple[str, ...]:
         """Other objects that shared memory with these when they were last looked at."""
         known = set(names)
-        found = {other for name in known for storage in self._storages.get(name, ()) for other in self._names[storage]}
-        return tuple(sorted(found - known))
+        holders = {self._names[storage] for name in known for storage in self._storages.get(name, ())}
+        return tuple(sorted({other for names in holders for other in names} - known))
 
+    @no_collections()
     def renew(self, names: Collection[str], objects: Mapping[str, nn.Module | Tensor]) -> None:
-        """Look again at what was made, changed or removed, and at what shared memory with it."""
+        """Look again at what was made, changed or removed, and at what shared memory with it.
+
+        Only storages that came or went cost more than a look: after the move of one layer those are few.
+        """
         totals = dict(self.now.totals)
         touched = {*names, *self.sharing(names)}
-        for name in touched:
-            self._owned.pop(name, None)
-            for storage in self._storages.pop(name, ()):
-                del self._names[storage][name]
-                if not self._names[storage]:
-                    del self._names[storage]
-                    totals[storage[0]] -= self._bytes.pop(storage)
         there = [name for name in objects if name in touched]
+        found = {name: storages_of(objects[name]) for name in there}
         for name in there:
-            found = storages_of(objects[name]) | _storages(self._beside(name))
-            self._storages[name] = tuple(found)
-            for storage, size in found.items():
-                if storage not in self._names:
-                    self._names[storage] = {}
+            found[name].update(_storages(self._beside(name)))
+        for name in touched:
+            new: Mapping[Storage, int] = found.get(name, {})
+            for storage, size in self._storages.pop(name, {}).items():
+                if new.get(storage) != size:  # of another size: another storage at the same address
+                    self._let_go(name, storage, totals)
+        for name in there:
+            self._storages[name] = found[name]
+            for storage, size in found[name].items():
+                holders = self._names.get(storage)
+                if holders is None:
+                    self._names[storage] = (name,)
                     self._bytes[storage] = size
                     totals[storage[0]] = totals.get(storage[0], 0) + size
-                self._names[storage][name] = None
+                elif name not in holders:
+                    self._names[storage] = (*holders, name)
+        for name in touched:
+            self._owned.pop(name, None)
         for name in there:
             self._owned[name] = self._shares(name)
         self.now = Holdings({device: size for device, size in totals.items() if size}, self._by_object())
 
+    def _let_go(self, name: str, storage: Storage, totals: dict[str, int]) -> None:
+        left = tuple(other for other in self._names[storage] if other != name)
+        if left:
+            self._names[storage] = left
+        else:
+            del self._names[storage]
+            totals[storage[0]] -= self._bytes.pop(storage)
+
     def _shares(self, name: str) -> dict[str, int]:
         shares: dict[str, int] = {}
         for storage in self._storages[name]:
-            if next(iter(self._names[storage])) == name:
+            if self._names[storage][0] == name:
                 shares[storage[0]] = shares.get(storage[0], 0) + self._bytes[storage]
         return shares
 

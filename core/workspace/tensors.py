@@ -166,8 +166,16 @@ def _numbers_only(values: Any, depth: int = 0) -> bool:
 
 
 def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+    array = read_array(path)
+    kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    check_fits(array.shape, dtype or kind, device, fleet)
+    return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)
+
+
+def read_array(path: Path) -> np.ndarray[Any, Any]:
+    """The array of a .npy file, mapped: sizes are known before anything is read. `BadInput` for what PyTorch could not have."""
     try:
-        array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)  # mapped: sizes are known before anything is read
+        array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"there is no file '{path}'") from None
     except (OSError, ValueError, EOFError) as error:
@@ -179,11 +187,10 @@ def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     try:
-        kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        torch.from_numpy(np.empty(0, array.dtype))
     except TypeError:
         raise BadInput(f"'{path}' holds {array.dtype}, for which PyTorch has no dtype") from None
     findings = _wrong_shape(array.shape)
     if findings:
         raise BadInput(f"'{path}' has the shape {array.shape}", *findings)
-    check_fits(array.shape, dtype or kind, device, fleet)
-    return torch.from_numpy(np.array(array)).to(device=device, dtype=dtype or kind)
+    return np.asarray(array)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from devexplorer.core.records.messages import Command, UndoState
-from devexplorer.core.workspace.changes import Change, total_kept
+from devexplorer.core.workspace.changes import Change, MovedThere, total_kept
 
 BUDGET_BYTES = 1 << 30
 """Bytes that are kept alive for undo; the oldest changes leave first."""
@@ -75,13 +75,24 @@ class UndoStack:
         """What Redo would do again now."""
         return self._redo[-1] if self._redo else None
 
-    def drop_redo(self) -> None:
-        """It was done again, or cannot be."""
-        self._redo.pop()
+    def take_redo(self) -> Entry | None:
+        """The same, and it is not to be done a second time."""
+        return self._redo.pop() if self._redo else None
+
+    def return_redo(self, entry: Entry) -> None:
+        """It could not be done again, and nothing has changed."""
+        self._redo.append(entry)
 
     def forget_redo(self) -> None:
         """Nothing can be done again any more."""
         self._redo.clear()
+
+    def host(self, name: str) -> None:
+        """An object was removed: what is kept of it goes to the host's memory."""
+        self._entries = [
+            replace(entry, changes=tuple(one.hosted(name) if isinstance(one, MovedThere) else one for one in entry.changes))
+            for entry in self._entries
+        ]
 
     def forget(self, name: str) -> None:
         """An object is gone for good: what was remembered about it goes too, but for what other objects hold as well."""
@@ -96,6 +107,15 @@ class UndoStack:
     def kept_bytes(self) -> int:
         """Bytes that are kept alive for undo."""
         return sum(entry.kept_bytes for entry in self._entries)
+
+    def kept_with(self, more: int) -> int:
+        """The same after a change that keeps so much: the oldest leave, and all where it does not fit alone."""
+        kept = 0
+        for size in (more, *(entry.kept_bytes for entry in reversed(self._entries))):
+            if kept + size > self.budget_bytes:
+                break
+            kept += size
+        return kept
 
     def state(self) -> UndoState:
         """What the window shows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -9,14 +11,26 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual.books import KIND
 from devexplorer.core.virtual.tensor import VirtualTensor
 
+
+class Dispatched(BadInput):
+    """A model, or the part of one, that accelerate has dispatched."""
+
+    def __init__(self, finding: str, title: str) -> None:
+        super().__init__(finding)
+        self.name = title.partition(":")[0]
+        """The model."""
+
+
+QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 _PLAIN = (Tensor, nn.Parameter, VirtualTensor)
 
 
 def refuse_special(name: str, tensor: Tensor, gradient: Tensor | None, device: torch.device, dtype: torch.dtype) -> None:
     """Raise `BadInput` when the tensor or its gradient is of a kind whose move to this device and dtype would fail, or change the kind."""
-    for title, one in ((f"'{name}'", tensor), (f"the gradient of '{name}'", gradient)):
-        if one is None:
+    for one in (tensor, gradient):
+        if one is None or not (one.is_quantized or one.is_nested or one.is_meta or one.layout is not torch.strided):
             continue
+        title = f"'{name}'" if one is tensor else f"the gradient of '{name}'"
         if one.is_quantized:
             raise BadInput(f"{title} is quantised; only dense tensors can be moved, and dequantize() makes one")
         if one.is_nested or one.layout is not torch.strided:
@@ -33,16 +47,37 @@ def refuse_special(name: str, tensor: Tensor, gradient: Tensor | None, device: t
         )
 
 
-def refuse_dispatched(title: str, root: nn.Module) -> None:
+def refuse_dispatched(title: str, modules: Sequence[tuple[str, nn.Module]]) -> None:
     """A model that accelerate dispatched has hooks that move its inputs; moving its layers away from under them breaks it."""
-    if hasattr(root, "hf_device_map"):
-        why = "it has an hf_device_map"
-    else:
-        hooked = next((path or "the model itself" for path, m in root.named_modules() if hasattr(m, "_hf_hook")), None)
-        if hooked is None:
-            return
-        why = f"{hooked} has a hook of accelerate"
-    raise BadInput(
-        f"'{title}' was dispatched by accelerate ({why}) and stays where its map says; "
-        "remove the hooks first with accelerate.hooks.remove_hook_from_submodules(model)"
-    )
+    why = _hooked_by_accelerate(modules)
+    if why is not None:
+        raise Dispatched(
+            f"'{title}' was dispatched by accelerate ({why}) and stays where its map says; "
+            "remove the hooks first: Join does that, and accelerate.hooks.remove_hook_from_submodules(model) in Python",
+            title,
+        )
+
+
+def dispatched(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
+    """One sentence about a model (itself and everything below it, by path) whose parts accelerate placed; None when it did not."""
+    why = _hooked_by_accelerate(modules)
+    if why is None:
+        return None
+    places: Mapping[str, object] = getattr(modules[0][1], "hf_device_map", {})
+    by_device: dict[str, list[str]] = {}
+    for part, device in places.items():
+        by_device.setdefault(f"cuda:{device}" if isinstance(device, int) else str(device), []).append(part or "the whole model")
+    where = ", ".join(f"{_listed(parts)} on {device}" for device, parts in by_device.items()) or why
+    return f"accelerate dispatched this model: {where}; its hooks move activations and have to be removed before a move: Join does that"
+
+
+def _hooked_by_accelerate(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
+    if "hf_device_map" in modules[0][1].__dict__:
+        return "it has an hf_device_map"
+    # Not hasattr: a module that lacks an attribute searches all its registers for it.
+    hooked = next((path or "the model itself" for path, module in modules if "_hf_hook" in module.__dict__), None)
+    return None if hooked is None else f"{hooked} has a hook of accelerate"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return f"{parts[0]} to {parts[-1]} ({len(parts)} parts)" if len(parts) > 3 else " and ".join(parts)

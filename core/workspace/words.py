@@ -6,29 +6,61 @@ refusals and errors in `refusals`; both are offered here, so that callers need o
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 
 from devexplorer.core.formats import bytes_text, count_text, seconds_text, sentence, shape_text
 from devexplorer.core.records.messages import Answer, Fact, NewTensor
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.workspace.move_words import clocks_text, moved, separated, taken_back, uncopied, undone
-from devexplorer.core.workspace.names import expression, quoted, variable
+from devexplorer.core.workspace import run_code
+from devexplorer.core.workspace.cut import missing_words
+from devexplorer.core.workspace.move_words import LAZILY, clocks_text, moved, separated, taken_back, uncopied, undone
+from devexplorer.core.workspace.names import quoted, variable
 from devexplorer.core.workspace.refusals import operand_text, refusal
 from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
 
-__all__ = ["built", "combined", "created", "edited", "moved", "ran", "refusal", "removed", "separated", "taken_back", "uncopied", "undone"]
+__all__ = [
+    "built",
+    "combined",
+    "contents",
+    "created",
+    "edited",
+    "moved",
+    "ran",
+    "refusal",
+    "removed",
+    "separated",
+    "taken_back",
+    "uncopied",
+    "undone",
+]
 
 
 def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:
     """A new sample model."""
+    words = f"{summary[:1].upper()}{summary[1:]}.{contents(snapshot, report.seconds)}"
+    name = variable(report.name)
+    dtype = f", torch.{report.dtype}" if report.dtype else ""
+    made = f"zoo.build({quoted(report.recipe)}, seed={report.seed})"
+    code = "from devexplorer.core.workspace import zoo\n\n"
+    if report.device.startswith("vgpu") and any(not row.initialised for row in snapshot.rows):
+        code = f"{LAZILY}\n{code}{name} = move_lazily({made}, {quoted(report.device)}{dtype})"
+    else:
+        code += f"{name} = {made}" + ("" if report.device == "cpu" and not dtype else f".to({quoted(report.device)}{dtype})")
+    return Answer(title=f"{report.name} is on {report.device}", words=words, code=code, subject=report.name)
+
+
+def contents(snapshot: ObjectSnapshot, seconds: float) -> str:
+    """What a model that was built in so many seconds consists of: sentences that follow one another, each with a space before it."""
     tensors = [row for row in snapshot.rows if row.kind == "parameter" and row.tied_to is None]
     elements = sum(row.elements for row in tensors)
     waiting = sum(not row.initialised for row in tensors)
     hidden = [row for row in snapshot.rows if not row.registered and row.kind == "tensor"]
-    words = f"{summary[:1].upper()}{summary[1:]}."
+    words = ""
     if elements:
         words += f" {count_text(elements, 'parameter value')} in {count_text(len(tensors), 'tensor')}, "
-        words += f"{_per_device(snapshot.bytes_by_device)}, built in {seconds_text(report.seconds)}."
+        words += f"{_per_device(snapshot.bytes_by_device)}, built in {seconds_text(seconds)}."
     if waiting:
         words += f" {count_text(waiting, 'parameter')} have no shape yet: the first forward finds it out and creates them."
     if hidden:
@@ -36,13 +68,7 @@ def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:
             f" {count_text(len(hidden), 'tensor')} in a plain list: parameters(), .to() and state_dict() do not see them. "
             "An nn.ModuleList would register them."
         )
-    words += _ties(snapshot.rows)
-    name = variable(report.name)
-    dtype = f", torch.{report.dtype}" if report.dtype else ""
-    move = "" if report.device == "cpu" and not dtype else f".to({quoted(report.device)}{dtype})"
-    call = f"{name} = zoo.build({quoted(report.recipe)}, seed={report.seed}){move}"
-    code = f"from devexplorer.core.workspace import zoo\n\n{call}"
-    return Answer(title=f"{report.name} is on {report.device}", words=words, code=code, subject=report.name)
+    return words + _ties(snapshot.rows)
 
 
 def _ties(rows: Sequence[Row]) -> str:
@@ -73,18 +99,24 @@ def created(report: Created, snapshot: ObjectSnapshot, command: NewTensor) -> An
 
 def _creation(report: Created, row: Row, command: NewTensor) -> str:
     options = f", dtype=torch.{row.dtype}, device={quoted(report.device)}"
-    if command.requires_grad:
-        options += ", requires_grad=True"
+    wants_gradient = ".requires_grad_()" if command.requires_grad else ""
     name = variable(report.name)
+    if command.fill in ("rand", "randn"):
+        own = report.device if report.device.startswith("cuda") else "cpu"  # virtual GPUs have no generator
+        generator = f"torch.Generator({quoted(own)}).manual_seed({command.seed})"
+        there = "" if own == report.device else f".to({quoted(report.device)})"
+        drawn = f"torch.{command.fill}({row.shape}, dtype=torch.{row.dtype}, device={quoted(own)}, generator={generator})"
+        return f"{name} = {drawn}{there}{wants_gradient}"
+    if command.requires_grad and command.fill != "file":
+        options += ", requires_grad=True"
     if command.fill == "text":
         return f"{name} = torch.tensor({command.text.strip()}{options})"
     if command.fill == "file":
-        load = f"torch.from_numpy(np.load({quoted(command.text)}, allow_pickle=False))"
-        return f"{name} = {load}.to(dtype=torch.{row.dtype}, device={quoted(report.device)})"
+        load = f"torch.from_numpy(np.load({quoted(os.path.expanduser(command.text))}, allow_pickle=False))"
+        return f"import numpy as np\n\n{name} = {load}.to(dtype=torch.{row.dtype}, device={quoted(report.device)}){wants_gradient}"
     if command.fill == "arange":
         return f"{name} = torch.arange({row.elements}{options})"
-    seed = f"torch.manual_seed({command.seed})\n" if command.fill in ("rand", "randn") else ""
-    return f"{seed}{name} = torch.{command.fill}({row.shape}{options})"
+    return f"{name} = torch.{command.fill}({row.shape}{options})"
 
 
 def removed(gone: Sequence[str], freed: dict[str, int]) -> Answer:
@@ -101,7 +133,6 @@ def removed(gone: Sequence[str], freed: dict[str, int]) -> Answer:
 def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequence[Row] = ()) -> Answer:
     """A forward or backward that worked; `appeared` are lazy parameters that have a shape now."""
     clock = " (simulated)" if report.simulated else ""
-    call = f"{expression(report.target)}({', '.join(map(variable, report.given)) or 'x'})"
     words = ""
     if report.output is not None:
         words = f"The output is {operand_text(report.output)}, {seconds_text(report.seconds)}{clock}."
@@ -118,6 +149,7 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         words += f" backward() of the output's sum left {where}."
         if report.accumulated:
             words += " There were gradients before: the new ones were added to them. zero_grad() starts afresh."
+        words += missing_words(report.missing)
         words += _ties(snapshot.rows)
     elif report.kept_as is not None:
         words += f" It is kept as {report.kept_as}, detached: without its graph, so that it holds no activations."
@@ -126,27 +158,26 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         facts.append(Fact("output", operand_text(report.output)))
     if report.grad_fn is not None:
         facts.append(Fact("grad_fn of the output", report.grad_fn))
+    facts += [Fact("cut off from autograd", f"{cut.file}:{cut.line}: {cut.code}") for cut in report.missing.cuts]
     if report.simulated:
         facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
-    code = f"y = {call}"
-    if backward:
-        code = f"{call}.sum().backward()"
-    elif report.kept_as is not None:
-        code = f"{variable(report.kept_as)} = {call}.detach()"
+    code = run_code.backward(report, snapshot.source) if backward else run_code.forward(report, snapshot.source)
     title = f"{report.target} ran {'forward and backward' if backward else 'forward'}"
     return Answer(title=title, words=words.strip(), facts=tuple(facts), code=code, subject=report.target.partition(":")[0])
 
 
-def edited(report: Edited) -> Answer:
-    """One element that was set."""
+def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:
+    """One element that was set; the snapshot is that of its object."""
     name, _, path = report.target.partition(":")
     place = f"{path or name}[{', '.join(map(str, report.at))}]"
     words = f"It was {report.before:g}."
     if report.also:
         words += f" {' and '.join(report.also)} {'is' if len(report.also) == 1 else 'are'} the very same Parameter and changed with it."
     where = ", ".join(map(str, report.at)) or "..."
-    thing = f"{variable(name)}.get_parameter({quoted(path)})" if path else variable(name)
-    code = f"with torch.no_grad():\n    {thing}[{where}] = {report.after!r}"
+    kind = next((row.kind for row in snapshot.rows if row.path == path), "parameter")
+    thing = f"{variable(name)}.get_{kind}({quoted(path)})" if path else variable(name)
+    value = repr(report.after) if math.isfinite(report.after) else f'float("{report.after}")'
+    code = f"with torch.no_grad():\n    {thing}[{where}] = {value}"
     return Answer(title=f"{place} is now {report.after:g}", words=words, code=code, subject=name)
 
 

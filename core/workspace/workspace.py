@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput
+from devexplorer.core.errors import BadInput, DevExplorerError
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -31,16 +31,18 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace import names, tensors, zoo
-from devexplorer.core.workspace.casts import cast_of, dtype_name, model_dtype, refuse_value
-from devexplorer.core.workspace.changes import Change, Made, MovedThere, Removed, Undone
+from devexplorer.core.workspace.casts import dtype_name, model_dtype, refuse_value
+from devexplorer.core.workspace.changes import Change, Made, MovedThere, Undone
 from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
-from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.history import History
-from devexplorer.core.workspace.images import Before, Element
+from devexplorer.core.workspace.images import Before, Element, before_leaves
 from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.models.inputs import sampled
+from devexplorer.core.workspace.models.trial import Trials
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
-from devexplorer.core.workspace.parking import park, unpark
+from devexplorer.core.workspace.parking import Removed, park, parked_bytes, unpark
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import Aim, Was
 from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
@@ -48,7 +50,6 @@ from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.runner import Runner
 from devexplorer.core.workspace.storages import Held, Holdings
 from devexplorer.core.workspace.undo import BUDGET_BYTES
-from devexplorer.core.workspace.walk import is_uninitialised
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -76,6 +77,9 @@ class Workspace:
         self._objects: dict[str, nn.Module | Tensor] = {}
         self._extras: dict[str, Extras] = {}
         self.history = History(self, undo_budget_bytes)
+        self.trials = Trials()
+        self._seen: dict[str, ObjectSnapshot] = {}
+        """The last snapshot of each model of which nothing was published since."""
         self._held = Held(lambda name: self._extras[name].tensors() if name in self._extras else ())
 
     # names
@@ -107,25 +111,49 @@ class Workspace:
         for name in gone:
             self.get(name)
         gone = tuple(dict.fromkeys(gone))
-        parked = [park(self, name, self.history.budget_bytes) for name in gone]
-        self.drop(gone, forget=None in parked)
-        kept = [one for one in parked if one is not None]
-        if kept and None not in parked:
-            self.changed(f"the removal of {_list(gone)}", *kept, command=command or Remove(names=gone))
-
-    def drop(self, gone: Sequence[str], *, forget: bool = False) -> None:
-        """Take names away; `forget`: for good, with everything that Undo knows about them."""
-        for name in gone:
-            del self._objects[name]
-            del self._extras[name]
-            if forget:
-                self.history.forget(name)
+        parked: list[Removed] = []
+        why = ""
+        if self.history.fits(sum(parked_bytes(self.get(name), self._extras[name]) for name in gone)):
+            try:
+                parked = [park(self, self._mover, name) for name in gone]
+            except DevExplorerError as error:
+                why = str(error)
+        if parked:
+            self.drop(gone)
+            for name in gone:
+                self.history.host(name)
+            self.changed(f"the removal of {_list(gone)}", *parked, command=command or Remove(names=gone))
+        else:
+            self.history.gone(gone, why)
+            self.drop(gone)
         gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
+
+    def drop(self, gone: Sequence[str]) -> Callable[[], None]:
+        """Take names away; returns what gives them back."""
+        objects = {name: (self._objects.pop(name), self._extras.pop(name)) for name in gone}
         self.publish(*gone)
+
+        def give_back() -> None:
+            for name, (thing, extras) in objects.items():
+                self._objects[name], self._extras[name] = thing, extras
+            self.publish(*objects)
+
+        return give_back
 
     def snapshot(self, name: str) -> ObjectSnapshot:
         """What is where in one object, read without changing anything."""
-        return snapshot(name, self.get(name), self._extras[name])
+        thing = self.get(name)
+        made = snapshot(name, thing, self._extras[name])
+        if isinstance(thing, nn.Module):
+            self._seen[name] = made
+        return made
+
+    def seen(self, name: str) -> ObjectSnapshot:
+        """Its devices, storages and identities as they are; the rest may be as it was in the last snapshot since `publish`.
+
+        Looking at a large model takes a fifth of a second, and a command that compares has to know how it was before.
+        """
+        return self._seen.get(name) or self.snapshot(name)
 
     def held_bytes_by_device(self) -> Mapping[str, int]:
         """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
@@ -141,7 +169,10 @@ class Workspace:
 
     def publish(self, *touched: str) -> None:
         """Count anew what these objects hold, after something about their tensors changed."""
+        beside = self._held.sharing(touched)
         self._held.renew(touched, self._objects)
+        for name in (*touched, *beside):
+            self._seen.pop(name, None)
 
     def _around(self, named: Sequence[str]) -> list[Aim]:
         """These objects, and those in which a tensor of theirs is tied."""
@@ -175,13 +206,13 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         name = name or names.unique(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
-            check_sizes(_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
+            check_sizes(model_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
         watch.progress(0.0, f"building {recipe.name}")
         model = zoo.build(recipe.name, command.seed)
         dtype_text = None if dtype is None else dtype_name(dtype)
         self._mover.move([Aim(name, "", model)], device, dtype_text, _bind_nothing, watch)
-        self.add(name, model, Extras(recipe=recipe.name, source=recipe.name))
+        self.add(name, model, Extras(recipe=recipe.name, source=recipe.name, seed=command.seed))
         self.changed(f"the new model {name}", Made((name,)), command=command)
         return Built(name, recipe.name, device, dtype_text, command.seed, self._wall() - started)
 
@@ -253,7 +284,7 @@ class Workspace:
         for aim, thing in zip(aims, made, strict=True):
             stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
             own = self._extras[aim.name]
-            created.append(self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs)))
+            created.append(self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed)))
         self.changed(f"the copy of {_list(report.objects)} to {device}", Made(tuple(created)), command=command)
         return _with_kept(report, self.history.kept_bytes, tuple(created))
 
@@ -290,16 +321,17 @@ class Workspace:
         """Remember what a command has changed, `title` as in "the move of mlp to vgpu:1"."""
         self.history.changed(title, *changes, command=command)
 
-    def before(self, name: str, *, values: bool = False, gradients: bool = False, within: str = "") -> Before | None:
+    def before(self, name: str, *, values: bool = False, gradients: bool = False, buffers: bool = False, within: str = "") -> Before | None:
         """An image of an object that is about to be changed in place, to be given to `changed`; None when it is over the budget.
 
-        `values` keeps the values of parameters and buffers, `gradients` those of gradients; `within` limits both to a part of a model.
+        `values` keeps the values of parameters and buffers, `gradients` those of gradients, `buffers` those of buffers alone; `within`
+        limits them to a part of a model.
         Without it the change cannot be taken back: call `history.cannot_undo`.
         """
         image = Before(name, self.get(name), self._extras[name], within)
-        if image.needed_bytes(values, gradients) > self.history.budget_bytes:
+        if not self.history.fits(image.needed_bytes(values=values, gradients=gradients, buffers=buffers)):
             return None
-        image.take(values=values, gradients=gradients)
+        image.take(values=values, gradients=gradients, buffers=buffers)
         return image
 
     def undo(self, watch: Watch = NOBODY) -> tuple[Command, Undone]:
@@ -309,23 +341,29 @@ class Workspace:
             return command, undone
         return command, undone._replace(report=_with_kept(undone.report, self.history.kept_bytes))
 
-    def move_back(self, moved: Sequence[str], was: Sequence[Was], watch: Watch) -> MoveReport:
-        """Move tensors to where they were."""
-        try:
-            aims = [self.aim(name) for name in moved]
-            return self._mover.restore(aims, was, self._bind, watch, self._around(moved)).report
-        finally:
+    def move_back(self, moved: Sequence[str], was: Sequence[Was], watch: Watch) -> tuple[MoveReport, Callable[[], None]]:
+        """Move tensors to where they were; returns what puts them where they are now."""
+        aims = [self.aim(name) for name in moved]
+        result = self._mover.restore(aims, was, self._bind, watch, self._around(moved))
+        self.publish(*moved)
+
+        def put_back() -> None:
+            result.rollback()
             self.publish(*moved)
 
-    def move_aside(self, name: str) -> MovedThere:
-        """Move a model that is about to be removed to the CPU; returns how it gets back."""
-        aim = self.aim(name)
-        return MovedThere(self._mover.move([aim], "cpu", None, self._bind, NOBODY, [aim]).was)
+        return result.report, put_back
 
-    def restore_removed(self, removed: Removed, watch: Watch) -> None:
-        """Give an object that was removed its name and its devices again."""
-        self._objects[removed.name], self._extras[removed.name] = unpark(self._mover, removed, watch), removed.extras
+    def restore_removed(self, removed: Removed, watch: Watch) -> Callable[[], None]:
+        """Give an object that was removed its name and its devices again; returns what takes both away."""
+        thing, aside = unpark(self._mover, removed, watch)
+        self._objects[removed.name], self._extras[removed.name] = thing, removed.extras
         self.publish(removed.name)
+
+        def put_aside() -> None:
+            self.drop(removed.names)
+            aside()
+
+        return put_aside
 
     def undo_state(self) -> UndoState:
         """What Undo and Redo would do now."""
@@ -354,38 +392,36 @@ class Workspace:
     def _run(self, target: str, given: str | None, command: Forward | Backward) -> tuple[Ran, Tensor | None]:
         aim, backward = self.aim(target), isinstance(command, Backward)
         fed = () if given is None else tuple(part.strip() for part in given.split(","))
-        before = self.before(aim.name, values=False, gradients=backward, within=aim.path)
-        if before is not None:
-            before.take_buffers()
+        inputs = self.inputs(aim, fed)
+        before = [self.before(aim.name, gradients=backward, buffers=True, within=aim.path)]
+        if backward and fed:
+            before += before_leaves(self._objects, dict(zip(fed, inputs, strict=True)))
         try:
-            ran, output = self._runner.run(aim, self.inputs(aim, fed), fed, backward=backward)
-            if ran.changed_buffers or backward:
+            ran, output = self._runner.run(aim, inputs, fed, backward=backward)
+            if ran.changed_buffers or ran.initialised or backward:
                 self._ran(f"the {'backward' if backward else 'forward'} of {aim.title}", before, command)
             return ran, output
+        except BaseException:  # it can have come far enough to change statistics, or to give lazy parameters their shape
+            for image in before:
+                if image is not None:
+                    image.undo(self, NOBODY)
+            raise
         finally:  # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
-            tensors_too = [name for name, thing in self._objects.items() if backward and isinstance(thing, Tensor)]
-            self.publish(aim.name, *tensors_too)
+            self.publish(aim.name, *(name for name, thing in self._objects.items() if backward and isinstance(thing, Tensor)))
 
-    def _ran(self, title: str, before: Before | None, command: Command) -> None:
-        if before is None:
+    def _ran(self, title: str, before: Sequence[Before | None], command: Command) -> None:
+        if None in before:
             self.history.cannot_undo()
         else:
-            self.changed(title, before, command=command)
+            self.changed(title, *(image for image in before if image is not None), command=command)
 
     def inputs(self, aim: Aim, given: Sequence[str]) -> list[Tensor]:
-        """The named tensors, or the recipe's sample input on the model's device and in its dtype."""
+        """The named tensors; or else what the model takes as far as it is known or can be guessed, on its device and in its dtype."""
         if given or isinstance(aim.thing, Tensor):
             return [self.tensor_named(name) for name in given]
-        recipe = self._extras[aim.name].recipe
-        if aim.path or recipe is None:
+        if aim.path:
             raise BadInput(f"'{aim.title}' needs an input; create a tensor and choose it")
-        first = next(aim.thing.parameters(), None)
-        inputs = []
-        for sample in zoo.find(recipe).sample():
-            if first is not None:
-                sample = sample.to(first.device, first.dtype if sample.is_floating_point() else None)
-            inputs.append(sample)
-        return inputs
+        return sampled(aim.thing, aim.name, self._extras[aim.name])
 
     def edit(self, command: EditElement) -> Edited:
         """Set one element in place; every name of a tied tensor sees it."""
@@ -393,10 +429,10 @@ class Workspace:
         index = checked_index(command.target, tensor, command.index)
         refuse_value(tensor.dtype, command.value)
         with torch.no_grad():
+            element = Element(command.target, index, tensor[index].detach().to("cpu", copy=True))
             before = tensor[index].item()
             tensor[index] = command.value
             after = tensor[index].item()
-        element = Element(command.target, index, before)
         self.changed(f"the change of {command.target}", element, command=command)
         return Edited(command.target, index, before, after, also)
 
@@ -416,12 +452,6 @@ class Workspace:
         if not isinstance(thing, Tensor):
             raise BadInput(f"'{name}' is a model; choose a tensor")
         return thing
-
-
-def _sizes(model: nn.Module, dtype: torch.dtype | None) -> list[int]:
-    """Bytes of each tensor of a model, as they will be in `dtype`."""
-    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
-    return [tensor.numel() * cast_of(tensor, dtype).itemsize for tensor in held]
 
 
 def _bind_nothing(name: str, tensor: Tensor) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from devexplorer.gui.icons import pixmap
-from devexplorer.gui.item_models.objects import BADGES_ROLE, DEVICES_ROLE, Column
+from devexplorer.gui.item_models.object_cells import BADGES_ROLE, DEVICES_ROLE, Column
 from devexplorer.gui.theme import CPU, Role, Theme, device_colour, device_pen, font
 
 ROW_PX = 26
@@ -53,7 +53,7 @@ class ChipsDelegate(QStyledItemDelegate):
         painter.save()
         match index.column():
             case Column.DEVICE:
-                self._paint_chips(painter, where, index.data(DEVICES_ROLE))
+                self._paint_chips(painter, where, index.data(DEVICES_ROLE) or ())
             case Column.NAME:
                 self._paint_name(painter, where, index)
             case Column.SHAPE | Column.MIB:
@@ -76,7 +76,8 @@ class ChipsDelegate(QStyledItemDelegate):
     def _paint_name(self, painter: QPainter, where: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
         where = where.adjusted(4, 0, -8, 0)
         x = where.left() + self._words(painter, where, index.data(), self._theme.text) + 10
-        for words, warning in index.data(BADGES_ROLE):
+        for badge in index.data(BADGES_ROLE) or ():
+            words, warning = badge.words, badge.warning
             if where.right() - x < 12:
                 return
             if warning:

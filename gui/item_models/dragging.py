@@ -1,14 +1,15 @@
-"""What a drag of objects carries, and what dropping them on a device would do. Main thread; only reads the state."""
+"""What a drag of objects carries, what a move would take along, and what dropping it on a device would do. Main thread; reads the state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QByteArray, QMimeData
 
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.outline import Ints, Outline
 from devexplorer.core.records.objects import Row
 from devexplorer.core.state import State
 
@@ -23,6 +24,22 @@ class Verdict(NamedTuple):
     words: str
     nothing_to_do: bool = False
     """Not allowed only because it would change nothing."""
+
+
+class Held(NamedTuple):
+    """Tensors of one object."""
+
+    outline: Outline
+    places: Ints
+    """Their rows, each tensor once."""
+
+
+class Movable(NamedTuple):
+    """What a move is asked for."""
+
+    targets: tuple[str, ...]
+    words: str
+    """What the user should know about it; empty when the targets are what was chosen."""
 
 
 def encode(targets: tuple[str, ...]) -> QMimeData:
@@ -52,51 +69,93 @@ def split(target: str) -> tuple[str, str]:
     return name, path
 
 
-def rows_of(state: State, target: str) -> tuple[Row, ...]:
-    """The target's own row and everything below it; empty when it is gone."""
+def places_of(state: State, targets: Sequence[str]) -> dict[str, tuple[Outline, list[int]]]:
+    """Per object its outline and the rows of the targets in it; those that are gone are left out."""
+    found: dict[str, tuple[Outline, list[int]]] = {}
+    for target in targets:
+        name, path = split(target)
+        if name not in found:
+            snapshot = state.objects.get(name)
+            if snapshot is None or not snapshot.rows:
+                continue
+            found[name] = (state.outlines.of(snapshot), [])
+        outline, places = found[name]
+        at = outline.place(path)
+        if at is not None:
+            places.append(at)
+    return {name: held for name, held in found.items() if held[1]}
+
+
+def row_of(state: State, target: str) -> Row | None:
+    """The target's own row; None when it is gone."""
     name, path = split(target)
     snapshot = state.objects.get(name)
-    if snapshot is None:
-        return ()
-    rows = snapshot.rows
-    start = next((number for number, row in enumerate(rows) if row.path == path), None)
-    if start is None:
-        return ()
-    end = start + 1
-    while end < len(rows) and rows[end].depth > rows[start].depth:
-        end += 1
-    return rows[start:end]
+    if snapshot is None or not snapshot.rows:
+        return None
+    outline = state.outlines.of(snapshot)
+    at = outline.place(path)
+    return None if at is None else outline.rows[at]
 
 
-def tensors_of(state: State, targets: tuple[str, ...]) -> Iterator[Row]:
+def tensors_of(state: State, targets: Sequence[str]) -> list[Held]:
     """Every tensor that a move of `targets` takes along, once: tied and doubly named ones are not repeated."""
-    seen: set[tuple[str, str]] = set()
-    for target in targets:
-        name, _ = split(target)
-        for row in rows_of(state, target):
-            key = (name, row.tied_to or row.path)
-            whole_tensor = state.objects[name].kind == "tensor"
-            if row.kind == "module" or not (row.registered or whole_tensor) or key in seen:
-                continue
-            seen.add(key)
-            yield row
+    return [Held(outline, outline.tensors(places)) for outline, places in places_of(state, targets).values()]
 
 
-def verdict(state: State, targets: tuple[str, ...], device_id: str) -> Verdict:
-    """What dropping `targets` on `device_id` would do. Cached memory counts as free: the allocator uses it first."""
+def movable(state: State, targets: Sequence[str]) -> Movable:
+    """What is moved when these are chosen: a tensor inside a module goes with the module that holds it, for that is what PyTorch moves."""
+    chosen: list[str] = []
+    inner: list[tuple[str, str]] = []
+    for name, (outline, places) in places_of(state, targets).items():
+        holders = [outline.holder(at) for at in places]
+        paths = outline.shape.paths
+        inner += ((paths[at], _in_words(name, paths[above])) for at, above in zip(places, holders, strict=True) if at != above)
+        end = 0
+        for at in sorted(set(holders)):
+            if at >= end:  # else it is in one that moves anyway
+                end = outline.shape.ends[at]
+                chosen.append(f"{name}:{paths[at]}" if paths[at] else name)
+    if not inner:
+        return Movable(tuple(targets), "")
+    if len(inner) == 1:
+        ((path, holder),) = inner
+        return Movable(tuple(chosen), f"{path} moves with what holds it: {holder}.")
+    return Movable(tuple(chosen), f"{len(inner):,} of the chosen tensors move with the modules that hold them.")
+
+
+def _in_words(name: str, path: str) -> str:
+    return f"{path} of {name}" if path else name
+
+
+def verdicts(state: State, targets: tuple[str, ...], devices: Iterable[str]) -> dict[str, Verdict]:
+    """What dropping `targets` on each of these devices would do. Cached memory counts as free: the allocator uses it first."""
+    held = tensors_of(state, movable(state, targets).targets)
+    return {device: _verdict(state, held, device) for device in devices}
+
+
+def _verdict(state: State, held: Sequence[Held], device_id: str) -> Verdict:
     device = state.devices.get(device_id)
     if device is None or not device.info.usable:
         return Verdict(False, "cannot hold tensors")
-    tensors = list(tensors_of(state, targets))
-    if not tensors:
+    if not any(len(part.places) for part in held):
         return Verdict(False, "nothing to move", nothing_to_do=True)
-    elsewhere = [row for row in tensors if row.devices != (device_id,)]
-    if not elsewhere:
+    tensors, size = _elsewhere(held, device_id)
+    if not tensors:
         return Verdict(False, "already here", nothing_to_do=True)
     parts = device.parts
     if parts.free is None:
         return Verdict(True, "free memory is not known")
-    left = parts.free + (parts.cached or 0) - sum(row.bytes for row in elsewhere)
+    left = parts.free + (parts.cached or 0) - size
     if left < 0:
         return Verdict(False, f"does not fit, needs {bytes_text(-left, 1)} more")
     return Verdict(True, f"fits, {bytes_text(left, 1)} left")
+
+
+def _elsewhere(held: Sequence[Held], device: str) -> tuple[int, int]:
+    """How many of these tensors are not on this device, and their bytes."""
+    tensors = size = 0
+    for outline, places in held:
+        away = places[outline.column("devices").where(lambda devices: devices != (device,))[places]]
+        tensors += len(away)
+        size += int(outline.bytes[away].sum())
+    return tensors, size

@@ -75,7 +75,7 @@ def _holds(word: str) -> Callable[[Any], bool]:
 
 
 def _parameters(outline: Outline, *, trainable: bool) -> Mask:
-    return outline.kinds("parameter") & outline.column("traits").where(lambda traits: bool(traits[0]) is trainable)
+    return outline.kinds("parameter") & outline.column("traits").where(lambda traits: traits[0] is trainable)
 
 
 _TRAITS: Final[dict[str, Callable[[Outline], Mask]]] = {

@@ -1,414 +1,330 @@
-"""The objects of the workspace as a tree for Qt: a thin adapter over the snapshots in the state. Main thread.
+"""The objects of the workspace as a tree for Qt: a thin adapter over an arrangement of their rows. Main thread.
 
-A node is a plain Python object that Qt knows by number: an index that outlived its node finds nothing.
-`update` compares the new snapshots with the shown ones. A snapshot that is the same object costs nothing, changed cells
-are announced as such, rows are inserted and removed one run at a time, so that selection and expansion survive.
+`update` compares the new snapshots with the shown ones. A snapshot that is the same object costs nothing; where paths stay the same the
+records are exchanged and what is on screen is painted anew; anything else, like another filter or order, is a new arrangement, into which
+Qt's persistent indexes are carried over, so that selection and expansion survive.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from PySide6.QtCore import QAbstractItemModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import (
+    QAbstractItemModel,
+    QItemSelection,
+    QItemSelectionRange,
+    QMimeData,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    Qt,
+    Signal,
+)
 
-from devexplorer.core.formats import shape_text
-from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.outline import Outlines
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.gui.item_models.arrangement import Arrangement, Entry, Key, Known, Options, visible
+from devexplorer.gui.item_models.badges import Badge, badges
 from devexplorer.gui.item_models.dragging import encode
-from devexplorer.gui.plain import tip
+from devexplorer.gui.item_models.object_cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
 
 Index = QModelIndex | QPersistentModelIndex
-MIB = 1 << 20
-
-
-class Column(enum.IntEnum):
-    """The columns of the tree."""
-
-    NAME = 0
-    TYPE = 1
-    SHAPE = 2
-    DTYPE = 3
-    DEVICE = 4
-    MIB = 5
-
-
-HEADERS = ("name", "type", "shape", "dtype", "device", "MiB")
-
-TARGET_ROLE = int(Qt.ItemDataRole.UserRole) + 1
-"""`name`, or `name:path` for a part: what commands are addressed to."""
-DEVICES_ROLE = TARGET_ROLE + 1
-"""Ids of the devices that hold it (tuple of str)."""
-BADGES_ROLE = TARGET_ROLE + 2
-"""What the user should know about it (tuple of `Badge`)."""
-ROW_ROLE = TARGET_ROLE + 3
-"""The record itself."""
-
-
-class Badge(NamedTuple):
-    """A word or two behind the name; a warning comes with a triangle."""
-
-    words: str
-    warning: bool
-
-
-def badges(row: Row) -> tuple[Badge, ...]:
-    """What is out of the ordinary about this row."""
-    found = []
-    if row.kind == "module" and len(row.devices) > 1:
-        found.append(Badge("mixed", True))
-    if not row.registered:
-        found.append(Badge("not registered", True))
-    if not row.initialised:
-        found.append(Badge("uninitialised", False))
-    if row.tied_to is not None:
-        found.append(Badge(f"tied to {row.tied_to}", False))
-    return tuple(found)
-
-
-def mib_text(count: int) -> str:
-    """Bytes in MiB without the unit, for the column: `527.8`, `0.01`, `<0.01` for what would read as nothing."""
-    mib = count / MIB
-    if 0 < mib < 0.005:
-        return "<0.01"
-    return f"{mib:,.1f}" if mib >= 0.9995 else f"{mib:.2f}"
-
-
-class _Node:
-    """One row of the tree. `number` is what Qt holds; `at` is its place among its parent's children."""
-
-    __slots__ = ("at", "children", "name", "number", "parent", "row")
-
-    def __init__(self, number: int, name: str, row: Row, parent: _Node | None, at: int) -> None:
-        self.number, self.name, self.row, self.parent, self.at = number, name, row, parent, at
-        self.children: list[_Node] = []
-
-
-class _Branch(NamedTuple):
-    """A row of a new snapshot with what stands below it, before it has a node."""
-
-    row: Row
-    children: list[_Branch]
-
-
-def _branches(rows: Sequence[Row]) -> _Branch:
-    """Rows in depth-first order as a tree. A row whose parent is missing hangs below the nearest shallower one."""
-    root = _Branch(rows[0], [])
-    path = [root]
-    for row in rows[1:]:
-        branch = _Branch(row, [])
-        while len(path) > 1 and path[-1].row.depth >= row.depth:
-            path.pop()
-        path[-1].children.append(branch)
-        path.append(branch)
-    return root
-
-
-def _keys(rows: Iterator[Row]) -> list[tuple[str, int]]:
-    """What tells siblings apart: the path, and a count where a path comes twice."""
-    seen: dict[str, int] = {}
-    result = []
-    for row in rows:
-        count = seen[row.path] = seen.get(row.path, -1) + 1
-        result.append((row.path, count))
-    return result
+_NOTHING = QModelIndex()
 
 
 MANY = 8
-"""Changed ranges, from which on the view is asked to paint anew instead of being told of each."""
+"""Changed rows, from which on the view is asked to paint anew instead of being told of each."""
 
 
 class ObjectsModel(QAbstractItemModel):
-    """The tree. Call `update(state.objects)` whenever objects changed."""
+    """The tree. Call `update(state.objects, state.outlines)` whenever objects changed."""
 
     repaint_wanted = Signal()
     """So many cells changed that the view is to paint everything on screen anew."""
 
+    rearranging = Signal()
+    """Everything is about to get another place. Who holds a large selection takes it away meanwhile: Qt carries over cell by cell."""
+
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._roots: list[_Node] = []
-        self._nodes: dict[int, _Node] = {}
-        self._snapshots: dict[str, ObjectSnapshot] = {}
-        self._last = 0
-        self._changed: list[tuple[_Node, _Node]] = []
-        """First and last of each range of siblings that the running update has changed."""
+        self._objects: dict[str, Known] = {}
+        self._numbers = itertools.count(1)
+        self._own_outlines = Outlines()
+        self._shown = Arrangement({}, Options(), self._numbers)
 
     # --- taking over new snapshots ---------------------------------------------------------------------------------
 
-    def update(self, objects: Mapping[str, ObjectSnapshot]) -> None:
+    def update(self, objects: Mapping[str, ObjectSnapshot], outlines: Outlines | None = None) -> None:
         """Make the tree show `objects`; what did not change is not touched."""
-        for node in [node for node in self._roots if node.name not in objects]:
-            self._remove(None, node.at, node.at)
-            del self._snapshots[node.name]
-        for node in self._roots:
-            snapshot = objects[node.name]
-            if snapshot is not self._snapshots[node.name]:
-                self._snapshots[node.name] = snapshot
-                self._merge(node, _branches(snapshot.rows))
-                self._announce(node)
-        new = [snapshot for name, snapshot in objects.items() if name not in self._snapshots and snapshot.rows]
+        outlines = outlines or self._own_outlines
+        before, now = self._objects, {}
+        for name, snapshot in objects.items():
+            known = before.get(name)
+            if known is not None and known.snapshot is snapshot:
+                now[name] = known
+            elif snapshot.rows:
+                now[name] = Known(snapshot, outlines.of(snapshot))
+        changes = {name: _changes(before[name], known) for name, known in now.items() if name in before and before[name] is not known}
+        self._objects = {name: now[name] for name in (*before, *(name for name in now if name not in before)) if name in now}
+        new = [name for name in self._objects if name not in before]
+        gone = [name for name in before if name not in now]
+        if self.options.is_plain and not any(changed is None for changed in changes.values()):
+            self._come_and_go(gone, new)
+        elif gone or new or any(self._must_rearrange(name, changed) for name, changed in changes.items()):
+            self._rearrange(self.options)
+        for name, changed in changes.items():
+            for entry in self._shown.of(name):
+                if entry.known is not self._objects[name]:
+                    self._announce(entry, entry.take(self._objects[name]), changed or ())
+
+    def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
+        for name in gone:
+            at = self._shown.place(self._shown.of(name)[0].root)
+            self.beginRemoveRows(QModelIndex(), at, at)
+            self._shown.remove(at)
+            self.endRemoveRows()
         if new:
-            self.beginInsertRows(QModelIndex(), len(self._roots), len(self._roots) + len(new) - 1)
-            for snapshot in new:
-                self._snapshots[snapshot.name] = snapshot
-                self._roots.append(self._grow(snapshot.name, _branches(snapshot.rows), None, len(self._roots)))
+            count = len(self._shown.roots)
+            self.beginInsertRows(QModelIndex(), count, count + len(new) - 1)
+            self._shown.append([self._objects[name] for name in new])
             self.endInsertRows()
 
-    def _grow(self, name: str, branch: _Branch, parent: _Node | None, at: int) -> _Node:
-        self._last += 1
-        node = _Node(self._last, name, branch.row, parent, at)
-        self._nodes[node.number] = node
-        node.children = [self._grow(name, child, node, place) for place, child in enumerate(branch.children)]
-        return node
+    def _must_rearrange(self, name: str, changed: Sequence[int] | None) -> bool:
+        """Whether other rows are shown now, or in another order."""
+        known, options = self._objects[name], self.options
+        if changed is None or (options.grouped and options.query.words):
+            return True
+        if options.grouped and any(_devices(entry.known, changed) != _devices(known, changed) for entry in self._shown.of(name)):
+            return True
+        for entry in self._shown.of(name):
+            shown, _ = visible(known, options, entry.group)
+            if (None if shown is None else shown.tobytes()) != entry.shown:
+                return True
+            if options.sorted_by == "bytes" and (entry.known.outline.bytes != known.outline.bytes).any():
+                return True
+        return not self._shown.of(name) and bool(options.query.words)
 
-    def _merge(self, node: _Node, branch: _Branch) -> None:
-        """Make `node` and everything below it show `branch`."""
-        if node.row != branch.row:
-            node.row = branch.row
-            self._changed.append((node, node))
-        self._merge_children(node, branch.children)
-
-    def _announce(self, root: _Node) -> None:
-        """Say which cells changed; after a move of a whole model in one signal, because each costs the filter a walk through its rows.
-
-        The one signal is for `root` alone: rows below it have no state of their own in views, and what is on screen is painted anew.
-        """
-        changed, self._changed = self._changed, []
-        if len(changed) > MANY:
-            changed = [(root, root)]
+    def _announce(self, entry: Entry, old: Known, changed: Sequence[int]) -> None:
+        """Say which cells changed. Of many rows it is said for the object alone: what is on screen is painted anew."""
+        rows, was = entry.known.outline.rows, old.outline.rows
+        if len(changed) > MANY or _badges_of(old) != _badges_of(entry.known):
             self.repaint_wanted.emit()
-        for first, last in changed:
-            self.dataChanged.emit(self._index(first, 0), self._index(last, Column.MIB))
+            changed = (0,)
+        else:
+            changed = [at for at in changed if rows[at] != was[at]]
+        for at in changed:
+            if entry.is_shown(at):
+                index = self._index(entry.base | at)
+                self.dataChanged.emit(index, index.siblingAtColumn(Column.MIB))
 
-    def _merge_children(self, node: _Node, wanted: list[_Branch]) -> None:
-        new = _keys(branch.row for branch in wanted)
-        kept = set(new)
-        old = _keys(child.row for child in node.children)
-        if old != new:
-            for first, last in _runs([at for at, key in enumerate(old) if key not in kept]):
-                self._remove(node, first, last)
-            old = [key for key in old if key in kept]
-            if old != [key for key in new if key in set(old)]:  # siblings changed places: rare, so simply all anew
-                self._remove(node, 0, len(old) - 1)
-                old = []
-            there = set(old)
-            for first, last in reversed(_runs([at for at, key in enumerate(new) if key not in there])):
-                self._insert(node, first, last, wanted)
-        changed = []
-        for child, branch in zip(node.children, wanted, strict=True):
-            if child.row is not branch.row and child.row != branch.row:
-                child.row = branch.row
-                changed.append(child.at)
-            if child.children or branch.children:
-                self._merge_children(child, branch.children)
-        if changed:  # one range per parent: Qt asks again only for what is on screen
-            self._changed.append((node.children[changed[0]], node.children[changed[-1]]))
+    def _rearrange(self, options: Options) -> None:
+        """Arrange everything anew and carry Qt's persistent indexes over."""
+        self.rearranging.emit()
+        self.layoutAboutToBeChanged.emit()
+        held = self.persistentIndexList()
+        keys = [(self._shown.key(index.internalId()), index.column()) for index in held]
+        self._shown = Arrangement(self._objects, options, self._numbers)
+        self.changePersistentIndexList(held, [self._index_of(key, column) for key, column in keys])
+        self.layoutChanged.emit()
 
-    def _insert(self, node: _Node, first: int, last: int, wanted: list[_Branch]) -> None:
-        self.beginInsertRows(self._index(node, 0), first, last)
-        fresh = [self._grow(node.name, wanted[at], node, at) for at in range(first, last + 1)]
-        node.children[first:first] = fresh
-        self._renumber(node.children)
-        self.endInsertRows()
+    # --- how it is arranged ----------------------------------------------------------------------------------------
 
-    def _remove(self, node: _Node | None, first: int, last: int) -> None:
-        siblings = self._roots if node is None else node.children
-        self.beginRemoveRows(QModelIndex() if node is None else self._index(node, 0), first, last)
-        for gone in siblings[first : last + 1]:
-            self._forget(gone)
-        del siblings[first : last + 1]
-        self._renumber(siblings)
-        self.endRemoveRows()
+    @property
+    def options(self) -> Options:
+        """How the objects are arranged."""
+        return self._shown.options
 
-    def _forget(self, node: _Node) -> None:
-        del self._nodes[node.number]
-        for child in node.children:
-            self._forget(child)
+    def arrange(self, options: Options) -> None:
+        """Arrange the objects like this."""
+        if options != self.options:
+            was = self.options
+            self._rearrange(options)
+            if (was.sorted_by, was.descending) != (options.sorted_by, options.descending):
+                self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(HEADERS) - 1)
 
-    @staticmethod
-    def _renumber(siblings: list[_Node]) -> None:
-        for at, node in enumerate(siblings):
-            node.at = at
+    def opened(self) -> Iterator[QModelIndex]:
+        """Indexes that have to be expanded for every match of the query to be seen, parents first."""
+        return map(self._index, self._shown.opened())
 
     # --- finding things --------------------------------------------------------------------------------------------
 
-    def _index(self, node: _Node, column: int) -> QModelIndex:
-        return self.createIndex(node.at, column, node.number)
+    def _index(self, node: int, column: int = 0) -> QModelIndex:
+        return self.createIndex(self._shown.place(node), column, node)
 
-    def _node(self, index: Index) -> _Node | None:
-        return self._nodes.get(index.internalId()) if index.isValid() else None
+    def _index_of(self, key: Key | None, column: int = 0) -> QModelIndex:
+        node = None if key is None else self._shown.node(key)
+        return QModelIndex() if node is None else self._index(node, column)
 
     def index_of(self, target: str) -> QModelIndex:
         """The index of `name` or `name:path`; invalid when there is none."""
-        for node in self._walk(target.partition(":")[0]):
-            if self._target(node) == target:
-                return self._index(node, 0)
-        return QModelIndex()
+        name, _, path = target.partition(":")
+        return self._index_of(Key(None, name, path))
 
-    def _walk(self, name: str) -> Iterator[_Node]:
-        waiting = [node for node in self._roots if node.name == name]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting.extend(reversed(node.children))
+    def group_index(self, device: str) -> QModelIndex:
+        """The index of a device that objects are grouped below; invalid when there is none."""
+        return self._index_of(Key(device, None, ""))
 
-    @staticmethod
-    def _target(node: _Node) -> str:
-        return f"{node.name}:{node.row.path}" if node.row.path else node.name
+    def targets(self, selection: QItemSelection) -> tuple[str, ...]:
+        """What commands are addressed to when this is selected, in the order of the tree; what is in another target is left out."""
+        return self._shown.targets(self._nodes(selection))
 
-    def matching(self, words: Sequence[str]) -> tuple[set[int], set[int]]:
-        """Numbers of the nodes that a filter shows, and of those whose children it opens.
+    def _nodes(self, selection: QItemSelection) -> list[int]:
+        nodes: list[int] = []
+        for part in (selection.at(at) for at in range(selection.count())):
+            parent = part.parent()
+            siblings = self._shown.children(parent.internalId()) if parent.isValid() else self._shown.roots
+            nodes += siblings[part.top() : part.bottom() + 1]
+        return nodes
 
-        A node matches when name, type, dtype and devices together hold every word. Shown are the matches, what they
-        are in (opened), and what is in them (not opened).
-        """
-        shown: set[int] = set()
-        opened: set[int] = set()
-        for node in self._nodes.values():
-            row = node.row
-            label = node.name if node.parent is None else row.name
-            text = f"{label} {row.type} {row.dtype or ''} {' '.join(row.devices)}".lower()
-            if all(word in text for word in words):
-                waiting = [node]
-                while waiting:
-                    found = waiting.pop()
-                    if found is node or found.number not in shown:
-                        shown.add(found.number)
-                        waiting.extend(found.children)
-                above = node.parent
-                while above is not None and above.number not in opened:
-                    shown.add(above.number)
-                    opened.add(above.number)
-                    above = above.parent
-        return shown, opened
+    def keys(self, selection: QItemSelection) -> list[Key]:
+        """What is selected, whatever the arrangement."""
+        return [key for key in map(self._shown.key, self._nodes(selection)) if key is not None]
 
-    def number_of(self, row: int, parent: Index) -> int:
-        """The number of the node in this place, as `matching` counts them."""
-        node = self._node(parent)
-        return (self._roots if node is None else node.children)[row].number
+    def keys_where(self, holds: Callable[[QModelIndex], bool]) -> list[Key]:
+        """Of what has been looked into so far that for which this holds, parents first: where rows can be open."""
+        found = (self._shown.key(node) for node in self._shown.listed if holds(self._index(node)))
+        return [key for key in found if key is not None]
+
+    def indexes(self, keys: Sequence[Key]) -> Iterator[QModelIndex]:
+        """What is shown of these now."""
+        return (index for index in map(self._index_of, keys) if index.isValid())
+
+    def selection(self, keys: Sequence[Key]) -> QItemSelection:
+        """The rows that are this now; what is not shown is left out."""
+        places: dict[int | None, list[int]] = {}
+        for node in dict.fromkeys(map(self._shown.node, keys)):
+            if node is not None:
+                places.setdefault(self._shown.parent(node), []).append(self._shown.place(node))
+        result = QItemSelection()
+        for parent, rows in places.items():
+            above = QModelIndex() if parent is None else self._index(parent)
+            for first, last in _runs(sorted(rows)):
+                result.append(self._range(above, first, last))
+        return result
+
+    def everything(self, is_open: Callable[[QModelIndex], bool]) -> QItemSelection:
+        """Every row that is below open ones only."""
+        result, opened = QItemSelection(), set()
+        if self._shown.roots:
+            result.append(self._range(QModelIndex(), 0, len(self._shown.roots) - 1))
+        for node in self._shown.listed:
+            parent, index = self._shown.parent(node), self._index(node)
+            if (parent is None or parent in opened) and is_open(index) and (count := self.rowCount(index)):
+                opened.add(node)
+                result.append(self._range(index, 0, count - 1))
+        return result
+
+    def _range(self, parent: QModelIndex, first: int, last: int) -> QItemSelectionRange:
+        return QItemSelectionRange(self.index(first, 0, parent), self.index(last, Column.MIB, parent))
 
     # --- what Qt asks ----------------------------------------------------------------------------------------------
 
-    def index(self, row: int, column: int, parent: Index = QModelIndex()) -> QModelIndex:  # noqa: B008 - Qt's signature
-        if not 0 <= column < len(HEADERS) or row < 0 or (parent.isValid() and parent.column() != 0):
+    def index(self, row: int, column: int, parent: Index = _NOTHING) -> QModelIndex:
+        if not parent.isValid():
+            nodes = self._shown.roots
+        elif parent.column():
             return QModelIndex()
-        node = self._node(parent)
-        if node is None and parent.isValid():
-            return QModelIndex()
-        siblings = self._roots if node is None else node.children
-        return self._index(siblings[row], column) if row < len(siblings) else QModelIndex()
+        else:
+            nodes = self._shown.children(parent.internalId())
+        return self.createIndex(row, column, nodes[row]) if 0 <= row < len(nodes) and 0 <= column < len(HEADERS) else QModelIndex()
 
-    def parent(self, index: Index = QModelIndex()) -> Any:  # noqa: B008
-        node = self._node(index)
-        return QModelIndex() if node is None or node.parent is None else self._index(node.parent, 0)
+    # No flags(): Qt asks for them twice per row when it lays out a branch, which is a third of the time that takes. The default is all but
+    # the right to be dragged, and the tree begins its drags itself.
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        if parent.isValid() and parent.column() != 0:
-            return 0
-        node = self._node(parent)
-        if node is None:
-            return 0 if parent.isValid() else len(self._roots)
-        return len(node.children)
+    def parent(self, index: Index = _NOTHING) -> Any:
+        above = self._shown.parent(index.internalId()) if index.isValid() else None
+        return QModelIndex() if above is None else self._index(above)
 
-    def hasChildren(self, parent: Index = QModelIndex()) -> bool:  # noqa: B008
-        return self.rowCount(parent) > 0
+    def rowCount(self, parent: Index = _NOTHING) -> int:
+        if not parent.isValid():
+            return len(self._shown.roots)
+        return 0 if parent.column() else len(self._shown.children(parent.internalId()))
 
-    def columnCount(self, _parent: Index = QModelIndex()) -> int:  # noqa: B008
+    def hasChildren(self, parent: Index = _NOTHING) -> bool:
+        if parent.isValid():
+            return not parent.column() and self._shown.has_children(parent.internalId())
+        return bool(self._shown.roots)
+
+    def columnCount(self, _parent: Index = _NOTHING) -> int:
         return len(HEADERS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
         if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(HEADERS):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
-            return HEADERS[section]
+            sorted_by = SORTED_BY.get(section)
+            is_sorted = sorted_by is not None and sorted_by == self.options.sorted_by
+            return HEADERS[section] + (" ↓" if self.options.descending else " ↑") * is_sorted
+        if role == Qt.ItemDataRole.ToolTipRole and section in SORTED_BY:
+            return "Click to sort; again for the other way round, and once more for the original order"
         if role == Qt.ItemDataRole.TextAlignmentRole:
             right = section in (Column.SHAPE, Column.MIB)
             return (Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft) | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def data(self, index: Index, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
-        node = self._node(index)
-        if node is None:
+        if not index.isValid():
             return None
-        row = node.row
+        node, column = index.internalId(), index.column()
         match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return self._text(node, index.column())
-            case Qt.ItemDataRole.TextAlignmentRole if index.column() in (Column.SHAPE, Column.MIB):
+            case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
                 return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            case Qt.ItemDataRole.ToolTipRole:
-                return self._tooltip(node, index.column())
-            case Qt.ItemDataRole.AccessibleTextRole:
-                words = [self._text(node, index.column())]
-                if index.column() == Column.NAME:
-                    words += [badge.words for badge in badges(row)]
-                return ", ".join(words)
-            case _ if role == TARGET_ROLE:
-                return self._target(node)
-            case _ if role == DEVICES_ROLE:
-                return row.devices
-            case _ if role == BADGES_ROLE:
-                return badges(row)
-            case _ if role == ROW_ROLE:
-                return row
+            case _ if role in ANSWERS:
+                found = self._shown.found(node)
+                if found is not None:
+                    return ANSWERS[role](*found, column)
+                return self._of_device(node, column, role) if node in self._shown.groups else None
         return None
 
-    @staticmethod
-    def _text(node: _Node, column: int) -> str:
-        row = node.row
-        match column:
-            case Column.NAME:
-                return node.name if node.parent is None else row.name
-            case Column.TYPE:
-                return row.type
-            case Column.SHAPE:
-                return "" if row.kind == "module" else shape_text(row.shape)
-            case Column.DTYPE:
-                return row.dtype or ""
-            case Column.DEVICE:
-                return " ".join(row.devices)
-            case _:
-                return mib_text(row.bytes) if row.devices or row.bytes else ""
-
-    def _tooltip(self, node: _Node, column: int) -> str:
-        row = node.row
-        if column == Column.MIB:
-            return f"{row.bytes:,} bytes"
-        if column == Column.DEVICE and len(row.devices) > 1:
-            return "its tensors are on " + ", ".join(row.devices)
-        lines = [self._target(node)]
-        for badge in badges(row):
-            lines.append(
-                {
-                    "mixed": "mixed: its tensors are on more than one device",
-                    "not registered": "not registered: .to(), parameters() and state_dict() do not see it",
-                    "uninitialised": "uninitialised: a lazy parameter gets its shape in the first forward",
-                }.get(badge.words, f"{badge.words}: the very same tensor under another name")
-            )
-        return tip("\n".join(lines))
-
-    def flags(self, index: Index) -> Qt.ItemFlag:
-        if self._node(index) is None:
-            return Qt.ItemFlag.NoItemFlags
-        return Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsDragEnabled
+    def _of_device(self, node: int, column: int, role: int) -> Any:
+        """What is said of a device that objects are grouped below."""
+        device = self._shown.groups[node]
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                label = {Column.NAME: device or "no tensors", Column.MIB: mib_text(self._shown.bytes(node)) if device else ""}
+                return label.get(Column(column), "")
+            case Qt.ItemDataRole.ToolTipRole:
+                return f"what is on {device}" if device else "what holds no tensor"
+            case Qt.ItemDataRole.AccessibleTextRole:
+                return self._of_device(node, column, int(Qt.ItemDataRole.DisplayRole))
+            case _ if role == DEVICES_ROLE:
+                return (device,) if device else ()
+            case _ if role == BADGES_ROLE:
+                count = len(self._shown.children(node))
+                return (Badge(f"{count:,} object{'s' * (count != 1)}", False),)
+        return None
 
     def mimeTypes(self) -> list[str]:
         return list(encode(()).formats())
 
     def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
-        nodes = (self._node(index) for index in indexes)
-        return encode(tuple(dict.fromkeys(self._target(node) for node in nodes if node is not None)))
+        nodes = dict.fromkeys(index.internalId() for index in indexes if index.isValid())
+        return encode(self._shown.targets([node for node in nodes if self._shown.exists(node)]))
 
     def supportedDragActions(self) -> Qt.DropAction:
         return Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
 
 
-def _runs(places: list[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers as (first, last), the highest first: removing one leaves the others in place."""
+def _changes(before: Known, now: Known) -> Sequence[int] | None:
+    return now.outline.changes_since(before.outline)
+
+
+def _badges_of(known: Known) -> tuple[Badge, ...]:
+    return badges(known.outline.rows[0], known.snapshot)
+
+
+def _devices(known: Known, rows: Sequence[int]) -> list[tuple[str, ...]]:
+    return [known.outline.rows[at].devices for at in rows]
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers as (first, last)."""
     result: list[tuple[int, int]] = []
     for place in places:
         if result and result[-1][1] == place - 1:
             result[-1] = (result[-1][0], place)
         else:
             result.append((place, place))
-    return result[::-1]
+    return result

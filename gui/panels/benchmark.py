@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import kind_of
@@ -20,10 +20,9 @@ from devexplorer.gui.panels.bench_model import ModelPage
 from devexplorer.gui.panels.bench_page import BenchPage
 from devexplorer.gui.panels.bench_scaling import ScalingPage
 from devexplorer.gui.panels.bench_sweep import SweepPage
-from devexplorer.gui.panels.panel import EDGE_PX
+from devexplorer.gui.panels.rail import Rail
 from devexplorer.gui.theme import Theme
 
-RAIL_PX, CHOICE_PX = 104, 22
 MEANINGS = {
     "matmul": "Matrix products of one shape: how fast the device computes",
     "sweep": "Products of many shapes: which are fast, and the search for the fastest",
@@ -52,7 +51,6 @@ class BenchmarkPanel(QWidget):
         self.pages: dict[str, BenchPage] = {
             page.kind: page for page in (self.matmul, self.sweep, self.bandwidth, self.scaling, self.models)
         }
-        self.choices: dict[str, QPushButton] = {}
         self._lay_out()
         for page in self.pages.values():
             page.start_requested.connect(self.start_requested)
@@ -64,31 +62,17 @@ class BenchmarkPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        rail = QVBoxLayout()
-        rail.setContentsMargins(EDGE_PX - 4, 6, 0, 4)
-        rail.setSpacing(0)
-        self._group = QButtonGroup(self)
+        self._rail = Rail({kind: (page.title, MEANINGS[kind]) for kind, page in self.pages.items()})
+        self._rail.chosen.connect(self.show_kind)
+        self.choices = self._rail.choices
         self._stack = QStackedLayout()
-        for kind, page in self.pages.items():
-            choice = QPushButton(page.title)
-            choice.setProperty("look", "quiet")
-            choice.setStyleSheet("text-align: left; padding-left: 8px; padding-right: 2px;")
-            choice.setCheckable(True)
-            choice.setFixedSize(RAIL_PX, CHOICE_PX)
-            choice.setToolTip(MEANINGS[kind])
-            choice.clicked.connect(lambda _checked, kind=kind: self.show_kind(kind))
-            self._group.addButton(choice)
-            self.choices[kind] = choice
-            rail.addWidget(choice)
-        rail.addStretch(1)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addLayout(rail)
+        layout.addWidget(self._rail)
         layout.addLayout(self._stack, 1)
         for page in self.pages.values():
             self._stack.addWidget(page)
-        self.choices["matmul"].setChecked(True)
 
     # what the window calls
 
@@ -113,7 +97,7 @@ class BenchmarkPanel(QWidget):
 
     def show_kind(self, kind: str) -> None:
         """Choose `matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
-        self.choices[kind].setChecked(True)
+        self._rail.choose(kind)
         self._stack.setCurrentWidget(self.pages[kind])
         self.page.refresh()
 
@@ -129,12 +113,7 @@ class BenchmarkPanel(QWidget):
 
     def _mark(self) -> None:
         """A dot behind the kinds that are measured now."""
-        running = {kind_of(run.spec) for run in self._state.active_runs}
-        for kind, choice in self.choices.items():
-            words = f"{self.pages[kind].title} ●" if kind in running else self.pages[kind].title
-            if choice.text() != words:
-                choice.setText(words)
-                choice.setAccessibleName(f"{self.pages[kind].title}{', running' if kind in running else ''}")
+        self._rail.mark({kind_of(run.spec) for run in self._state.active_runs})
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -80,7 +80,7 @@ class CheckpointDialog(FormDialog):
     def _check(self) -> None:
         path, answer, found = self.file.path, self._state.answer, self._comparison
         if path is None:
-            self.say("Choose a file.", wrong=True)
+            self.say("Choose a file.", ready=False)
         elif not path.is_file():
             self.say(f"There is no file {path}.", wrong=True)
         elif found is not None:
@@ -88,7 +88,7 @@ class CheckpointDialog(FormDialog):
         elif answer is not None and answer is not self._answer and answer.failed:
             self.say(answer.words, wrong=True)
         else:
-            self.say("The engine is comparing…", wrong=True)
+            self.say("The engine is comparing…", ready=False)
 
     def _say_comparison(self, found: Comparison) -> None:
         counts = (

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLay
 
 from devexplorer.core.formats import sentence
 from devexplorer.core.state import State
-from devexplorer.gui.item_models.dragging import verdict
+from devexplorer.gui.item_models.dragging import verdicts
 from devexplorer.gui.panels.device_card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
 from devexplorer.gui.panels.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
@@ -119,8 +119,9 @@ class DevicesPanel(Panel):
     def show_verdicts(self, targets: tuple[str, ...]) -> None:
         """Say on every card what dropping `targets` there would do; empty: nothing is dragged any more."""
         self._dragged = targets
+        found = verdicts(self._state, targets, self._items) if targets else {}
         for name, item in self._items.items():
-            item.set_verdict(verdict(self._state, targets, name) if targets else None)
+            item.set_verdict(found.get(name))
 
     def refresh_devices(self) -> None:
         """Devices came, went or changed: cards that stay keep their widget."""

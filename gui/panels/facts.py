@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.formats import bytes_text, count_text, shape_text
+from devexplorer.core.outline import Outline
 from devexplorer.core.records.messages import Fact
-from devexplorer.core.records.objects import Row
+from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
-from devexplorer.gui.item_models.dragging import rows_of, tensors_of
+from devexplorer.gui.item_models.dragging import Held, places_of
+from devexplorer.gui.item_models.totals import Totals
 from devexplorer.gui.panels.panel import label
 
 
@@ -67,59 +68,87 @@ class FactsTable(QWidget):
 
 def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
     """Placement of the selected objects: of one tensor everything, of a model or several objects the sums."""
-    present = tuple(target for target in targets if rows_of(state, target))
-    if not present:
+    chosen = places_of(state, targets)
+    count = sum(len(places) for _, places in chosen.values())
+    if count == 0:
         return ()
-    own = rows_of(state, present[0])[0]
-    if len(present) == 1 and own.kind != "module":
-        return _tensor_facts(own)
-    rows = list(tensors_of(state, present))
-    facts = [] if len(present) == 1 else [Fact("selected", count_text(len(present), "object"))]
-    parameters = [row for row in rows if row.kind == "parameter"]
-    elements = sum(row.elements for row in parameters)
-    if parameters and all(row.initialised for row in parameters):
-        trainable = sum(row.elements for row in parameters if row.requires_grad)
-        facts.append(Fact("parameters", f"{elements:,} in {count_text(len(parameters), 'tensor')}"))
-        facts.append(Fact("trainable", "all" if trainable == elements else f"{trainable:,}"))
-    elif parameters:  # a lazy model has no number of parameters before its first forward
-        facts.append(Fact("parameters", f"{count_text(len(parameters), 'tensor')}, {_waiting(parameters)}"))
-    for kind, word in (("buffer", "buffers"), ("gradient", "gradients"), ("tensor", "tensors")):
-        some = [row for row in rows if row.kind == kind]
-        if some:
-            facts.append(Fact(word, f"{len(some):,}, {bytes_text(sum(row.bytes for row in some))}"))
-    facts += _per_device(rows)
-    below = [row for target in present for row in rows_of(state, target)]
-    for word, count in (
-        ("tied", sum(row.tied_to is not None for row in below)),
-        ("not registered", sum(not row.registered for row in below)),
-        ("uninitialised", sum(not row.initialised for row in below)),
-    ):
-        if count:
-            facts.append(Fact(word, f"{count:,}"))
-    if len(present) == 1 and not own.depth:
-        training = state.objects[present[0]].training
-        if training is not None:
-            facts.append(Fact("mode", "training" if training else "evaluation"))
+    if count == 1:
+        ((name, (outline, (at,))),) = chosen.items()
+        own = outline.rows[at]
+        about = _origin(state.objects[name]) if at == 0 else []
+        if own.kind != "module":
+            return (*_tensor_facts(own), *about)
+    else:
+        about = [Fact("selected", count_text(count, "object"))]
+    held = [Held(outline, outline.tensors(places)) for outline, places in chosen.values()]
+    totals = Totals.of(held)
+    facts = [*about, *_parameters(held)]
+    for kind, word in (("buffer", "buffers"), ("gradient", "gradients"), ("state", "optimizer state"), ("tensor", "tensors")):
+        if kind in totals.kinds:
+            facts.append(Fact(word, f"{totals.kinds[kind].tensors:,}, {bytes_text(totals.kinds[kind].bytes)}"))
+    facts += _per_device(totals)
+    for word, number in _out_of_the_ordinary(chosen).items():
+        if number:
+            facts.append(Fact(word, f"{number:,}"))
+    if count == 1 and at == 0 and state.objects[name].training is not None:
+        facts.append(Fact("mode", "training" if state.objects[name].training else "evaluation"))
     return tuple(facts)
 
 
-def _waiting(parameters: list[Row]) -> str:
-    count = sum(not row.initialised for row in parameters)
-    return "none with a shape yet" if count == len(parameters) else f"{count:,} without a shape yet"
+def _origin(snapshot: ObjectSnapshot) -> list[Fact]:
+    """What is known about an object besides its tensors."""
+    facts = []
+    if snapshot.source is not None:
+        facts.append(Fact("made from", snapshot.source))
+    if snapshot.optimizer is not None:
+        facts.append(Fact("optimizer", snapshot.optimizer))
+    if snapshot.hops:
+        facts.append(Fact("hops", "its parts fetch what they are given to their own devices"))
+    if snapshot.dispatched is not None:
+        facts.append(Fact("dispatched", snapshot.dispatched))
+    return facts
 
 
-def _per_device(rows: list[Row]) -> list[Fact]:
+def _parameters(held: list[Held]) -> list[Fact]:
+    tensors = elements = trainable = waiting = 0
+    for outline, places in held:
+        these = places[outline.kinds("parameter")[places]]
+        traits = outline.column("traits")
+        sizes = outline.elements[these]
+        tensors += len(these)
+        elements += int(sizes.sum())
+        trainable += int(sizes[traits.where(lambda found: bool(found[0]))[these]].sum())
+        waiting += int(traits.where(lambda found: not found[2])[these].sum())
+    if not tensors:
+        return []
+    if waiting:  # a lazy model has no number of parameters before its first forward
+        words = "none with a shape yet" if waiting == tensors else f"{waiting:,} without a shape yet"
+        return [Fact("parameters", f"{count_text(tensors, 'tensor')}, {words}")]
+    return [
+        Fact("parameters", f"{elements:,} in {count_text(tensors, 'tensor')}"),
+        Fact("trainable", "all" if trainable == elements else f"{trainable:,}"),
+    ]
+
+
+def _per_device(totals: Totals) -> list[Fact]:
     """Bytes and number of tensors on each device; "all" where there is only one."""
-    held: Counter[str] = Counter()
-    number: Counter[str] = Counter()
-    for row in rows:
-        for device in row.devices:
-            held[device] += row.bytes
-            number[device] += 1
-    if len(held) == 1:
-        (device,) = held
-        return [Fact(f"on {device}", f"{bytes_text(held[device])}, all")]
-    return [Fact(f"on {device}", f"{bytes_text(held[device])}, {count_text(number[device], 'tensor')}") for device in sorted(held)]
+    if len(totals.devices) == 1:
+        return [Fact(f"on {device}", f"{bytes_text(found.bytes)}, all") for device, found in totals.devices.items()]
+    return [
+        Fact(f"on {device}", f"{bytes_text(found.bytes)}, {count_text(found.tensors, 'tensor')}")
+        for device, found in totals.devices.items()
+    ]
+
+
+def _out_of_the_ordinary(chosen: dict[str, tuple[Outline, list[int]]]) -> dict[str, int]:
+    """How many rows are tied, not registered, uninitialised."""
+    found = dict.fromkeys(("tied", "not registered", "uninitialised"), 0)
+    for outline, places in chosen.values():
+        inside, traits = outline.inside(places), outline.column("traits")
+        found["tied"] += int((inside & (outline.originals != np.arange(len(inside)))).sum())
+        found["not registered"] += int((inside & traits.where(lambda row: not row[1])).sum())
+        found["uninitialised"] += int((inside & traits.where(lambda row: not row[2])).sum())
+    return found
 
 
 def _tensor_facts(row: Row) -> tuple[Fact, ...]:

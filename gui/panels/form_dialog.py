@@ -72,8 +72,8 @@ class FormDialog(QDialog):
         button.setAutoDefault(False)
         self._buttons.insertWidget(0, button)
 
-    def say(self, words: str, *, wrong: bool = False) -> None:
-        """What the fields come to; `wrong`: why it cannot be accepted."""
+    def say(self, words: str, *, wrong: bool = False, ready: bool = True) -> None:
+        """What the fields come to; `wrong`: why it cannot be accepted; not `ready`: what is still needed."""
         self._sign.setVisible(wrong)
         if wrong:
             self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, _SIGN_PX, 2.0))
@@ -82,5 +82,6 @@ class FormDialog(QDialog):
         if self.message.property("words") != look:
             self.message.setProperty("words", look)
             self.message.style().polish(self.message)
-        self.accept_button.setEnabled(not wrong)
-        self.accept_button.setToolTip(tip(words) if wrong else "")
+        acceptable = ready and not wrong
+        self.accept_button.setEnabled(acceptable)
+        self.accept_button.setToolTip("" if acceptable else tip(words))

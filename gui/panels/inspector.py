@@ -9,8 +9,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.state import State
 from devexplorer.gui.icons import pixmap
+from devexplorer.gui.item_models.totals import Preparing
 from devexplorer.gui.panels.code_view import CodeView
 from devexplorer.gui.panels.facts import FactsTable, selection_facts
 from devexplorer.gui.panels.panel import EDGE_PX, EmptyState, Panel, label
@@ -53,6 +55,11 @@ class InspectorPanel(Panel):
         self._offers = QVBoxLayout()
         self._offers.setSpacing(6)
         self._buttons: list[QPushButton] = []
+        self._preparing = Preparing(self)
+        self._preparing.ready.connect(self.refresh)
+        self._summed: dict[str, ObjectSnapshot] = {}
+        self._summed_for: tuple[str, ...] = ()
+        """The snapshots and the selection that the placement is of."""
         self._shown_offers: tuple[Offer, ...] = ()
         self.set_content(self._build())
         self.empty = EmptyState(_EMPTY, "Build mlp")
@@ -158,7 +165,12 @@ class InspectorPanel(Panel):
             self._buttons.append(button)
 
     def _show_selection(self) -> None:
-        self.placement.set_facts(selection_facts(self._state, self._selection))
+        chosen = {name: self._state.objects[name] for name in map(_name, self._selection) if name in self._state.objects}
+        if not _same(chosen, self._summed) or self._selection != self._summed_for:
+            if not self._preparing.want([self._state.outlines.of(snapshot) for snapshot in chosen.values() if snapshot.rows]):
+                return  # what is on show stays until the sums of a large object are known
+            self._summed, self._summed_for = chosen, self._selection
+            self.placement.set_facts(selection_facts(self._state, self._selection))
         self.placement.setVisible(bool(self.placement.facts))
         heading = f"Placement of {_names(self._selection)}" if self.placement.facts else ""
         _show(self.heading, heading)
@@ -183,6 +195,10 @@ def _show(target: QLabel, text: str) -> None:
     if target.text() != text:
         target.setText(text)
     target.setVisible(bool(text))
+
+
+def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:
+    return some.keys() == others.keys() and all(snapshot is others[name] for name, snapshot in some.items())
 
 
 def _name(target: str) -> str:

@@ -39,7 +39,7 @@ class LoadFileDialog(FormDialog):
         self.name = QLineEdit()
         self.name.setPlaceholderText("as in the file")
         self.model = RowsModel(_COLUMNS, self)
-        self.table = RowsTable(self.model, "What the file holds", [300, 120, 90])
+        self.table = RowsTable(self.model, "What the file holds", [270, 110, 90])
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.setMinimumHeight(TABLE_PX)
         self.table.selectionModel().selectionChanged.connect(self._check)
@@ -84,7 +84,7 @@ class LoadFileDialog(FormDialog):
     def _check(self) -> None:
         path, answer = self.file.path, self._state.answer
         if path is None:
-            self.say("Choose a file.", wrong=True)
+            self.say("Choose a file.", ready=False)
         elif not path.is_file():
             self.say(f"There is no file {path}.", wrong=True)
         elif self._contents is not None:
@@ -92,7 +92,7 @@ class LoadFileDialog(FormDialog):
         elif answer is not None and answer is not self._answer and answer.failed:
             self.say(answer.words, wrong=True)
         else:
-            self.say("The engine is looking into the file…", wrong=True)
+            self.say("The engine is looking into the file…", ready=False)
 
     def _say_contents(self, contents: FileContents) -> None:
         chosen = self._chosen()

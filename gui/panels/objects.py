@@ -1,19 +1,27 @@
-"""The objects panel: the tree of tensors and models, its filter and its selection. Main thread."""
+"""The objects panel: the tree of tensors and models, its filter, order, groups, totals and selection. Main thread."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelectionModel, QPoint, Signal
-from PySide6.QtWidgets import QLineEdit, QWidget
+import itertools
+from collections.abc import Iterable
+
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from devexplorer.core.state import State
+from devexplorer.gui.item_models.arrangement import Key, Options
 from devexplorer.gui.item_models.chips import ChipsDelegate, DeviceLook
-from devexplorer.gui.item_models.filter import ObjectsFilter
-from devexplorer.gui.item_models.objects import TARGET_ROLE, ObjectsModel
+from devexplorer.gui.item_models.dragging import tensors_of
+from devexplorer.gui.item_models.filter import HINT, Query
+from devexplorer.gui.item_models.object_cells import SORTED_BY
+from devexplorer.gui.item_models.objects import ObjectsModel
+from devexplorer.gui.item_models.totals import Preparing, Totals
 from devexplorer.gui.panels.objects_tree import ObjectsTree
-from devexplorer.gui.panels.panel import EmptyState, Panel
-from devexplorer.gui.theme import Theme
+from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
+from devexplorer.gui.theme import Role, Theme
 
-OPEN_AT_MOST = 500
+OPEN_AT_MOST = 200
 """A filter opens so many branches; more would be no help to anybody."""
 
 
@@ -33,35 +41,63 @@ class ObjectsPanel(Panel):
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Objects", parent=parent)
         self._state = state
+        self._selected: tuple[str, ...] | None = ()
+        """What is selected; None: to be read anew."""
         self._announced: tuple[str, ...] = ()
         self._known: set[str] = set()
         self._known_engine = False
+        self.by_device = _toggle("by device", "Group by device: below each device what is there, of a mixed model only its parts")
+        self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
+        self.training_parts.setChecked(True)
         self.filter = QLineEdit()
         self.filter.setProperty("look", "quiet")
         self.filter.setPlaceholderText("filter: name, type, dtype, device    /")
         self.filter.setAccessibleName("filter objects")
-        self.filter.setToolTip("Words that name, type, dtype or device must hold, for instance: conv bfloat16 cuda:1")
+        self.filter.setToolTip(HINT)
         self.filter.setClearButtonEnabled(True)
         self.filter.setFixedWidth(250)
-        self.filter.textChanged.connect(self._on_filter)
-        self.add_to_header(self.filter)
+        self._tools = (self.by_device, self.training_parts, self.filter)
+        for tool in self._tools:
+            self.add_to_header(tool)
         self.model = ObjectsModel(self)
-        self.proxy = ObjectsFilter(self.model, self)
         self.tree = ObjectsTree(theme)
-        self.tree.setModel(self.proxy)
+        self.tree.setModel(self.model)
         self.tree.fit_columns()
         self._delegate = ChipsDelegate(theme, DeviceLook(self._look), self.tree)
         self.tree.setItemDelegate(self._delegate)
-        self.tree.customContextMenuRequested.connect(self._on_context_menu)
-        self.tree.drag_started.connect(self.drag_started)
-        self.tree.drag_ended.connect(self.drag_ended)
-        self.tree.selectionModel().selectionChanged.connect(self._on_selection)
-        self.model.repaint_wanted.connect(self.tree.viewport().update)
-        self.set_content(self.tree)
+        self.totals = ElidedLabel(Role.LABEL, "dim")
+        self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
+        self._preparing = Preparing(self)
+        self._aside: list[Key] = []
+        """What is selected, while everything gets another place."""
+        self._open_before: list[Key] = []
+        """What was expanded before a filter was typed."""
+        self._connect()
+        content = QWidget()
+        layout = QVBoxLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.tree, 1)
+        layout.addWidget(_line())
+        layout.addWidget(self.totals)
+        self.set_content(content)
         self.empty = EmptyState("", "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
         self.set_empty_state(self.empty)
         self.refresh()
+
+    def _connect(self) -> None:
+        self.filter.textChanged.connect(self._on_filter)
+        self.by_device.toggled.connect(lambda on: self._arrange(self.model.options._replace(grouped=on)))
+        self.training_parts.toggled.connect(lambda on: self._arrange(self.model.options._replace(training_parts=on)))
+        self.tree.header().sectionClicked.connect(self._on_header)
+        self.tree.customContextMenuRequested.connect(self._on_context_menu)
+        self.tree.drag_started.connect(self.drag_started)
+        self.tree.drag_ended.connect(self.drag_ended)
+        self.tree.selectionModel().selectionChanged.connect(self._on_selection)
+        self.model.rearranging.connect(self._put_selection_aside)
+        self.model.repaint_wanted.connect(self.tree.viewport().update)
+        self._preparing.ready.connect(self._show_totals)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
@@ -72,19 +108,20 @@ class ObjectsPanel(Panel):
         """Objects changed: show the new ones, keep selection and expansion."""
         new = [name for name in self._state.objects if name not in self._known]
         self._known = set(self._state.objects)
-        self.model.update(self._state.objects)
-        if self.proxy.words:
-            self.proxy.refresh()
+        self.model.update(self._state.objects, self._state.outlines)
+        self._select_again()
         empty = not self._state.objects
         self.show_empty(empty)
         self._say_why_empty()
-        self.filter.setVisible(not empty)
+        for tool in self._tools:
+            tool.setVisible(not empty)
         for name in new:
             self.expand(name)
         if new:
             self.select(new[-1])  # what was just made is what is moved next
             self.tree.setFocus()
         self._on_selection()
+        self._add_up()
 
     def take_focus(self) -> None:
         """Be where the keyboard is: the tree, or the panel itself while there is no tree to be seen."""
@@ -114,16 +151,17 @@ class ObjectsPanel(Panel):
         self.tree.viewport().update()
 
     def selected_targets(self) -> tuple[str, ...]:
-        """What is selected, as commands address it: `name` or `name:path`."""
-        rows = self.tree.selectionModel().selectedRows()
-        return tuple(index.data(TARGET_ROLE) for index in rows)
+        """What is selected, as commands address it: `name` or `name:path`. What is in another selected part is left out."""
+        if self._selected is None:
+            self._selected = self.model.targets(self.tree.selectionModel().selection())
+        return self._selected
 
     def select(self, *targets: str) -> None:
         """Select these targets and nothing else; those that are gone are left out."""
         selection = self.tree.selectionModel()
         selection.clearSelection()
         for target in targets:
-            index = self.proxy.mapFromSource(self.model.index_of(target))
+            index = self.model.index_of(target)
             if index.isValid():
                 self.tree.scrollTo(index)
                 how = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
@@ -131,7 +169,7 @@ class ObjectsPanel(Panel):
 
     def expand(self, target: str) -> None:
         """Show what is in `target`."""
-        self.tree.expand(self.proxy.mapFromSource(self.model.index_of(target)))
+        self.tree.expand(self.model.index_of(target))
 
     def focus_filter(self) -> None:
         """Put the cursor into the filter."""
@@ -142,20 +180,112 @@ class ObjectsPanel(Panel):
         known = self._state.devices.get(device)
         return None if known is None else (known.colour, known.info.simulated)
 
-    def _on_filter(self, text: str) -> None:
-        self.proxy.set_text(text)
-        self.tree.nothing = f"Nothing matches “{text}”." if text else ""
-        if self.proxy.words:
-            for count, index in enumerate(self.proxy.opened()):
-                if count == OPEN_AT_MOST:
-                    break
+    # --- how it is arranged --------------------------------------------------------------------------------------------
+
+    def _arrange(self, options: Options) -> None:
+        """Arrange the tree anew. What was open stays open; what a filter has opened is closed again when it goes."""
+        with self.tree.laid_out_once():
+            before = self.model.options
+            self.model.arrange(options)
+            open_now: Iterable[QModelIndex] = ()
+            if options.query.words:
+                open_now = itertools.islice(self.model.opened(), OPEN_AT_MOST)
+            elif before.query.words:
+                self.tree.collapseAll()
+                open_now = self.model.indexes(self._open_before)
+            elif options.grouped:
+                open_now = (self.model.index(at, 0) for at in range(self.model.rowCount()))
+            for index in open_now:
                 self.tree.expand(index)
+        self._select_again()
+        self._on_selection()
+
+    def _on_filter(self, text: str) -> None:
+        query, before = Query.of(text), self.model.options.query
+        self.tree.nothing = f"Nothing matches “{text}”." if text else ""
+        if query == before:
+            return
+        if not before.words:
+            self._open_before = self.model.keys_where(self.tree.isExpanded)
+        self._arrange(self.model.options._replace(query=query))
+        if not query.words:
+            self._scroll_to_selection()
+
+    def _scroll_to_selection(self) -> None:
+        current = self.tree.currentIndex()
+        if current.isValid():
+            self.tree.scrollTo(current)
+
+    def _on_header(self, column: int) -> None:
+        """Sort by this column, the other way round, or no longer: largest first, but names from a to z."""
+        field, options = SORTED_BY.get(column), self.model.options
+        if field is None:
+            return
+        first = field == "bytes"
+        if options.sorted_by != field:
+            self._arrange(options._replace(sorted_by=field, descending=first))
+        elif options.descending == first:
+            self._arrange(options._replace(descending=not first))
+        else:
+            self._arrange(options._replace(sorted_by=None, descending=False))
+
+    # --- selection and totals ------------------------------------------------------------------------------------------
+
+    def _put_selection_aside(self) -> None:
+        """Everything gets another place: selected rows by the thousand are found again in a few milliseconds, by Qt in seconds."""
+        selection = self.tree.selectionModel()
+        self._aside = self.model.keys(selection.selection())
+        selection.blockSignals(True)
+        selection.select(QItemSelection(), QItemSelectionModel.SelectionFlag.Clear)
+        selection.blockSignals(False)
+
+    def _select_again(self) -> None:
+        aside, self._aside = self._aside, []
+        if aside:
+            self.tree.selectionModel().select(self.model.selection(aside), QItemSelectionModel.SelectionFlag.Select)
 
     def _on_selection(self) -> None:
+        self._selected = None
         now = self.selected_targets()
-        if now != self._announced:
+        if now == self._announced:
+            self._selected = self._announced  # the same tuple, so that whoever has looked at it sees that nothing is new
+        else:
             self._announced = now
             self.selection_changed.emit(now)
+            self._add_up()
+
+    def _counted(self) -> tuple[str, ...]:
+        return self._announced or tuple(self._state.objects)
+
+    def _add_up(self) -> None:
+        """Show the totals now, or when the columns of large objects have been read."""
+        names = dict.fromkeys(target.partition(":")[0] for target in self._counted())
+        known = (self._state.objects.get(name) for name in names)
+        if self._preparing.want([self._state.outlines.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]):
+            self._show_totals()
+
+    def _show_totals(self) -> None:
+        counted = self._counted()
+        words = Totals.of(tensors_of(self._state, counted)).words or "no tensors"
+        what = "selected" if self._announced else "all"
+        self.totals.set_full_text(f"{what}: {words}" if counted else "")
 
     def _on_context_menu(self, where: QPoint) -> None:
         self.context_menu_requested.emit(self.tree.viewport().mapToGlobal(where))
+
+
+def _line() -> QWidget:
+    """What sets the totals apart from the last row."""
+    result = QWidget()
+    result.setFixedHeight(1)
+    result.setBackgroundRole(QPalette.ColorRole.Midlight)
+    result.setAutoFillBackground(True)
+    return result
+
+
+def _toggle(text: str, words: str) -> QPushButton:
+    result = QPushButton(text)
+    result.setProperty("look", "quiet")
+    result.setCheckable(True)
+    result.setToolTip(words)
+    return result

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QPoint, QPointF, QRect, QRectF, Qt, Signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QPersistentModelIndex, QPoint, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QDrag,
@@ -15,15 +18,17 @@ from PySide6.QtGui import (
     QPolygonF,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
 
 from devexplorer.gui.item_models.dragging import decode
-from devexplorer.gui.item_models.objects import Column
+from devexplorer.gui.item_models.object_cells import Column
+from devexplorer.gui.item_models.objects import ObjectsModel
 from devexplorer.gui.theme import Role, Theme, font
 
 _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
 _NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
-_NARROW_BELOW_PX = 720
+_WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
+_NARROW_BELOW_PX, _WIDE_FROM_PX = 720, 1150
 _INDENT = 16
 
 
@@ -39,6 +44,10 @@ class ObjectsTree(QTreeView):
         self._theme = theme
         self._hovered = QPersistentModelIndex()
         self._widths = _WIDTHS
+        self._waits = False
+        self._pressed: QPoint | None = None
+        """Where the left button went down on a row."""
+        self._has_dragged = False
         self.nothing = ""
         """Shown where there is no row."""
         self.setAccessibleName("objects")
@@ -62,6 +71,7 @@ class ObjectsTree(QTreeView):
         header.setMinimumSectionSize(40)
         header.setSectionsMovable(False)
         header.setHighlightSections(False)
+        header.setSectionsClickable(True)
         header.setSectionResizeMode(Column.NAME, QHeaderView.ResizeMode.Stretch)
         self._set_widths(_WIDTHS)
 
@@ -71,10 +81,32 @@ class ObjectsTree(QTreeView):
             self.header().resizeSection(column, width)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        fitting = _NARROW if self.viewport().width() < _NARROW_BELOW_PX else _WIDTHS
+        width = self.viewport().width()
+        fitting = _NARROW if width < _NARROW_BELOW_PX else _WIDTHS if width < _WIDE_FROM_PX else _WIDE
         if self.model() is not None and fitting is not self._widths:  # only then: in between the user's own widths stay
             self._set_widths(fitting)
         super().resizeEvent(event)
+
+    @contextmanager
+    def laid_out_once(self) -> Iterator[None]:
+        """Rows that come, go, are arranged anew and opened meanwhile are laid out once, at the end: with 10,000 rows that takes a while."""
+        self._waits = True
+        self.scheduleDelayedItemsLayout()
+        try:
+            yield
+        finally:
+            self._waits = False
+            self.executeDelayedItemsLayout()
+
+    def doItemsLayout(self) -> None:
+        if not self._waits:
+            super().doItemsLayout()
+
+    def selectAll(self) -> None:
+        """Every row that could be scrolled to. Qt would ask for the parent of each of them some 30 times."""
+        model = self.model()
+        assert isinstance(model, ObjectsModel)
+        self.selectionModel().select(model.everything(self.isExpanded), QItemSelectionModel.SelectionFlag.ClearAndSelect)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
@@ -120,7 +152,25 @@ class ObjectsTree(QTreeView):
             painter.drawText(self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing)
             painter.end()
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        super().mousePressEvent(event)
+        where = event.position().toPoint()
+        is_row = event.button() == Qt.MouseButton.LeftButton and self.indexAt(where).isValid()
+        self._pressed, self._has_dragged = where if is_row else None, False
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._pressed = None
+        super().mouseReleaseEvent(event)
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._pressed is not None and event.buttons() & Qt.MouseButton.LeftButton:
+            far = (event.position().toPoint() - self._pressed).manhattanLength() >= QApplication.startDragDistance()
+            if far and not self._has_dragged:
+                self._has_dragged = True
+                self.setState(QAbstractItemView.State.DraggingState)
+                self.startDrag(self.model().supportedDragActions())
+                self.setState(QAbstractItemView.State.NoState)
+            return
         self._hover(self.indexAt(event.position().toPoint()))
         super().mouseMoveEvent(event)
 

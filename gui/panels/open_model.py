@@ -11,7 +11,7 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import sentence
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.state import State
-from devexplorer.core.workspace.models.source_words import what_runs
+from devexplorer.core.workspace.models.source import describe
 from devexplorer.gui.panels.file_field import FileField
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import give_room
@@ -120,16 +120,25 @@ class OpenModelDialog(FormDialog):
         wanted = () if recent else self._rows[self.kind.currentData()]
         for field in {field for fields in self._rows.values() for field in fields}:
             self.form.setRowVisible(field, field in wanted)
+        if not self._is_filled():
+            self.say("Say which model.", ready=False)
+            return
         try:
             source, folder = self.source()
-            code = what_runs(source, folder)
+            runs = describe(source, folder)
             name = self.name.text().strip()
             if name in self._state.objects:
                 raise BadInput(f"there is a '{name}' already; choose another name")
         except BadInput as error:
             self.say(sentence(error.findings[0]), wrong=True)
             return
-        self.say("Nothing of yours is run; nothing is downloaded." if code is None else f"Runs {code.words}")
+        self.say(runs.words)
+
+    def _is_filled(self) -> bool:
+        """Whether anything was typed: an empty form has nothing wrong in it yet."""
+        fields = (self.file.edit, self.module, self.vision, self.factory)
+        other = self.kind.currentData() == "transformers" or self.recent.currentData() is not None
+        return other or any(field.text().strip() for field in fields)
 
     def _accept(self) -> None:
         source, folder = self.source()

@@ -63,14 +63,14 @@ class SaveFileDialog(FormDialog):
     def _path(self) -> Path | None:
         """With the form's suffix where none was typed."""
         path = self.file.path
-        return path if path is None or path.suffix else path.with_suffix(FORMS[self.form_choice.currentData()][1])
+        return path if path is None or path.suffix or path.is_dir() else path.with_suffix(FORMS[self.form_choice.currentData()][1])
 
     def _check(self) -> None:
         path = self._path()
         there = path is not None and path.is_file()
-        self.overwrite.setVisible(there)
+        self.form.setRowVisible(self.overwrite, there)
         if path is None:
-            self.say("Choose a file.", wrong=True)
+            self.say("Choose a file.", ready=False)
         elif path.is_dir():
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
         elif not path.parent.is_dir():

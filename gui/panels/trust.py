@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QWidget
 
-from devexplorer.core.workspace.models.source_words import Code
+from devexplorer.core.workspace.models.source import WhatRuns
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import label
 from devexplorer.gui.theme import Role
@@ -19,17 +19,13 @@ class TrustDialog(FormDialog):
     allowed = Signal(object)
     """Whether to remember it (bool)."""
 
-    def __init__(self, code: Code, parent: QWidget | None = None) -> None:
+    def __init__(self, code: WhatRuns, parent: QWidget | None = None) -> None:
         super().__init__("Run this code?", "Run it", WIDTH_PX, parent)
-        what = label(code.words, role=Role.CODE, wrap=True)
-        self.add_row("runs", what)
+        self.add_row("what", label(code.words, wrap=True))
         self.add_row("folder", label(code.folder, role=Role.CODE, wrap=True))
         self.remember = QCheckBox("do not ask again for this folder")
         self.add_row("", self.remember)
-        self.say(
-            "It can do anything that you can do on this machine. It runs in the engine, never in the window, and the first time in "
-            "a process of its own with a time limit."
-        )
+        self.say("It never runs in the window, which stays as it is whatever the code does.")
         self.accept_button.clicked.connect(self._accept)
 
     def _accept(self) -> None:

@@ -21,6 +21,7 @@ SCRIPTS = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": ["--quick"],
     "move_overhead.py": [],
+    "placement_scale.py": [],
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
     "telemetry_cost.py": ["--rounds", "5"],
@@ -28,6 +29,7 @@ SCRIPTS = {
     "recording_cost.py": ["--hours", "0.1"],
     "heartbeat.py": ["--seconds", "10"],
     "cost_model.py": [],
+    "tree_scale.py": ["--rounds", "3"],
 }
 """Script -> arguments of the quick run."""
 

@@ -12,7 +12,7 @@ import torch
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine import benchmarks as module
-from devexplorer.core.engine.benchmarks import Benchmarks, model_copy
+from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.records.benchmark import (
@@ -34,6 +34,7 @@ from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchS
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.workspace import Workspace
 
 WAIT_S = 30.0
@@ -372,6 +373,42 @@ def test_a_model_that_cannot_be_copied_is_refused_with_the_reason() -> None:
     workspace.add("mine", mine)
     with pytest.raises(BadInput, match="'mine' cannot be copied"):
         model_copy(workspace, "mine")
+
+
+def test_code_of_the_users_runs_only_where_somebody_was_asked() -> None:
+    workspace = Workspace(Fleet([TorchBackend()]))
+    source = "torch.nn:Linear?in_features=3&out_features=2"
+    with pytest.raises(BadInput, match="is code of your own: open it first, which asks before it runs"):
+        model_copy(workspace, source)
+    made = model_copy(workspace, source, own_code=True)
+    assert isinstance(made, torch.nn.Linear)
+    assert made.out_features == 2
+    with pytest.raises(BadInput, match="did you mean gpt2"):
+        model_copy(workspace, "transformers:gptt2")
+    assert workspace.names == ()
+
+
+def test_shapes_that_were_given_for_a_model_of_the_workspace_are_those_of_its_benchmark(virtual: VirtualMachine) -> None:
+    workspace = Workspace(Fleet([TorchBackend(), virtual]))
+    workspace.add("mine", torch.nn.Linear(3, 2), Extras(inputs="4x5x3"))
+    bench = Bench(virtual, resolve=partial(model_copy, workspace), inputs_of=partial(given_inputs, workspace))
+    ended = bench.run(ModelSpec(target="mine", device="vgpu:0", batch=7, seconds=0.01))
+    assert isinstance(ended.result, ModelResult)
+    assert ended.result.flop_per_step == 2 * 7 * 5 * 3 * 2
+    assert given_inputs(workspace, "mlp") == ""
+
+
+def test_a_model_that_calls_sys_exit_in_its_step_ends_its_run_and_nothing_else(virtual: VirtualMachine) -> None:
+    class Leaves(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls = getattr(self, "calls", 0) + 1
+            if self.calls > 3:
+                raise SystemExit(0)
+            return super().forward(x)
+
+    bench = Bench(virtual, resolve=lambda name: Leaves(3, 2))
+    ended = bench.run(ModelSpec(target="mine", device="cpu", seconds=60.0))
+    assert "SystemExit" in str(ended.reason) or "sys.exit" in str(ended.reason)
 
 
 def test_steps_of_a_model_go_through_the_same_door_and_leave_the_workspace_alone(virtual: VirtualMachine) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.formats import MISSING, bytes_text, count_text, number_text, seconds_text, shape_text
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import MISSING, bytes_text, count_text, number_text, parse_bytes, seconds_text, shape_text
 
 FACTORS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -96,3 +97,17 @@ def test_counts() -> None:
         "2 parameters",
         "138,357,544 parameters",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("512 MiB", 512 << 20), ("1.5 GiB", 3 << 29), ("64k", 65536), ("2 TB", 2 << 40), ("1,000 b", 1000), (".5 KiB", 512)],
+)
+def test_bytes_are_read_as_people_write_them(text: str, size: int):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "1 MiB 2", "1e9"])
+def test_what_is_no_number_of_bytes_is_refused_with_an_example(text: str):
+    with pytest.raises(BadInput, match="512 MiB"):
+        parse_bytes(text)

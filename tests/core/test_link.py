@@ -1,15 +1,30 @@
 """Frames on the link: whole, cut, oversized, malformed."""
 
 import io
+from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.engine.link import EVENT_LIMIT, FRAME_HEAD, decode_command, decode_event, frame, read_payload
+from devexplorer.core.engine.link import (
+    EVENT_LIMIT,
+    FRAME_HEAD,
+    MOST_ROWS,
+    ROWS_A_FRAME,
+    Joiner,
+    decode_command,
+    decode_event,
+    frame,
+    over_the_link,
+    pieces,
+    read_payload,
+)
 from devexplorer.core.errors import LinkError
 from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.messages import AddVirtual, Log, Move, Offer, StartBenchmark
+from devexplorer.core.records.messages import AddVirtual, Event, Log, Move, ObjectChanged, Offer, RowsChanged, RowsFollow, StartBenchmark
+from devexplorer.core.records.objects import ObjectSnapshot, Row
 
 
 def test_records_survive_the_link() -> None:
@@ -76,3 +91,64 @@ def test_numbers_that_no_axis_can_show_are_refused(number: float) -> None:
 def test_texts_that_nobody_can_read_are_refused() -> None:
     with pytest.raises(LinkError, match="Log was refused"):
         decode_event(frame(Log(level="info", text="x" * 200_000, time_unix_s=0.0))[FRAME_HEAD:])
+
+
+def snapshot_of(rows: int) -> ObjectSnapshot:
+    tree = tuple(Row(path=str(at), name=str(at), kind="parameter", type="Parameter", depth=1, shape=(at,)) for at in range(rows))
+    return ObjectSnapshot(name="big", kind="model", type="Sequential", rows=tree, bytes_by_device={"cpu": 1}, tensors_by_device={"cpu": 1})
+
+
+def in_pieces(event: Event) -> list[ObjectChanged | RowsChanged | RowsFollow]:
+    cut = list(pieces(event))
+    assert all(isinstance(piece, ObjectChanged | RowsChanged | RowsFollow) for piece in cut)
+    return cut  # type: ignore[return-value]
+
+
+def changed(rows: int) -> RowsChanged:
+    whole = snapshot_of(rows)
+    rest = msgspec.structs.replace(whole, rows=())
+    return RowsChanged(request=4, name="big", places=tuple(range(rows)), rows=whole.rows, rest=rest)
+
+
+@pytest.mark.parametrize("rows", [0, 1, ROWS_A_FRAME, ROWS_A_FRAME + 1, 3 * ROWS_A_FRAME])
+@pytest.mark.parametrize("kind", [lambda rows: ObjectChanged(request=3, snapshot=snapshot_of(rows)), changed])
+def test_an_object_with_many_rows_crosses_in_several_frames_and_arrives_as_one_event(rows: int, kind: Callable[[int], Event]) -> None:
+    event = kind(rows)
+    assert list(over_the_link(event, Joiner())) == [event]
+    counts = [len(piece.snapshot.rows if isinstance(piece, ObjectChanged) else piece.rows) for piece in in_pieces(event)]
+    assert sum(counts) == rows
+    assert max(counts) <= ROWS_A_FRAME
+    assert len(counts) == max(1, -(-rows // ROWS_A_FRAME))
+
+
+def test_other_events_between_the_pieces_arrive_at_once() -> None:
+    joiner = Joiner()
+    event = ObjectChanged(snapshot=snapshot_of(2 * ROWS_A_FRAME))
+    first, second = pieces(event)
+    log = Log(level="info", text="x", time_unix_s=0)
+    assert joiner.take(first) is None
+    assert joiner.take(log) is log
+    assert joiner.take(second) == event
+
+
+def test_pieces_that_do_not_fit_together_are_refused_and_the_next_object_arrives() -> None:
+    joiner = Joiner()
+    event = ObjectChanged(snapshot=snapshot_of(2 * ROWS_A_FRAME))
+    first, second = pieces(event)
+    with pytest.raises(LinkError, match="has not come"):
+        joiner.take(second)
+    joiner.take(first)
+    assert isinstance(second, RowsFollow)
+    with pytest.raises(LinkError, match="more than it announced"):
+        joiner.take(msgspec.structs.replace(second, rows=(*second.rows, second.rows[0])))
+    for announced in (-1, MOST_ROWS + 1):
+        with pytest.raises(LinkError, match="announces"):
+            joiner.take(ObjectChanged(snapshot=snapshot_of(1), following=announced))
+    joiner.take(first)  # an engine that began anew: what came before is forgotten
+    assert [joiner.take(piece) for piece in (first, second)] == [None, event]
+
+
+def test_a_text_that_nobody_can_read_is_refused_beside_rows_too() -> None:
+    endless = msgspec.structs.replace(snapshot_of(3), values="x" * 200_000)
+    with pytest.raises(LinkError, match="ObjectChanged was refused"):
+        decode_event(frame(ObjectChanged(snapshot=endless))[FRAME_HEAD:])

@@ -241,9 +241,39 @@ def test_what_cannot_be_trained_is_said(fleet: Fleet) -> None:
         run_own(fleet, Detached(4, 4), train=True).prepare()
 
 
-def test_a_model_whose_input_nobody_knows_is_refused(fleet: Fleet) -> None:
-    with pytest.raises(BadInput, match="nobody knows what 'mine' takes"):
-        run_of(fleet, lambda name: nn.Linear(3, 3), target="mine").prepare()
+class Particular(nn.Module):
+    """Takes what nobody would guess."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(5))
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        if left.shape[1:] != (5, 7) or right.dtype != torch.int32:
+            raise ValueError("not like that")
+        return (left.sum(2) * self.weight).sum() + right.sum()
+
+
+def test_a_model_whose_input_nobody_knows_is_refused_with_what_its_forward_wants(fleet: Fleet) -> None:
+    with pytest.raises(BadInput, match=r"'mine' takes: its forward wants left, right, and no guess worked \(not like that\)"):
+        run_of(fleet, lambda name: Particular(), target="mine").prepare()
+
+
+@pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
+def test_given_inputs_are_taken_in_the_batch_of_the_run(fleet: Fleet, device: str) -> None:
+    run = run_of(fleet, lambda name: Particular(), target="mine", inputs="3x5x7,3x2:int32", batch=4, train=True, device=device)
+    _, result = measured(run)
+    assert result.iterations
+
+
+def test_a_model_of_ones_own_is_measured_on_inputs_that_were_guessed(fleet: Fleet) -> None:
+    _, result = measured(run_of(fleet, lambda name: nn.Sequential(nn.Linear(3, 3), nn.ReLU()), target="mine", batch=5))
+    assert result.flop_per_step == 2 * 5 * 3 * 3
+
+
+def test_an_input_that_cannot_be_read_is_refused_before_anything_is_made(fleet: Fleet) -> None:
+    with pytest.raises(BadInput, match="'4by2' is no input"):
+        check_model(ModelSpec(target="mlp", device="cpu", inputs="4by2"), fleet)
 
 
 def test_what_does_not_fit_is_refused_with_the_bytes_before_the_device_is_touched(fleet: Fleet, virtual: VirtualMachine) -> None:

@@ -13,7 +13,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput, DoesNotFit, MoveFailed
-from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor
+from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.moves import MoveCancelled, Mover, Watch
 from devexplorer.core.workspace.parts import Part, plain_copy
@@ -163,15 +163,18 @@ def test_a_cast_leaves_integer_buffers_alone_and_undo_restores_the_bits(place: P
     assert place.workspace.undo_state().kept_bytes == 0
 
 
-def test_undo_of_a_cast_keeps_what_was_edited_since(place: Place) -> None:
+def test_an_edit_after_a_cast_is_undone_before_it(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
+    model = place.workspace.get("mlp")
+    assert isinstance(model, nn.Module)
+    bias = model.get_parameter("0.bias")
+    before = bias[0].item()
     place.do(Move(targets=("mlp",), device="cpu", dtype="half"))
     place.do(EditElement(target="mlp:0.bias", index=(0,), value=5))
-    place.workspace.undo()
-    row = place.workspace.get("mlp")
-    assert isinstance(row, nn.Module)
-    assert row.get_parameter("0.bias")[0].item() == 5.0
-    assert row.get_parameter("0.bias").dtype == torch.float32
+    place.do(Undo())
+    assert (bias[0].item(), bias.dtype) == (torch.tensor(before).half().item(), torch.float16)
+    place.do(Undo())
+    assert (bias[0].item(), bias.dtype) == (before, torch.float32)
 
 
 def test_originals_leave_when_the_undo_budget_is_full(place: Place) -> None:
@@ -198,8 +201,9 @@ def test_several_objects_move_together_or_not_at_all(place: Place) -> None:
             raise FaultError("forced")
 
     workspace = Workspace(place.fleet, mover=Mover(place.fleet, commit=commit))
+    extras = {name: place.workspace.extras(name) for name in ("mlp", "x")}
     for name in ("mlp", "x"):
-        workspace.add(name, place.workspace.get(name))
+        workspace.add(name, place.workspace.get(name), extras[name])
     with pytest.raises(MoveFailed):
         workspace.move(Move(targets=("mlp", "x"), device="vgpu:0"))
     assert [workspace.snapshot("mlp"), workspace.snapshot("x")] == before

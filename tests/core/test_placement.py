@@ -12,6 +12,7 @@ from torch import nn
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Move, NewTensor
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import storages, zoo
+from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.storages import Held
 from devexplorer.core.workspace.walk import every_tensor
@@ -134,7 +135,7 @@ def test_a_tensor_shows_its_storage_values_and_place_in_autograd() -> None:
 @pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
 def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None:
     model = zoo.build(recipe).eval()
-    place.workspace.add("m", model, recipe)
+    place.workspace.add("m", model, Extras(recipe=recipe))
     place.do(Move(targets=("m",), device=device))
     if recipe == "mlp":
         place.workspace.backward(Backward(target="m"))
@@ -142,9 +143,12 @@ def test_looking_changes_nothing(place: Place, recipe: str, device: str) -> None
     random = torch.get_rng_state()
     clock = place.fleet.backend("vgpu:0").clock_seconds("vgpu:0")
     allocated = place.allocated("vgpu:0")
+    undo = place.workspace.undo_state()
 
     first = snapshot("m", model)
     assert snapshot("m", model) == first
+    assert place.snapshot("m").rows == first.rows
+    assert place.workspace.undo_state() == undo
 
     assert hooks == [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()]
     assert torch.equal(torch.get_rng_state(), random)

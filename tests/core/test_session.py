@@ -22,8 +22,13 @@ from devexplorer.core.records.messages import (
     Log,
     Move,
     Moved,
+    NewTensor,
     ObjectChanged,
     Rebuilt,
+    Redid,
+    Redo,
+    Remove,
+    Undid,
     Undo,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
@@ -325,29 +330,59 @@ def test_an_engine_that_is_ended_on_purpose_while_it_rebuilds_blames_nothing(sta
     assert rebuilt == Rebuilt(restored=("mlp",), lost=())
 
 
-def test_an_undo_of_a_move_that_did_not_come_back_undoes_no_other(stage: Stage) -> None:
-    journalled = [
+def test_what_was_undone_is_not_made_again_and_what_was_redone_is(stage: Stage) -> None:
+    for command in (
         BuildModel(recipe="mlp", name="mlp"),
         Move(targets=("mlp",), device="vgpu:0"),
-        Move(targets=("mlp:hidden",), device="vgpu:1"),
-        Undo(),
-        Undo(),
-    ]
-    for command in journalled:
+        Move(targets=("mlp:0",), device="vgpu:1"),
+    ):
+        stage.session.send(command)
+        stage.say(Answer(request=stage.engine.sent[-1].request, title=type(command).__name__, words="", code="pass"))
+        stage.acknowledge(stage.engine.sent[-1], "mlp" if isinstance(command, BuildModel) else None)
+    _, first, second = stage.engine.sent
+    for undone in (second, first):
+        request = stage.session.send(Undo())
+        stage.say(Undid(request=request, of=undone.request), Answer(request=request, title="Undone", words=""))
+        stage.acknowledge(stage.engine.sent[-1])
+    assert [action.title for action in stage.session.actions] == ["BuildModel"]
+    request = stage.session.send(Redo())
+    stage.say(Redid(request=request, command=msgspec.structs.replace(first, request=request)))
+    stage.say(Answer(request=request, title="Move again", words="", code="pass"))
+    stage.acknowledge(stage.engine.sent[-1])
+    assert [action.title for action in stage.session.actions] == ["BuildModel", "Move again"]
+
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    assert [type(command) for command in stage.engine.sent] == [BuildModel, Move]
+    build, again = stage.engine.sent
+    assert again == msgspec.structs.replace(first, request=again.request)
+    stage.acknowledge(build, "mlp")
+    stage.acknowledge(again)
+    request = stage.session.send(Undo())
+    stage.say(Undid(request=request, of=again.request))
+    assert [action.title for action in stage.session.actions] == ["BuildModel"], "an Undo after the rebuild finds what it takes back"
+
+
+def test_a_model_that_was_made_and_removed_again_was_not_restored(stage: Stage) -> None:
+    for command in (BuildModel(recipe="mlp", name="mlp"), Remove(names=("mlp",))):
         stage.session.send(command)
         stage.acknowledge(stage.engine.sent[-1], "mlp" if isinstance(command, BuildModel) else None)
     stage.engine.kill()
     stage.session.drain()
     stage.say(READY)
-    build, first, second = stage.engine.sent  # an Undo waits until it is known what there is to undo
+    build, remove = stage.engine.sent
     stage.acknowledge(build, "mlp")
-    stage.acknowledge(first)
-    stage.acknowledge(second, ok=False)
-    assert [type(command) for command in stage.engine.sent[3:]] == [Undo], "that of the move to vgpu:0 only"
-    assert isinstance(stage.acknowledge(stage.engine.sent[3])[-1], Rebuilt)
-    stage.engine.kill()
-    stage.session.drain()
-    stage.say(READY)
-    stage.acknowledge(stage.engine.sent[0], "mlp")
-    stage.acknowledge(stage.engine.sent[1])
-    assert [type(command) for command in stage.engine.sent] == [BuildModel, Move, Undo], "the journal has it that way from then on"
+    assert stage.acknowledge(remove)[-1] == Rebuilt(restored=(), lost=())
+
+
+def test_the_session_as_python_names_what_it_ran_on(stage: Stage) -> None:
+    stage.session.send(NewTensor(name="x"))
+    request = stage.engine.sent[-1].request
+    stage.say(Answer(request=request, title="x is on cpu", words="A tensor.", code="x = torch.ones(())", time_unix_s=5.0))
+    stage.acknowledge(stage.engine.sent[-1], "x")
+    (action,) = stage.session.actions
+    assert (action.title, action.words, action.code, action.time_unix_s) == ("x is on cpu", "A tensor.", "x = torch.ones(())", 5.0)
+    assert "Python 3, PyTorch 2" in stage.session.script()
+    assert stage.session.script().endswith("# x is on cpu\nx = torch.ones(())\n")
+    assert '"x = torch.ones(())"' in stage.session.notebook()

@@ -207,7 +207,7 @@ def test_build_reports_every_mistake_at_once(place: Place) -> None:
 def test_a_model_is_built_in_the_device_and_dtype_asked_for(place: Place) -> None:
     place.do(BuildModel(recipe="mlp", device="vgpu:1", dtype="bf16", name="small"))
     assert {(str(p.device), p.dtype) for p in model(place, "small").parameters()} == {("vgpu:1", torch.bfloat16)}
-    assert place.workspace.undo_state().title is None
+    assert place.workspace.undo_state().title == "the new model small"
     place.do(BuildModel(recipe="mlp"))
     place.do(BuildModel(recipe="mlp"))
     assert place.workspace.names == ("small", "mlp", "mlp2")
@@ -225,13 +225,14 @@ def test_try_gpu(place: Place) -> None:
 # removing
 
 
-def test_removing_frees_what_was_held_and_what_undo_kept(place: Place) -> None:
+def test_removing_frees_the_devices_also_of_what_undo_keeps(place: Place) -> None:
     place.do(BuildModel(recipe="lstm", device="vgpu:0"))
     place.do(Forward(target="lstm"))
     place.do(Move(targets=("lstm",), device="vgpu:1", dtype="half"))
     place.do(Remove(names=("lstm",)))
     assert place.allocated("vgpu:0") == place.allocated("vgpu:1") == 0
-    assert place.workspace.undo_state() == type(place.workspace.undo_state())(title=None, kept_bytes=0)
+    assert place.workspace.undo_state().title == "the removal of lstm"
+    assert place.workspace.undo_state().kept_bytes > 0
 
 
 def test_removing_several_is_all_or_nothing(place: Place) -> None:

@@ -92,3 +92,13 @@ def test_the_centred_layer_has_no_parameters_and_a_mean_of_zero() -> None:
     layer = zoo.build("custom-layers").get_submodule("1")
     assert list(layer.parameters()) == []
     assert abs(layer(torch.arange(10.0)).mean().item()) < 1e-6
+
+
+def test_the_data_pitfall_computes_what_the_layer_without_it_does_and_learns_nothing() -> None:
+    pitfall = zoo.build("data-pitfall").get_submodule("0")
+    layer = zoo.build("custom-layers").get_submodule("0")
+    layer.load_state_dict(pitfall.state_dict())
+    (x,) = zoo.find("data-pitfall").sample()
+    assert torch.equal(pitfall(x), layer(x))
+    assert layer(x).requires_grad
+    assert not pitfall(x).requires_grad

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devexplorer.core.engine.engine import Engine
-from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
+from devexplorer.core.engine.link import Joiner, over_the_link
 from devexplorer.core.records.messages import Command, EngineLost, Event
 
 
@@ -14,10 +14,12 @@ class EngineHere:
 
     def __init__(self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None) -> None:
         self._put = put
+        self._joiner = Joiner()
         self.engine = Engine(self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, gauge_seconds=None)
 
     def _receive(self, event: Event) -> None:
-        self._put(decode_event(frame(event)[FRAME_HEAD:]))
+        for arrived in over_the_link(event, self._joiner):
+            self._put(arrived)
 
     def start(self) -> None:
         """Start its threads."""

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import State
-from devexplorer.gui.item_models.dragging import MIME, decode, encode, verdict
+from devexplorer.gui.item_models.dragging import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.panels.device_card import DeviceCard, DeviceRow
 from devexplorer.gui.panels.device_item import DeviceItem
 from devexplorer.gui.panels.device_words import card_texts, card_tooltip
@@ -21,6 +21,10 @@ from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.theme import DARK, LIGHT, Role, font
 
 LEFT = Qt.MouseButton.LeftButton
+
+
+def verdict(state: State, targets: tuple[str, ...], device: str) -> Verdict:
+    return verdicts(state, targets, (device,))[device]
 
 
 def panel_for(qtbot: QtBot, state: State, height: int = 520) -> DevicesPanel:

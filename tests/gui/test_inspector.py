@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
 from PySide6.QtCore import Qt
@@ -181,3 +182,59 @@ def test_the_placement_follows_a_move(qtbot: QtBot):
     show(state, mlp(device="vgpu:0"))
     panel.refresh()
     assert Fact("on vgpu:0", "6.00 MiB, all") in panel.placement.facts
+
+
+def test_where_a_model_is_from_and_what_was_done_with_it_is_said_of_the_whole_model():
+    state = state_with(CPU)
+    rows = (
+        module_row("", 0, "M", ("cpu",)),
+        module_row("a", 1, "Linear", ("cpu",)),
+        tensor_row("a.w", 2),
+        tensor_row("a.w.exp_avg", 3, kind="state", mib=2),
+    )
+    made = msgspec.structs.replace(
+        model("m", *rows), source="transformers:gpt2", optimizer="Adam, lr 0.001", hops=True, dispatched="accelerate placed its parts."
+    )
+    show(state, made)
+    facts = facts_of(state, "m")
+    assert list(facts)[:4] == ["made from", "optimizer", "hops", "dispatched"]
+    assert (facts["made from"], facts["optimizer"], facts["dispatched"]) == (
+        "transformers:gpt2", "Adam, lr 0.001", "accelerate placed its parts.",
+    )  # fmt: skip
+    assert facts["optimizer state"] == "1, 2.00 MiB"
+    assert "made from" not in facts_of(state, "m:a")
+
+
+def big(device: str = "cpu"):
+    rows = [module_row("", 0, "Big", (device,), 5_000)]
+    for layer in range(1_000):
+        rows.append(module_row(f"layers.{layer}", 1, "Linear", (device,), 5))
+        rows += [tensor_row(f"layers.{layer}.{part}", 2, device) for part in "abcde"]
+    return model("big", *rows)
+
+
+def test_a_large_model_is_summed_up_when_its_rows_have_been_read_and_keeps_what_it_says_until_then(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    show(state, big())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("big",))
+    qtbot.waitUntil(lambda: Fact("on cpu", "4.88 GiB, all") in panel.placement.facts)
+    show(state, big("vgpu:0"))
+    panel.refresh()
+    assert Fact("on cpu", "4.88 GiB, all") in panel.placement.facts
+    qtbot.waitUntil(lambda: Fact("on vgpu:0", "4.88 GiB, all") in panel.placement.facts)
+
+
+def test_an_answer_alone_does_not_sum_up_the_selection_again(qtbot: QtBot, monkeypatch):
+    state = state_with(CPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp",))
+    asked = []
+    monkeypatch.setattr("devexplorer.gui.panels.inspector.selection_facts", lambda *_: asked.append("sums") or ())
+    state.apply(Answer(title="t", words="w"))
+    panel.refresh()
+    assert asked == []
+    show(state, mlp())
+    panel.refresh()
+    assert asked == ["sums"]

@@ -12,7 +12,7 @@ from devexplorer.core.records.messages import BuildModel, Move, NewTensor
 def test_the_same_object_comes_back(place: Place, what: str) -> None:
     name = "x" if what == "tensor" else "mlp"
     place.do(NewTensor(shape=(100,), device=place.first) if what == "tensor" else BuildModel(recipe="mlp", device=place.first))
-    thing, before = place.workspace.get(name), place.snapshot(name)
+    thing, before, undo = place.workspace.get(name), place.snapshot(name), place.workspace.undo_state()
     allocated = 0 if place.kind == "cpu" else place.allocated(place.first)
     outcome = place.do(Move(targets=(name,), device=place.first))
     assert outcome.report is not None
@@ -21,7 +21,7 @@ def test_the_same_object_comes_back(place: Place, what: str) -> None:
     assert outcome.changed == ()
     assert place.workspace.get(name) is thing
     assert place.snapshot(name) == before
-    assert place.workspace.undo_state().title is None
+    assert place.workspace.undo_state() == undo, "there is nothing to take back"
     assert allocated == (0 if place.kind == "cpu" else place.allocated(place.first))
     assert outcome.answer.title == f"{name} is on {place.first} already"
     assert "same object" in outcome.answer.words

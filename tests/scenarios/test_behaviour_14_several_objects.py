@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Undo
+from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
 
 
 def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:
@@ -26,5 +26,11 @@ def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:
     assert undone.report is not None
     assert undone.report.objects == names
     assert {name: place.snapshot(name).bytes_by_device for name in names} == before
-    assert place.workspace.undo_state().title is None
+    assert place.workspace.undo_state().title == "the new tensor x"
+    assert place.workspace.undo_state().redo_title == f"the move of 3 objects to {place.first}"
     assert undone.answer.title == "mlp and lenet and x are back on cpu"
+
+    again = place.do(Redo())
+    assert again.report is not None
+    assert again.report.objects == names
+    assert all(set(place.snapshot(name).bytes_by_device) == {place.first} for name in names)

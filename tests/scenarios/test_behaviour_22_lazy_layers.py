@@ -5,7 +5,7 @@ from __future__ import annotations
 from places import Place
 from torch import nn
 
-from devexplorer.core.records.messages import BuildModel, Forward, Move
+from devexplorer.core.records.messages import BuildModel, Forward, Move, Redo, Undo
 
 
 def test_uninitialised_then_moved_then_shaped(place: Place) -> None:
@@ -37,12 +37,21 @@ def test_uninitialised_then_moved_then_shaped(place: Place) -> None:
     assert [id(p) for p in model.parameters()] == objects
 
 
-def test_the_undo_of_such_a_move_is_remembered_past_the_first_forward(place: Place) -> None:
+def test_undo_lets_it_wait_for_its_shape_again_and_then_takes_the_move_back(place: Place) -> None:
     if place.kind == "cpu":
         assert place.offers_virtual_gpus(BuildModel(recipe="lazy-mlp", device="cuda:0"))
         return
     place.do(BuildModel(recipe="lazy-mlp"))
+    waiting = place.snapshot("lazy-mlp")
     place.do(Move(targets=("lazy-mlp",), device=place.first))
+    moved = place.snapshot("lazy-mlp")
     place.do(Forward(target="lazy-mlp"))
-    place.workspace.undo()
-    assert set(place.snapshot("lazy-mlp").bytes_by_device) == {"cpu"}
+    assert set(place.snapshot("lazy-mlp").bytes_by_device) == {place.first}
+    place.do(Undo())
+    assert place.snapshot("lazy-mlp") == moved
+    assert place.allocated(place.first) == 0
+    place.do(Undo())
+    assert place.snapshot("lazy-mlp") == waiting
+    place.do(Redo())
+    place.do(Redo())
+    assert set(place.snapshot("lazy-mlp").bytes_by_device) == {place.first}

@@ -40,3 +40,20 @@ class Bilinear(nn.Module):
 def custom_layers() -> nn.Module:
     """Own linear 20 → 32, centred, bilinear reduction 32 → 10."""
     return nn.Sequential(OwnLinear(20, 32), Centred(), Bilinear(32, 10))
+
+
+class DataLinear(nn.Module):
+    """The pitfall: `.data` gives the values without their history, so no gradient ever reaches these two parameters."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.normal_(torch.empty(inputs, outputs), std=inputs**-0.5))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.weight.data + self.bias.data)
+
+
+def data_pitfall() -> nn.Module:
+    """Own linear 20 → 32 that reads its parameters through `.data`, then a layer that does not: only the second one learns."""
+    return nn.Sequential(DataLinear(20, 32), nn.Linear(32, 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.workspace.zoo import blocks, custom, sequence, vision
@@ -26,6 +26,7 @@ _RECIPES = (
     Recipe("tied", "one layer in two places: one Parameter, two names", blocks.tied, _FEATURES),
     Recipe("lazy-mlp", "perceptron whose shapes appear at the first forward", blocks.lazy_mlp, _FEATURES),
     Recipe("custom-layers", "own linear, centred layer without parameters, bilinear reduction", custom.custom_layers, _FEATURES),
+    Recipe("data-pitfall", "own linear that reads its weight through .data: no gradient reaches it", custom.data_pitfall, _FEATURES),
     Recipe("two-towers", "two towers over two inputs, made for mixed placement", blocks.two_towers, _FEATURES * 2),
     Recipe("lenet", "LeNet-5 for 28×28 images, 61,706 parameters", vision.lenet, (InputSpec((1, 28, 28)),)),
     Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters", vision.vgg11_bn, _IMAGE, batch=1),
@@ -58,6 +59,15 @@ def build(name: str, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
         return recipe.make()
+
+
+def sample_for(model: nn.Module, name: str, seed: int = 0) -> list[Tensor]:
+    """A sample input of that recipe, on the device of the model's first parameter and in its dtype."""
+    first = next(model.parameters(), None)
+    samples = find(name).sample(seed=seed)
+    if first is None:
+        return list(samples)
+    return [sample.to(first.device, first.dtype if sample.is_floating_point() else None) for sample in samples]
 
 
 def meta(name: str) -> nn.Module:

@@ -1,0 +1,70 @@
+"""Commands of the small experiments and what answers them: questions, replicas, timing, CPU against device. Any thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+
+
+class Ask(BaseCommand, frozen=True, kw_only=True):
+    """Ask a tensor or model one of Python's questions and explain what it answers; changes nothing."""
+
+    target: str
+    question: str
+    """`type`, `numpy`, `cpu-numpy`, `item`, `tolist`, `is-leaf`, `device`."""
+
+
+class Replicate(BaseCommand, frozen=True, kw_only=True):
+    """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel does."""
+
+    target: str
+    devices: tuple[str, ...]
+    input: str | None = None
+
+
+class TimeWork(BaseCommand, frozen=True, kw_only=True):
+    """Time products on a device without synchronising, and with."""
+
+    device: str
+    size: int = 1000
+    iterations: int = 10
+
+
+class WorkTimed(BaseEvent, frozen=True, kw_only=True):
+    """What a `TimeWork` measured."""
+
+    device: str
+    size: int
+    iterations: int
+    launched_seconds: float
+    """Until the last call had returned: what a timer shows without synchronising."""
+    finished_seconds: float
+    """Until the device had done all of it."""
+    simulated: bool
+
+
+class Crossover(BaseCommand, frozen=True, kw_only=True):
+    """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
+
+    device: str
+    sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+
+
+class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One size: medians."""
+
+    size: int
+    cpu_seconds: float
+    device_seconds: float
+    """The product alone, operands there already."""
+    device_with_copies_seconds: float
+    """With the copy of both operands there and of the result back."""
+
+
+class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True):
+    """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never are."""
+
+    device: str
+    simulated: bool
+    points: tuple[CrossoverPoint, ...]

@@ -1,0 +1,56 @@
+"""Builds a sample model again out of a workspace file: its recipe, with the values, dtypes and flags of the file. Jobs thread."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.virtual.lazy import move_uninitialised
+from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.files.entries import Ticker, fill
+from devexplorer.core.workspace.files.keys import slots, state_of
+from devexplorer.core.workspace.files.manifest import SEPARATOR, SavedObject
+from devexplorer.core.workspace.files.opening import AnyFile
+from devexplorer.core.workspace.walk import is_uninitialised
+
+
+def fits(one: SavedObject, file: AnyFile) -> bool:
+    """Whether the file has the values of that sample model, as it is today. Builds it without values: a file may say anything."""
+    if one.recipe not in zoo.recipes() or not 0 <= one.seed < 1 << 63:
+        return False
+    waiting = set(one.waiting)
+    for key, tensor in state_of(zoo.meta(one.recipe)).items():
+        entry = file.entries.get(f"{one.name}{SEPARATOR}{key}")
+        lazy = is_uninitialised(tensor)
+        if (entry is None and not (lazy and key in waiting)) or (entry and not lazy and entry.shape != tuple(tensor.shape)):
+            return False
+    return True
+
+
+def rebuilt(one: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Module:
+    """The model on the device; `fits` has been asked before."""
+    model = zoo.build(str(one.recipe), one.seed)
+    found = [(f"{path}.{name}" if path else name, part, name, tensor) for path, part, name, tensor in slots(model)]
+    entries = {key: file.entries.get(f"{one.name}{SEPARATOR}{key}") for key, *_ in found}
+    new: dict[int, Tensor] = {}
+    for key, part, name, tensor in found:
+        entry = entries[key]
+        if entry is None:
+            move_uninitialised(tensor, device)
+            continue
+        if id(tensor) not in new:
+            made = torch.empty(entry.shape, dtype=entry.dtype, device=device)
+            fill(file, entry, made, tick)
+            wanted = key not in one.frozen and (entry.dtype.is_floating_point or entry.dtype.is_complex)
+            new[id(tensor)] = nn.Parameter(made, wanted) if isinstance(tensor, nn.Parameter) else made
+        setattr(part, name, new[id(tensor)])  # as a module's own __setattr__ does it: an LSTM keeps a list of its weights
+    for part in model.modules():
+        for name in part._non_persistent_buffers_set:
+            buffer = part._buffers[name]
+            part._buffers[name] = None if buffer is None else buffer.to(device)
+    model.train(one.training)
+    parts = dict(model.named_modules())
+    for path in one.other_modes:
+        if path in parts:
+            parts[path].training = not one.training
+    return model

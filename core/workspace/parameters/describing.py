@@ -1,0 +1,216 @@
+"""Carries out `Describe`: what the values of a tensor and of its gradient are like, computed where they are. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import count_text, seconds_text, shape_text
+from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.casts import dtype_name
+from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.pieces import piece_elements, pieces
+from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
+from devexplorer.core.workspace.parameters.statistics import figures
+from devexplorer.core.workspace.parameters.targets import Target, resolve, resolve_tensor
+from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+MOST_BINS = 4096
+
+
+def describe(workspace: Workspace, command: Describe, watch: Watch) -> Outcome:
+    """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
+    if not 1 <= command.bins <= MOST_BINS:
+        raise BadInput(f"{command.bins} bins are not possible; take 1 to {MOST_BINS}")
+    target, tensor = _found(workspace, command.target)
+    values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, watch=watch)
+    offers = (Offer("Compute all from every element", Describe(target=command.target, bins=command.bins, exact=True)),)
+    answer = Answer(
+        title=f"The values of {command.target}",
+        words=_words(values),
+        facts=facts(values),
+        code=_code(target, values, gradient=tensor is not target.thing, bins=command.bins),
+        subject=target.name,
+        offers=offers if values.sampled else (),
+    )
+    return Outcome(answer, events=(ValuesDescribed(values=values),))
+
+
+def _found(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
+    """The target and the tensor that is meant: the target's own, or its gradient."""
+    name, _, path = title.partition(":")
+    own, dot, last = path.rpartition(".")
+    if path == "grad" or (dot and last == "grad"):
+        target = resolve_tensor(workspace, f"{name}:{own}" if own else name)
+        assert isinstance(target.thing, Tensor)
+        gradient = None if is_uninitialised(target.thing) else gradient_of(target.thing)
+        if gradient is None:
+            raise BadInput(f"'{target.title}' has no gradient; a backward gives it one")
+        return target, gradient
+    target = resolve(workspace, title)
+    if not isinstance(target.thing, Tensor):
+        raise BadInput(f"'{title}' is {'a module' if path else 'a model'}; choose one of its parameters or buffers")
+    return target, target.thing
+
+
+def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Values:
+    """What the values are like, and those of the gradient; `BadInput` where there are none. Takes the memory of a few pieces."""
+    refuse_without_values(title, tensor)
+    device = device_id(tensor.device)
+    backend = workspace.fleet.backend(device)
+    backend.synchronize(device)
+    timing = Meter(workspace.fleet, time.perf_counter).start([device])
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        values = _counted(title, tensor, watch)
+    elif tensor.numel() == 0:
+        values = Values(**_known(title, tensor))
+    else:
+        found = figures(tensor, bins, exact=exact, watch=watch)
+        moments = found.moments
+        known = moments.count > 0
+        values = Values(
+            **_known(title, tensor),
+            mean=moments.mean if known else None,
+            std=moments.deviation if known else None,
+            minimum=moments.minimum if known else None,
+            maximum=moments.maximum if known else None,
+            zeros=moments.zeros,
+            nans=moments.nans,
+            infinities=moments.infinities,
+            counts=found.counts,
+            low=found.low,
+            high=found.high,
+            norm=found.norm if known else None,
+            sampled=found.sampled,
+        )
+    backend.synchronize(device)
+    seconds, _ = timing.stop()
+    gradient = gradient_of(tensor)
+    below = None if gradient is None else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, watch=watch)
+    return _with(values, first=rows_text(tensor.detach()), seconds=seconds, simulated=timing.simulated, gradient=below)
+
+
+def refuse_without_values(title: str, tensor: Tensor) -> None:
+    """Raise `BadInput`, with the reason, for tensors whose values cannot be looked at."""
+    if is_uninitialised(tensor):
+        raise BadInput(f"'{title}' has no values before its first forward: it is lazy and has no shape yet")
+    if tensor.is_quantized:
+        raise BadInput(f"'{title}' is quantised: its numbers mean values only with scale and zero point; dequantize() makes plain ones")
+    if tensor.is_nested:
+        raise BadInput(f"'{title}' is nested: rows of different lengths; to_padded_tensor() makes a plain tensor")
+    if tensor.layout is not torch.strided:
+        kind = str(tensor.layout).removeprefix("torch.").strip("_")
+        raise BadInput(f"'{title}' is {kind}: only some elements are stored; look at to_dense(), or at its values()")
+    if tensor.is_meta or getattr(getattr(tensor, "_inner", None), "is_meta", False):
+        raise BadInput(f"'{title}' has no values: it only has a shape")
+
+
+def _known(title: str, tensor: Tensor) -> dict[str, Any]:
+    return {
+        "target": title,
+        "shape": tuple(tensor.shape),
+        "dtype": dtype_name(tensor.dtype),
+        "device": device_id(tensor.device),
+        "elements": tensor.numel(),
+        "simulated": False,
+    }
+
+
+def _with(values: Values, **fields: object) -> Values:
+    return msgspec.structs.replace(values, **fields)
+
+
+def _counted(title: str, tensor: Tensor, watch: Watch) -> Values:
+    """bool and complex values have no order: zeros, NaN, Inf and the norm."""
+    zeros = nans = infinities = 0
+    squares: list[float] = []
+    with torch.no_grad():
+        for piece in pieces(tensor.detach(), piece_elements(tensor)):
+            if watch.cancelled():
+                raise MoveCancelled("cancelled")
+            zeros += piece.numel() - int(torch.count_nonzero(piece))
+            if piece.is_complex():
+                nan = piece.isnan()
+                infinite = piece.isinf() & ~nan
+                nans, infinities = nans + int(nan.sum()), infinities + int(infinite.sum())
+                sound = torch.view_as_real(piece.resolve_conj())[~(nan | infinite)].to(torch.float64)
+                squares.append(float(torch.dot(sound.reshape(-1), sound.reshape(-1))))
+    norm = math.sqrt(math.fsum(squares)) if tensor.is_complex() else None
+    return Values(**_known(title, tensor), zeros=zeros, nans=nans, infinities=infinities, norm=norm)
+
+
+# --- words
+
+
+def _words(values: Values) -> str:
+    if not values.elements:
+        return "It has no elements."
+    where = f"{shape_text(values.shape)} {values.dtype} on {values.device}"
+    clock = " (simulated)" if values.simulated else ""
+    sentences = [f"{where}, looked at where it is in {seconds_text(values.seconds)}{clock}: only results and the first rows travelled."]
+    if values.mean is not None and values.std is not None:
+        sentences.append(
+            f"The mean is {value_text(values.mean)} and the standard deviation {value_text(values.std)}, "
+            f"from {value_text(values.minimum)} to {value_text(values.maximum)}."
+        )
+    elif values.dtype == "bool":
+        sentences.append(f"{count_text(values.elements - values.zeros, 'element')} of {values.elements:,} are True.")
+    elif values.dtype.startswith("complex"):
+        sentences.append("Complex numbers have no order, so there is no minimum, no maximum and no histogram.")
+    wrong = [f"{count:,} {noun}" for count, noun in ((values.nans, "NaN"), (values.infinities, "Inf")) if count]
+    if wrong:
+        sentences.append(f"{' and '.join(wrong)} among {values.elements:,} elements; they are left out of everything else.")
+    if values.sampled:
+        sentences.append(
+            f"Mean, NaN and Inf come from every element; everything else from a sample of {values.sampled:,} elements, evenly spread, "
+            "so that it takes one pass over the memory: the true minimum and maximum may lie further out."
+        )
+    if values.gradient is not None and values.gradient.norm is not None:
+        sentences.append(f"Its gradient has a norm of {value_text(values.gradient.norm)}.")
+    return " ".join(sentences)
+
+
+def facts(values: Values) -> tuple[Fact, ...]:
+    """The numbers, one a line."""
+    about = " (sample)" if values.sampled else ""
+    numbers = (
+        ("mean", values.mean, ""),
+        ("standard deviation", values.std, about),
+        ("minimum", values.minimum, about),
+        ("maximum", values.maximum, about),
+        ("norm", values.norm, about),
+    )
+    lines = [Fact(f"{label}{note}", value_text(number)) for label, number, note in numbers if number is not None]
+    lines.append(Fact(f"zeros{' (estimated from the sample)' if values.sampled else ''}", f"{values.zeros:,}"))
+    lines += [Fact("NaN", f"{values.nans:,}"), Fact("Inf", f"{values.infinities:,}"), Fact("elements", f"{values.elements:,}")]
+    if values.gradient is not None and values.gradient.norm is not None:
+        lines.append(Fact("norm of the gradient", value_text(values.gradient.norm)))
+    return tuple(lines)
+
+
+def _code(target: Target, values: Values, *, gradient: bool, bins: int) -> str:
+    thing = f"{target.code()}.grad" if gradient else target.code()
+    lines = ["import torch", "", f"_values = {thing}.detach()"]
+    if values.dtype == "bool" or values.dtype.startswith("complex"):
+        lines.append("print((_values == 0).sum().item(), _values.isnan().sum().item(), _values.isinf().sum().item())")
+    else:
+        lines += [
+            "print(_values.isnan().sum().item(), _values.isinf().sum().item(), (_values == 0).sum().item())",
+            "_finite = _values[_values.isfinite()].double()",
+            "if _finite.numel():",
+            "    print(_finite.mean().item(), _finite.std(correction=0).item(), _finite.min().item(), _finite.max().item())",
+            f"    print(_finite.norm().item(), torch.histc(_finite, {bins}).tolist())",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,191 @@
+"""Carries out `Initialise`: new initial values for one tensor, or every weight below a module. Runs on the jobs thread.
+
+Numbers come from a generator of their own, so that the same seed gives the same values again and nobody else's random numbers change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.errors import BadInput, DevExplorerError, MoveFailed
+from devexplorer.core.formats import count_text
+from devexplorer.core.records.laboratory import Initialise, Values, ValuesDescribed
+from devexplorer.core.records.messages import Answer, Event, Fact
+from devexplorer.core.workspace.moves import MoveCancelled, Watch, one_line
+from devexplorer.core.workspace.names import quoted, variable
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
+from devexplorer.core.workspace.parameters.rows_text import value_text
+from devexplorer.core.workspace.parameters.rules import Rule, chosen, refuse_tensor
+from devexplorer.core.workspace.parameters.targets import Target, parameters_below, refuse_waiting, resolve
+from devexplorer.core.workspace.walk import device_id
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+BINS = 64
+_ZEROS = chosen("zeros", {})[0]
+Fill = tuple[str, Tensor, Rule]
+"""Path, tensor, and the rule that it gets."""
+
+
+def initialise(workspace: Workspace, command: Initialise, watch: Watch) -> Outcome:
+    """Give the target new initial values; all of it or nothing."""
+    rule, options = chosen(command.rule, command.options)
+    target = resolve(workspace, command.target)
+    refuse_waiting(target, "it cannot be initialised")
+    fills = _fills(target, command, rule, options)
+    alone = fills[0][1] if isinstance(target.thing, Tensor) else None
+    found = None if alone is None else _described(workspace, command.target, alone, watch)
+    before = workspace.before(target.name, values=True, within=target.holder if alone is not None else target.path)
+    if before is not None:
+        workspace.changed(f"the initialisation of {command.target}", before, command=command)
+    try:
+        _fill(fills, options, command.seed, watch)
+    finally:
+        if before is None:
+            workspace.history.cannot_undo()
+        workspace.publish(target.name)
+    now = None if alone is None else _described(workspace, command.target, alone, watch)
+    events: tuple[Event, ...] = () if now is None else (ValuesDescribed(values=now, before=found),)
+    answer = Answer(
+        title=f"{command.target} has new values",
+        words=_words(workspace, target, command, rule, options, fills, found, now),
+        facts=_facts(found, now),
+        code=_code(target, command, rule, options, fills),
+        subject=target.name,
+    )
+    return Outcome(answer, (workspace.snapshot(target.name),), events=events)
+
+
+def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, float]) -> list[Fill]:
+    """What gets which rule, in the order in which it is drawn."""
+    if isinstance(target.thing, Tensor):
+        refuse_without_values(command.target, target.thing)
+        refuse_tensor(command.target, command.rule, rule, options, target.thing)
+        return [(target.path, target.thing, rule)]
+    below = [(path, tensor) for path, tensor in parameters_below(target) if tensor.is_floating_point() and tensor.numel()]
+    fills = [
+        (path, tensor, _ZEROS if rule.fans and tensor.dim() < 2 else rule) for path, tensor in below if tensor.dim() > 1 or command.biases
+    ]
+    if not fills:
+        hint = "; with biases it would get those of one dimension" if below else ""
+        raise BadInput(f"'{command.target}' has no weights of two dimensions or more{hint}")
+    for path, tensor, own in fills:
+        refuse_tensor(path, command.rule, own, {} if own is _ZEROS else options, tensor)
+    return fills
+
+
+def _described(workspace: Workspace, title: str, tensor: Tensor, watch: Watch) -> Values:
+    return values_of(workspace, title, tensor, BINS, exact=False, watch=watch)
+
+
+def _drawn_on(tensor: Tensor) -> str:
+    """Where numbers for this tensor are drawn: CUDA devices have generators, virtual GPUs take the CPU's."""
+    return device_id(tensor.device) if tensor.device.type in ("cuda", "mps", "xpu") else "cpu"
+
+
+def _fill(fills: list[Fill], options: dict[str, float], seed: int, watch: Watch) -> None:
+    generators: dict[str, torch.Generator] = {}
+    try:
+        with torch.no_grad():
+            for index, (path, tensor, rule) in enumerate(fills):
+                if watch.cancelled():
+                    raise MoveCancelled("cancelled; all values are as they were before")
+                watch.progress(index / len(fills), path)
+                place = _drawn_on(tensor)
+                if place not in generators:
+                    generators[place] = torch.Generator(place).manual_seed(seed + len(generators))
+                rule.fill(tensor.detach(), options, generators[place])
+    except DevExplorerError:
+        raise
+    except Exception as error:
+        raise MoveFailed(f"PyTorch refused: {one_line(error)}; everything is as it was before") from error
+
+
+def _words(
+    workspace: Workspace,
+    target: Target,
+    command: Initialise,
+    rule: Rule,
+    options: dict[str, float],
+    fills: list[Fill],
+    found: Values | None,
+    now: Values | None,
+) -> str:
+    drawn = rule.words.format(**options)
+    if now is not None:
+        words = f"Its values are now {drawn}."
+        if found is not None and found.std is not None and now.std is not None:
+            words += (
+                f" The mean went from {value_text(found.mean)} to {value_text(now.mean)}, the standard deviation from "
+                f"{value_text(found.std)} to {value_text(now.std)}."
+            )
+        if target.also:
+            words += f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and changed with it."
+    else:
+        weights = sum(own is rule for _, _, own in fills)
+        words = f"{count_text(weights, 'parameter')} below it: {drawn}." if weights else ""
+        zeroed = [path for path, _, own in fills if own is not rule]
+        if zeroed:
+            words += f" {count_text(len(zeroed), 'parameter')} of one dimension got zeros"
+            scales = sum(path.rpartition(".")[2] == "weight" for path in zeroed)
+            words += f"; {count_text(scales, 'scale')} of normalisation layers among them, which lets nothing through." if scales else "."
+    if rule.random:
+        words += f" Seed {command.seed} gives the same again; nobody else's random numbers have changed."
+    optimizer = workspace.extras(target.name).optimizer
+    if optimizer is not None and any(optimizer.state.get(tensor) for _, tensor, _ in fills):
+        words += " The optimizer's state belongs to the old values."
+    return words.strip()
+
+
+def _facts(found: Values | None, now: Values | None) -> tuple[Fact, ...]:
+    if found is None or now is None:
+        return ()
+    pairs = (
+        ("mean", found.mean, now.mean),
+        ("standard deviation", found.std, now.std),
+        ("minimum", found.minimum, now.minimum),
+        ("maximum", found.maximum, now.maximum),
+    )
+    return (
+        *(Fact(label, f"{value_text(old)} → {value_text(new)}") for label, old, new in pairs),
+        Fact("zeros", f"{found.zeros:,} → {now.zeros:,}"),
+    )
+
+
+# --- code
+
+
+def _code(target: Target, command: Initialise, rule: Rule, options: dict[str, float], fills: list[Fill]) -> str:
+    """What gives the same values."""
+    lines = ["import torch", ""]
+    places = list(dict.fromkeys(_drawn_on(tensor) for _, tensor, _ in fills))
+    made = [f"torch.Generator({'' if place == 'cpu' else quoted(place)}).manual_seed({command.seed + n})" for n, place in enumerate(places)]
+    if rule.random and len(places) == 1:
+        lines.append(f"_generator = {made[0]}")
+    elif rule.random:
+        entries = ", ".join(f"{quoted(place)}: {one}" for place, one in zip(places, made, strict=True))
+        lines.append(f"_generators = {{{entries}}}")
+    statement = rule.code.format(p="_p" if isinstance(target.thing, nn.Module) or "\n" in rule.code else target.code(), **options)
+    pick = '_generator = _generators.get(str(_p.device), _generators.get("cpu"))\n' if rule.random and len(places) > 1 else ""
+    if isinstance(target.thing, Tensor):
+        bind = f"_p = {target.code()}\n" if "\n" in rule.code else ""
+        return "\n".join([*lines, "with torch.no_grad():", _indented(bind + statement, 1)])
+    model = f"{variable(target.name)}.get_submodule({quoted(target.path)})" if target.path else variable(target.name)
+    lines += ["with torch.no_grad():", f"    for _p in {model}.parameters():"]
+    if not command.biases:
+        lines += ["        if _p.dim() > 1:", _indented(pick + statement, 3)]
+    elif rule.fans:
+        zeros = _ZEROS.code.format(p="_p")
+        lines += ["        if _p.dim() > 1:", _indented(pick + statement, 3), "        else:", _indented(zeros, 3)]
+    else:
+        lines.append(_indented(pick + statement, 2))
+    return "\n".join(lines)
+
+
+def _indented(text: str, levels: int) -> str:
+    return "\n".join("    " * levels + line for line in text.splitlines())

@@ -1,0 +1,149 @@
+"""Carries out `MakeOptimizer`, and says what an optimizer holds. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.records.laboratory import MakeOptimizer
+from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.names import nearest, variable
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.targets import Target, model_of, refuse_waiting
+from devexplorer.core.workspace.walk import device_id
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, float]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+}
+STATE_PER_VALUE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+"""How many values each keeps beside every parameter value."""
+
+
+def optimizer_variable(name: str) -> str:
+    """What the optimizer of a model is called in Python; objects never begin with an underscore, so it takes nobody's name."""
+    return f"_optimizer_{variable(name)}"
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """Which of `KINDS` it is; `adam` for one that is none."""
+    for kind in ("adamw", "adam"):
+        if type(optimizer) is KINDS[kind][0]:
+            return kind
+    if type(optimizer) is torch.optim.SGD:
+        return "momentum" if optimizer.param_groups[0]["momentum"] else "sgd"
+    return "adam"
+
+
+def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Every parameter that it changes."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, Tensor]]:
+    """Its state: (parameter, key, tensor), counters of steps included."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                yield parameter, key, value
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """Bytes of the state by device."""
+    totals: dict[str, int] = {}
+    for _, _, value in state_tensors(optimizer):
+        device = device_id(value.device)
+        totals[device] = totals.get(device, 0) + value.nbytes
+    return dict(sorted(totals.items()))
+
+
+def state_text(optimizer: torch.optim.Optimizer) -> str:
+    """`2.4 MiB on vgpu:0, 32 B on cpu`."""
+    return ", ".join(f"{bytes_text(size)} on {device}" for device, size in state_bytes(optimizer).items()) or "none yet"
+
+
+def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -> Outcome:
+    """Give a model an optimizer over what requires grad, or take it away."""
+    model = model_of(workspace, command.target)
+    extras = workspace.extras(command.target)
+    if command.kind == "none":
+        return _removed(workspace, command)
+    if command.kind not in KINDS:
+        raise BadInput(f"there is no optimizer '{command.kind}'; {nearest(command.kind, [*KINDS, 'none'])}")
+    if not math.isfinite(command.learning_rate) or command.learning_rate <= 0:
+        raise BadInput(f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001")
+    refuse_waiting(Target(command.target, command.target, "", model), "no optimizer can be made for it")
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise BadInput(f"no parameter of '{command.target}' requires a gradient, so there is nothing to optimise; unfreeze some first")
+    kind, options = KINDS[command.kind]
+    before = workspace.before(command.target)
+    had = extras.optimizer_text
+    if before is not None:
+        workspace.changed(f"the optimizer of {command.target}", before, command=command)
+    make: Any = kind
+    extras.optimizer = make(parameters, lr=command.learning_rate, **options)
+    momentum = "".join(f", {key} {value:g}" for key, value in options.items())
+    extras.optimizer_text = f"{kind.__name__}, lr {command.learning_rate:g}{momentum}"
+    workspace.publish(command.target)
+    if before is None:
+        workspace.history.cannot_undo()
+    frozen = sum(not parameter.requires_grad for parameter in model.parameters())
+    size = sum(parameter.nbytes for parameter in parameters)
+    extra = STATE_PER_VALUE[command.kind]
+    words = f"It changes {count_text(len(parameters), 'parameter')}, {bytes_text(size)}, in place."
+    if frozen:
+        words += f" {count_text(frozen, 'frozen parameter')} are left out."
+    words += (
+        f" It keeps {'one value' if extra == 1 else f'{extra} values'} beside each parameter value, where the parameter is: "
+        f"{bytes_text(extra * size)} appear with the first step, not before."
+        if extra
+        else " It keeps no state beside them."
+    )
+    if had:
+        words += f" It takes the place of {had}, whose state is gone."
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    chosen = f"[_p for _p in {variable(command.target)}.parameters() if _p.requires_grad]"
+    code = f"{optimizer_variable(command.target)} = torch.optim.{kind.__name__}({chosen}, lr={command.learning_rate!r}{given})"
+    answer = Answer(
+        title=f"{command.target} has an optimizer: {extras.optimizer_text}",
+        words=words,
+        facts=(Fact("state", state_text(extras.optimizer)), Fact("parameters", f"{len(parameters):,}")),
+        code=f"import torch\n\n{code}",
+        subject=command.target,
+    )
+    return Outcome(answer, (workspace.snapshot(command.target),))
+
+
+def _removed(workspace: Workspace, command: MakeOptimizer) -> Outcome:
+    extras = workspace.extras(command.target)
+    if extras.optimizer is None:
+        raise BadInput(f"'{command.target}' has no optimizer that could be removed")
+    state = state_text(extras.optimizer)
+    before = workspace.before(command.target)
+    if before is not None:
+        workspace.changed(f"the removal of the optimizer of {command.target}", before, command=command)
+    extras.optimizer = extras.optimizer_text = None
+    workspace.publish(command.target)
+    words = f"Its state is let go of, {state}; the parameters stay as they are." if state != "none yet" else "It had no state yet."
+    if before is not None:
+        words += " As long as Undo can bring it back, the state is kept."
+    answer = Answer(
+        title=f"{command.target} has no optimizer any more",
+        words=words,
+        code=f"del {optimizer_variable(command.target)}",
+        subject=command.target,
+    )
+    return Outcome(answer, (workspace.snapshot(command.target),))

@@ -1,0 +1,160 @@
+"""Where an optimizer's state is, and how it follows its parameters: `MoveOptimizer`, and what a `Move` does. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from devexplorer.core.errors import BadInput, DevExplorerError, MoveFailed
+from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.records.laboratory import MoveOptimizer
+from devexplorer.core.records.messages import Answer, Command, Fact, Move, Offer
+from devexplorer.core.workspace.casts import dtype_name, loses
+from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.moves import MoveCancelled, Watch, one_line
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.changes import Slot, StateMoved
+from devexplorer.core.workspace.parameters.making import optimizer_variable, state_tensors, state_text
+from devexplorer.core.workspace.parameters.targets import model_of
+from devexplorer.core.workspace.walk import device_id
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+
+class Stray(NamedTuple):
+    """A tensor of the state that is not where, or not what, its parameter is."""
+
+    parameter: Tensor
+    key: str
+    value: Tensor
+    dtype: torch.dtype
+    """What it shall be."""
+
+
+def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
+    """State elsewhere than its parameter, or in another dtype. The count of steps may stay on the CPU: PyTorch reads it there."""
+    found = []
+    for parameter, key, value in state_tensors(optimizer):
+        if value.dim() == 0 and (key == "step" or value.shape != parameter.shape):
+            continue
+        dtype = parameter.dtype if value.is_floating_point() and parameter.is_floating_point() else value.dtype
+        if value.device != parameter.device or value.dtype != dtype:
+            found.append(Stray(parameter, key, value, dtype))
+    return found
+
+
+def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -> Outcome:
+    """Let the state follow its parameters, all of it or none."""
+    model_of(workspace, command.target)
+    optimizer = workspace.extras(command.target).optimizer
+    if optimizer is None:
+        raise BadInput(f"'{command.target}' has no optimizer; make one first")
+    found = strays(optimizer)
+    if not found:
+        where = state_text(optimizer)
+        words = "There is no state before the first step." if where == "none yet" else f"The state is where its parameters are: {where}."
+        return Outcome(Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target)))
+    before = state_text(optimizer)
+    moved = follow(workspace, command.target, found, command, watch)
+    words = f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed {'its' if len(found) == 1 else 'their'} "
+    words += "parameters. Counts of steps stay on the CPU, where PyTorch reads them. "
+    cast = next((stray for stray in found if stray.value.dtype != stray.dtype), None)
+    if cast is not None:
+        words += f"They were cast from {dtype_name(cast.value.dtype)} to {dtype_name(cast.dtype)} as well, the dtype of the parameters. "
+    answer = Answer(
+        title=f"The optimizer state of {command.target} followed its parameters",
+        words=words.strip(),
+        facts=(Fact("before", before), Fact("after", state_text(optimizer))),
+        code=_code(command.target),
+        subject=command.target,
+    )
+    return Outcome(answer, (workspace.snapshot(command.target),))
+
+
+def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Command, watch: Watch) -> int:
+    """Move these; returns their bytes. Raises `DoesNotFit` before, or `MoveFailed` with everything where it was."""
+    optimizer = workspace.extras(name).optimizer
+    assert optimizer is not None
+    sizes: dict[str, list[int]] = {}
+    for stray in found:
+        sizes.setdefault(device_id(stray.parameter.device), []).append(stray.value.numel() * stray.dtype.itemsize)
+    for device, needed in sizes.items():
+        check_sizes(needed, device, workspace.fleet, "the optimizer's state")
+    new: list[Tensor] = []
+    try:
+        with torch.no_grad():
+            for index, stray in enumerate(found):
+                if watch.cancelled():
+                    raise MoveCancelled("cancelled; the optimizer's state is where it was before")
+                watch.progress(index / len(found), "optimizer state")
+                new.append(stray.value.to(stray.parameter.device, stray.dtype))
+    except DevExplorerError:
+        raise
+    except Exception as error:
+        raise MoveFailed(f"the optimizer's state did not move: {one_line(error)}; everything is as it was before") from error
+    slots = [Slot(s.parameter, s.key, s.value.device, s.value.dtype, s.value if loses(s.value.dtype, s.dtype) else None) for s in found]
+    workspace.changed(f"the move of the optimizer state of {name}", StateMoved(name, optimizer, tuple(slots)), command=command)
+    for stray, value in zip(found, new, strict=True):
+        optimizer.state[stray.parameter][stray.key] = value
+    workspace.publish(name)
+    return sum(value.nbytes for value in new)
+
+
+class AfterMove(NamedTuple):
+    """What a move has to say about optimizers."""
+
+    words: str = ""
+    offers: tuple[Offer, ...] = ()
+    code: str = ""
+    moved: bool = False
+
+
+def after_move(workspace: Workspace, names: Sequence[str], command: Move, watch: Watch) -> AfterMove:
+    """After a move of these objects: let their optimizers' state follow where that was asked for, or say that it stayed behind."""
+    words: list[str] = []
+    code: list[str] = []
+    offers: list[Offer] = []
+    for name in names:
+        optimizer = workspace.extras(name).optimizer
+        found = [] if optimizer is None else strays(optimizer)
+        if optimizer is None or not found:
+            continue
+        if command.optimizer:
+            size = follow(workspace, name, found, command, watch)
+            words.append(f"The state of its optimizer followed, {bytes_text(size)}: {state_text(optimizer)}.")
+            code.append(_code(name))
+            continue
+        stray = found[0]
+        if stray.value.device != stray.parameter.device:
+            left = sum(one.value.nbytes for one in found)
+            how = f"stayed behind, {bytes_text(left)} on {device_id(stray.value.device)}: .to() moves what is in a model"
+        else:
+            how = f"is {dtype_name(stray.value.dtype)} still: .to() casts what is in a model"
+        words.append(
+            f"The state of the optimizer of {name} {how}, and the optimizer is not in it. The next step fails until the state follows."
+        )
+        offers.append(Offer(f"Let the optimizer state of {name} follow", MoveOptimizer(target=name)))
+    return AfterMove(" ".join(words), tuple(offers), "\n".join(code), bool(code))
+
+
+def with_state(answer: Answer, state: AfterMove) -> Answer:
+    """The answer of a move with what it has to say about optimizers."""
+    if not state.words:
+        return answer
+    code = "\n".join(part for part in (answer.code, state.code) if part)
+    words = f"{answer.words} {state.words}"
+    return msgspec.structs.replace(answer, words=words, code=code, offers=(*answer.offers, *state.offers))
+
+
+def _code(name: str) -> str:
+    return (
+        f"for _p, _state in {optimizer_variable(name)}.state.items():\n"
+        "    for _key, _value in _state.items():\n"
+        '        if hasattr(_value, "to") and _key != "step" and _value.dim() > 0:\n'
+        "            _state[_key] = _value.to(_p.device, _p.dtype)"
+    )

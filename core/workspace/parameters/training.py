@@ -1,0 +1,199 @@
+"""Carries out `TrainStep`: zero_grad, forward, backward of the output's sum, step. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.errors import DevExplorerError, MoveFailed
+from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.records.laboratory import MakeOptimizer, MoveOptimizer, TrainStep
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace import run_code
+from devexplorer.core.workspace.files.refused import Refused
+from devexplorer.core.workspace.moves import Watch, one_line
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.making import held_by, kind_of, optimizer_variable, state_bytes, state_text
+from devexplorer.core.workspace.parameters.rows_text import value_text
+from devexplorer.core.workspace.parameters.state import strays
+from devexplorer.core.workspace.parameters.targets import model_of
+from devexplorer.core.workspace.reports import Ran
+from devexplorer.core.workspace.run import total
+from devexplorer.core.workspace.walk import device_id, is_uninitialised
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+MOST_NAMED = 5
+
+
+class _Changed(NamedTuple):
+    path: str
+    norm: float
+    """Euclidean norm of the change."""
+    of: float
+    """Norm of the values before."""
+
+
+def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcome:
+    """One step of a model's optimizer; when it fails, model, gradients and optimizer are as before."""
+    model = model_of(workspace, command.target)
+    optimizer = workspace.extras(command.target).optimizer
+    if optimizer is None:
+        raise Refused(
+            f"'{command.target}' has no optimizer; make one first",
+            offers=(Offer("Make an Adam optimizer", MakeOptimizer(target=command.target)),),
+        )
+    _refuse_strays(command.target, optimizer)
+    fed = () if command.input is None else tuple(part.strip() for part in command.input.split(","))
+    aim = workspace.aim(command.target)
+    inputs = workspace.inputs(aim, fed)
+    before = None
+    if workspace.history.fits(_needed_bytes(model, optimizer)):
+        before = workspace.before(command.target, values=True, gradients=True)
+    if before is not None:
+        before.take_optimizer()
+        workspace.changed(f"the training step of {command.target}", before, command=command)
+    old = {id(parameter): parameter.detach().to("cpu", copy=True) for parameter in held_by(optimizer)} if before is not None else {}
+    optimizer.zero_grad(set_to_none=True)
+    losses: list[float] = []
+    try:
+        with _noting(model, losses):
+            ran, _ = workspace._runner.run(aim, inputs, fed, backward=True)
+        _step(command.target, optimizer)
+    finally:
+        if before is None:
+            workspace.history.cannot_undo()
+        workspace.publish(command.target, *(name for name in workspace.names if isinstance(workspace.get(name), Tensor)))
+    changed = _changes(model, optimizer, old)
+    answer = _answer(workspace, command, ran, losses, changed, measured=before is not None)
+    touched = [command.target, *(name for name in fed if workspace.tensor_named(name).requires_grad)]
+    effects = ["a step of the optimizer", "gradients of a backward pass"]
+    if ran.changed_buffers:
+        effects.append("running statistics changed by a forward pass")
+    return Outcome(answer, tuple(workspace.snapshot(name) for name in dict.fromkeys(touched)), side_effects=tuple(effects))
+
+
+def _needed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """What Undo would keep of a step."""
+    held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
+    gradients = sum(tensor.grad.nbytes for tensor in held if tensor.is_leaf and tensor.grad is not None)
+    return sum(tensor.nbytes for tensor in held) + gradients + sum(state_bytes(optimizer).values())
+
+
+def _refuse_strays(name: str, optimizer: torch.optim.Optimizer) -> None:
+    found = strays(optimizer)
+    if not found:
+        return
+    stray = found[0]
+    if stray.value.device != stray.parameter.device:
+        what = f"the optimizer's state is on {device_id(stray.value.device)} and its parameter on {device_id(stray.parameter.device)}"
+        why = "a move of the model does not move it, and PyTorch computes on one device at a time"
+    else:
+        what = f"the optimizer's state is {stray.value.dtype} and its parameter {stray.parameter.dtype}".replace("torch.", "")
+        why = "a cast of the model does not cast it"
+    raise Refused(
+        f"{what} ({stray.key}, {count_text(len(found), 'tensor')} of the state in all); {why}",
+        offers=(Offer("Let the optimizer state follow", MoveOptimizer(target=name)),),
+    )
+
+
+@contextmanager
+def _noting(model: nn.Module, losses: list[float]) -> Iterator[None]:
+    """Note the sum of the model's output, which is the loss."""
+
+    def note(module: nn.Module, args: Any, output: Any) -> None:
+        loss = total(output)
+        if loss is not None:
+            losses.append(float(loss.detach()))
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _step(name: str, optimizer: torch.optim.Optimizer) -> None:
+    try:
+        optimizer.step()
+    except DevExplorerError:
+        raise
+    except Exception as error:
+        raise MoveFailed(f"the optimizer's step failed: {one_line(error)}; {name} is as it was before") from error
+
+
+def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, Tensor]) -> list[_Changed]:
+    """How far each parameter went, largest change first."""
+    found = []
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            was = old.get(id(parameter))
+            if was is None or was.shape != parameter.shape:
+                continue
+            moved = float(torch.linalg.vector_norm((parameter.detach().to("cpu") - was).to(torch.float32)))
+            if moved:
+                found.append(_Changed(path, moved, float(torch.linalg.vector_norm(was.to(torch.float32)))))
+    return sorted(found, key=lambda one: -one.norm)
+
+
+def _answer(workspace: Workspace, command: TrainStep, ran: Ran, losses: list[float], changed: list[_Changed], *, measured: bool) -> Answer:
+    name = command.target
+    extras = workspace.extras(name)
+    model, optimizer = workspace.get(name), extras.optimizer
+    assert isinstance(model, nn.Module)
+    assert optimizer is not None
+    clock = " (simulated)" if ran.simulated else ""
+    words = f"zero_grad, forward, backward, step: forward and backward took {seconds_text(ran.seconds)}{clock}."
+    if losses:
+        words += f" The sum of the output was {value_text(losses[-1])}; the step went to make it smaller."
+    if changed:
+        most = changed[0]
+        words += f" {count_text(len(changed), 'parameter')} changed, most of all {most.path}, by a norm of {value_text(most.norm)}"
+        words += f" (its values have {value_text(most.of)})." if most.of else "."
+    elif measured:
+        words += " No parameter changed: there was no gradient in what the optimizer holds, or the step was too small for the dtype."
+    else:
+        words += " The values before were too large to be kept, so how much changed was not measured."
+    size = sum(state_bytes(optimizer).values())
+    if size:
+        words += f" {extras.optimizer_text} keeps {bytes_text(size)} of state: {state_text(optimizer)}."
+    words += _mismatch(model, optimizer)
+    facts = [Fact("state", state_text(optimizer))]
+    if losses:
+        facts.append(Fact("loss before the step", value_text(losses[-1])))
+    facts += [Fact(f"change of {one.path}", f"norm {value_text(one.norm)}") for one in changed[:MOST_NAMED]]
+    if len(changed) > MOST_NAMED:
+        facts.append(Fact("others changed", f"{len(changed) - MOST_NAMED:,}"))
+    steps = optimizer_variable(name)
+    code = f"{steps}.zero_grad()\n{run_code.backward(ran, extras.source)}\n{steps}.step()"
+    offers: tuple[Offer, ...] = ()
+    if _unknown(model, optimizer):
+        again = MakeOptimizer(target=name, kind=kind_of(optimizer), learning_rate=float(optimizer.param_groups[0]["lr"]))
+        offers = (Offer("Make the optimizer again", again),)
+    return Answer(title=f"{name} made a step", words=words, facts=tuple(facts), code=code, subject=name, offers=offers)
+
+
+def _unknown(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    held = {id(parameter) for parameter in held_by(optimizer)}
+    return sum(id(parameter) not in held for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _mismatch(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    """What became of the model since its optimizer was made."""
+    words = ""
+    frozen = sum(not parameter.requires_grad for parameter in held_by(optimizer))
+    if frozen:
+        words += f" {count_text(frozen, 'parameter')} of the optimizer {'is' if frozen == 1 else 'are'} frozen now and stayed as they were."
+    inside = {id(parameter) for parameter in model.parameters()}
+    lost = sum(id(parameter) not in inside for parameter in held_by(optimizer))
+    if lost:
+        words += f" It still holds {count_text(lost, 'Parameter')} that the model no longer has."
+    unknown = _unknown(model, optimizer)
+    if unknown:
+        words += f" {count_text(unknown, 'parameter')} that require a gradient are unknown to it and stayed: it was made before."
+    return words

@@ -1,0 +1,144 @@
+"""Carries out `Tie` and `Untie`: two names for one Parameter, and back. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text, shape_text
+from devexplorer.core.records.laboratory import MakeOptimizer, Tie, Untie
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.casts import dtype_name
+from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.names import expression, quoted
+from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.parameters.changes import FlatWeights, renew_flat_weights
+from devexplorer.core.workspace.parameters.making import held_by, kind_of
+from devexplorer.core.workspace.parameters.targets import Target, resolve_tensor
+from devexplorer.core.workspace.walk import device_id, is_uninitialised
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+
+def tie(workspace: Workspace, command: Tie, watch: Watch) -> Outcome:
+    """Let the second name hold the very Parameter of the first."""
+    first, second = _parameter(workspace, command.first), _parameter(workspace, command.second)
+    _refuse_pair(first, second)
+    lost = second.thing
+    _exchange(workspace, second, first.thing, f"the tying of {command.second} to {command.first}", command)
+    model = workspace.get(second.name)
+    assert isinstance(model, nn.Module)
+    gone = not any(parameter is lost for parameter in model.parameters())
+    words = (
+        f"{second.path} and {first.path} are two names of one Parameter now: it counts once, changing one changes both, gradients of both "
+        f"uses add up in it, and it stays one when it moves. The values of {first.path} are kept"
+    )
+    assert isinstance(lost, Tensor)
+    words += f", those that {second.path} had are gone with {bytes_text(lost.nbytes)}." if gone else "."
+    told, offers = _optimizer_words(workspace, second.name, first.thing, lost if gone else None)
+    facts = (Fact("shape", shape_text(tuple(lost.shape))), Fact("one Parameter, on", device_id(lost.device)))
+    code = f"setattr({_holder(second)}, {quoted(second.key)}, {first.code()})"
+    title = f"{second.path} is tied to {first.path}"
+    answer = Answer(title=title, words=words + told, facts=facts, code=code, subject=first.name, offers=offers)
+    return Outcome(answer, (workspace.snapshot(first.name),))
+
+
+def untie(workspace: Workspace, command: Untie, watch: Watch) -> Outcome:
+    """Give a name a Parameter of its own, with the same values."""
+    target = _parameter(workspace, command.target)
+    if not target.also:
+        raise BadInput(f"'{command.target}' is tied to nothing: it is the only name of its Parameter")
+    old = target.thing
+    assert isinstance(old, Tensor)
+    check_sizes([old.nbytes], device_id(old.device), workspace.fleet, "a Parameter of its own")
+    with torch.no_grad():
+        own = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
+    _exchange(workspace, target, own, f"the untying of {command.target}", command)
+    words = (
+        f"{target.path} has a Parameter of its own now, with the values that it shared with {' and '.join(target.also)}: "
+        f"{bytes_text(own.nbytes)} more on {device_id(own.device)}. From here on the two change by themselves; its gradient is empty."
+    )
+    told, offers = _optimizer_words(workspace, target.name, own, None)
+    values = f"{target.code()}.detach().clone(), requires_grad={old.requires_grad}"
+    code = f"import torch\n\nsetattr({_holder(target)}, {quoted(target.key)}, torch.nn.Parameter({values}))"
+    answer = Answer(title=f"{target.path} stands by itself", words=words + told, code=code, subject=target.name, offers=offers)
+    return Outcome(answer, (workspace.snapshot(target.name),))
+
+
+def _parameter(workspace: Workspace, title: str) -> Target:
+    target = resolve_tensor(workspace, title)
+    if not target.path:
+        raise BadInput(f"'{title}' is a tensor of the workspace; parameters of a model are tied: write model:path")
+    if target.is_buffer or not isinstance(target.thing, nn.Parameter):
+        raise BadInput(f"'{title}' is a buffer; only parameters can be tied")
+    if is_uninitialised(target.thing):
+        raise BadInput(f"'{title}' has no shape before the first forward, so it cannot be tied; run the model once first")
+    return target
+
+
+def _refuse_pair(first: Target, second: Target) -> None:
+    if first.name != second.name:
+        raise BadInput(f"'{first.title}' and '{second.title}' belong to two models; only parameters of one model can be tied")
+    one, other = first.thing, second.thing
+    assert isinstance(one, Tensor)
+    assert isinstance(other, Tensor)
+    if one is other:
+        raise BadInput(f"'{first.path}' and '{second.path}' are one Parameter already")
+    findings = []
+    if one.shape != other.shape:
+        findings.append(
+            f"'{first.path}' is {shape_text(tuple(one.shape))} and '{second.path}' is {shape_text(tuple(other.shape))}; one Parameter has "
+            "one shape"
+        )
+    if one.dtype != other.dtype:
+        findings.append(
+            f"'{first.path}' is {dtype_name(one.dtype)} and '{second.path}' is {dtype_name(other.dtype)}; cast one of them first"
+        )
+    if one.device != other.device:
+        findings.append(
+            f"'{first.path}' is on {device_id(one.device)} and '{second.path}' on {device_id(other.device)}; a Parameter is on one device: "
+            "move one of them first"
+        )
+    if findings:
+        raise BadInput(*findings)
+
+
+def _exchange(workspace: Workspace, target: Target, new: object, title: str, command: Tie | Untie) -> None:
+    """Put another Parameter under a name; Undo puts the old one back."""
+    model = workspace.get(target.name)
+    assert isinstance(model, nn.Module)
+    before = workspace.before(target.name)
+    if before is not None:
+        workspace.changed(title, FlatWeights(target.name), before, command=command)
+    setattr(model.get_submodule(target.holder), target.key, new)
+    renew_flat_weights(model)
+    workspace.publish(target.name)
+    if before is None:
+        workspace.history.cannot_undo()
+
+
+def _holder(target: Target) -> str:
+    return expression(f"{target.name}:{target.holder}" if target.holder else target.name)
+
+
+def _optimizer_words(workspace: Workspace, name: str, now: object, lost: object | None) -> tuple[str, tuple[Offer, ...]]:
+    """What it means to the optimizer of the model, if it has one."""
+    optimizer = workspace.extras(name).optimizer
+    if optimizer is None:
+        return "", ()
+    held = {id(parameter) for parameter in held_by(optimizer)}
+    words = ""
+    if lost is not None and id(lost) in held:
+        words = " The optimizer still holds the Parameter that is no longer in the model, with its state, and changes it for nobody."
+    if id(now) not in held:
+        words += " The optimizer does not know the Parameter that stands there now, and will not change it."
+    if not words:
+        return "", ()
+    learning_rate = float(optimizer.param_groups[0]["lr"])
+    again = MakeOptimizer(target=name, kind=kind_of(optimizer), learning_rate=learning_rate)
+    return f"{words} Make a new one.", (Offer("Make the optimizer again", again),)

@@ -1,0 +1,105 @@
+"""The Python that splits a model, lets activations hop, and joins it again: it needs torch and nothing else. Pure functions, any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from devexplorer.core.workspace.names import expression, quoted, variable
+from devexplorer.core.workspace.plan import Aim
+
+_HOPS = '''
+class Hops(TorchFunctionMode):
+    """Lets each part of a model fetch what it is given to its own device; the output comes back to where the input was."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.hooks = [model.register_forward_pre_hook(self.begin, with_kwargs=True)]
+        self.hooks += [module.register_forward_pre_hook(self.fetch, with_kwargs=True) for module in model.modules()]
+        self.hooks += [model.register_forward_hook(self.end, with_kwargs=True, always_call=True)]
+
+    def begin(self, model, args, kwargs):
+        self.home = next((value.device for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)), None)
+        self.__enter__()
+
+    def fetch(self, module, args, kwargs):
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        devices = {tensor.device for tensor in (own[:1] or [*module.parameters(), *module.buffers()])}
+        return self.to((args, kwargs), devices.pop()) if len(devices) == 1 else None
+
+    def end(self, model, args, kwargs, output):
+        self.__exit__(None, None, None)
+        return output if self.home is None else self.to(output, self.home)
+
+    def to(self, values, device):
+        return tree_map(lambda value: value.to(device) if isinstance(value, torch.Tensor) else value, values)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        # A function between the parts, such as a sum of two outputs, is called again where its first tensor is.
+        try:
+            return func(*args, **(kwargs or {}))
+        except RuntimeError:
+            tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+            if len({tensor.device for tensor in tensors}) < 2:
+                raise
+            args, kwargs = self.to((args, kwargs or {}), tensors[0].device)
+            return func(*args, **kwargs)
+
+    def remove(self):
+        for hook in self.hooks:
+            hook.remove()
+'''
+_IMPORTS = "import torch\nfrom torch.overrides import TorchFunctionMode\nfrom torch.utils._pytree import tree_leaves, tree_map\n"
+
+
+def follow(name: str) -> str:
+    """Inserts hops."""
+    return f"{_IMPORTS}\n{_HOPS}\n\n{_handles(name)} = Hops({variable(name)})"
+
+
+def unfollow(name: str) -> str:
+    """Takes them away again."""
+    return f"{_handles(name)}.remove()"
+
+
+def place(aims: Sequence[Aim], devices: Mapping[str, str], direct: Collection[str]) -> str:
+    """Moves each part; what a module holds directly goes without its children."""
+    lines = []
+    for aim in aims:
+        device = quoted(devices[aim.title])
+        if aim.title in direct:
+            lines.append(f"{expression(aim.title)}._apply(lambda tensor: tensor.to({device}), recurse=False)")
+        else:
+            lines.append(f"{expression(aim.title)}.to({device})")
+    return "\n".join(lines)
+
+
+def join(name: str, device: str, *, hops: bool, hooks: bool) -> str:
+    """Moves everything to one device, without hops and without hooks of accelerate."""
+    lines = []
+    if hooks:
+        lines += [
+            "from accelerate.hooks import remove_hook_from_submodules\n",
+            f"remove_hook_from_submodules({variable(name)})",
+            f'vars({variable(name)}).pop("hf_device_map", None)',
+        ]
+    if hops:
+        lines.append(unfollow(name))
+    return "\n".join([*lines, f"{variable(name)}.to({quoted(device)})"])
+
+
+def plan(name: str, budgets: Mapping[str, int], kept: Collection[str]) -> str:
+    """Asks accelerate, whose map has numbers for accelerators, and prints its answer."""
+    room = ", ".join(f"{number}: {budget}" for number, budget in enumerate(budgets.values()))
+    devices = ", ".join(map(quoted, budgets))
+    whole = ", ".join(map(quoted, sorted(kept)))
+    return (
+        "from accelerate import infer_auto_device_map\n\n"
+        f"devices = [{devices}]  # accelerate counts them and knows no other names\n"
+        f"device_map = infer_auto_device_map({variable(name)}, max_memory={{{room}}}, no_split_module_classes=[{whole}])\n"
+        "for path, number in device_map.items():\n"
+        '    print(path, devices[number] if number != "disk" else "no room")'
+    )
+
+
+def _handles(name: str) -> str:
+    return f"{variable(name)}_hops"

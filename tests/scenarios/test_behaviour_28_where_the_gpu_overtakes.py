@@ -1,0 +1,35 @@
+"""Behaviour 28: one product over growing sizes on the CPU and on a GPU: where the GPU overtakes, copies left out and included."""
+
+from __future__ import annotations
+
+from places import Place
+
+from devexplorer.core.records.experiments import Crossover, CrossoverMeasured
+from devexplorer.core.records.messages import AddVirtual
+
+
+def test_the_sizes_are_measured_on_both_with_copies_and_without(place: Place) -> None:
+    command = Crossover(device=place.first if place.second else "cuda:0", sizes=(64, 16, 128))
+    if place.second is None:
+        assert place.offers_virtual_gpus(command)
+        return
+    outcome = place.do(command)
+    (measured,) = outcome.events
+    assert isinstance(measured, CrossoverMeasured)
+    assert [point.size for point in measured.points] == [16, 64, 128]
+    assert measured.simulated == (place.kind == "vgpu")
+    for point in measured.points:
+        assert point.cpu_seconds > 0
+        assert 0 < point.device_seconds < point.device_with_copies_seconds
+    words = outcome.answer.words
+    assert "With the operands there already" in words
+    assert "With the copies of both operands there and of the result back" in words
+    assert "The CPU's seconds are measured on this machine" in words
+    assert ("are simulated, from its datasheet" in words) == (place.kind == "vgpu")
+
+
+def test_the_cpu_is_not_compared_with_itself(place: Place) -> None:
+    answer = place.answer(Crossover(device="cpu"))
+    assert answer.failed
+    assert "the CPU cannot overtake itself" in answer.words
+    assert [offer.command for offer in answer.offers] == ([] if place.kind == "vgpu" else [AddVirtual(spec="2x Tesla T4")])
