@@ -26,6 +26,7 @@ from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.engine.rebuild import Rebuild, describe
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.laboratory import LaboratoryEvent
 from devexplorer.core.records.messages import (
     Answer,
     Command,
@@ -337,7 +338,7 @@ class Session:
                 self._answers[request] = event
             case JobEnded(ok=ok):
                 return self._job_ended(event, request, ok)
-        if self._rebuild.owns(request) and isinstance(event, Answer | Moved | JobStarted | JobProgress):
+        if self._rebuild.owns(request) and isinstance(event, Answer | Moved | JobStarted | JobProgress | LaboratoryEvent):
             if isinstance(event, Answer) and event.failed:
                 self._rebuild.refused(request, event.words)
             return []  # making things again is no news, piece by piece

@@ -241,6 +241,7 @@ class Bottom(BottomTabs):
 
         panel = self._placed("learn", LearnPanel(self._state, self._theme, self.learned))
         panel.learned_changed.connect(lambda done: setattr(self, "learned", done))
+        panel.virtual_offered.connect(lambda: self._controller.add_virtual(TWO_T4))
         return panel
 
     @cached_property
@@ -301,7 +302,7 @@ class Bottom(BottomTabs):
             self._refresh("values", "split", "experiments")
         if changes & (Change.JOBS | Change.ENGINE):
             self._refresh("session", "experiments")
-        if changes & (Change.OBJECTS | Change.ANSWER | Change.LABORATORY | Change.UNDO | Change.RUNS | Change.ENGINE | Change.DEVICES):
+        if changes & (Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES):
             self._refresh("learn")
         if changes & Change.ALERTS:
             self.show_alerts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,19 +12,21 @@ from devexplorer.core.state import State
 
 @dataclass
 class Evidence:
-    """What has happened since an exercise was begun."""
+    """What has happened since the present step of an exercise began."""
 
     state: State
     begun_at: int = 0
-    """`state.done_count` then."""
+    """`state.done_count` when the step began."""
+    until: int = 0
+    """`state.done_count` up to which it is looked at: commands that ended together are looked at one by one."""
     kept: dict[str, object] = field(default_factory=dict)
     """What a step has to remember for a later one."""
 
     @property
     def done(self) -> Sequence[Done]:
-        """Commands that are over since then, the oldest first."""
-        count = min(self.state.done_count - self.begun_at, len(self.state.done))
-        return list(self.state.done)[len(self.state.done) - count :]
+        """Commands that ended in that span, the oldest first."""
+        first = self.state.done_count - len(self.state.done)
+        return list(self.state.done)[max(self.begun_at - first, 0) : max(self.until - first, 0)]
 
 
 class Step(NamedTuple):
@@ -34,8 +36,10 @@ class Step(NamedTuple):
     """What to do, as one would say it: "Move mlp to vgpu:0"."""
     how: str
     """Where to click."""
-    check: Callable[[Evidence], bool]
-    """Whether it was done."""
+    check: Callable[[Evidence], bool] = lambda evidence: False
+    """Whether it was done; a question is answered instead."""
+    answers: Callable[[Evidence], Collection[str]] | None = None
+    """A question: the answers that are right, in lower case, read from what the window knows. None: something to do."""
 
 
 class Exercise(NamedTuple):
@@ -67,9 +71,38 @@ class Course:
         """Whether every step is done."""
         return self.at == len(self.exercise.steps)
 
+    @property
+    def step(self) -> Step | None:
+        """What is to be done now; None: nothing more."""
+        return None if self.finished else self.exercise.steps[self.at]
+
     def look(self) -> bool:
         """Check the next steps; True when one more is done."""
         before = self.at
-        while not self.finished and self.exercise.steps[self.at].check(self.evidence):
-            self.at += 1
+        while (step := self.step) is not None and step.answers is None and self._is_done(step):
+            self._go_on()
         return self.at > before
+
+    def _is_done(self, step: Step) -> bool:
+        for until in range(self.evidence.begun_at, self.evidence.state.done_count + 1):
+            self.evidence.until = until
+            if step.check(self.evidence):
+                return True
+        return False
+
+    def answer(self, text: str) -> bool:
+        """Answer the question of the present step; True when it is right."""
+        if self.step is None or self.step.answers is None:
+            return False
+        said = " ".join(text.lower().split())
+        if said not in self.step.answers(self.evidence):
+            return False
+        self.evidence.until = self.evidence.state.done_count
+        self._go_on()
+        self.look()
+        return True
+
+    def _go_on(self) -> None:
+        """The next step looks only at what happens after what has done this one."""
+        self.at += 1
+        self.evidence.begun_at = self.evidence.until

@@ -88,7 +88,7 @@ def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: 
 
 
 def move_lazily(model: nn.Module, device: torch.device | str, dtype: torch.dtype | None = None) -> nn.Module:
-    """`model.to(device, dtype)` for a model with lazy parameters, from or to a virtual GPU, where torch's own would make them plain tensors.
+    """`model.to(device, dtype)` for a model with lazy parameters, of which torch's own would make plain tensors on a virtual GPU.
 
     Returns the model; as with `to`, whole numbers keep their dtype.
     """

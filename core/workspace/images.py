@@ -78,6 +78,11 @@ class Before:
             self._gradients = [_gradient(tensor) for tensor in self._own_parameters()]
             self._gradients += [_Gradient(tensor, None, None) for waiting in self._waiting for tensor in waiting.tensors]
 
+    @property
+    def values(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Every parameter whose values were copied, with the copy."""
+        return tuple(self._values)
+
     def take_optimizer(self) -> None:
         """Copy the optimizer's state."""
         if self._extras.optimizer is not None:

@@ -6,10 +6,8 @@ Only `held_bytes_by_device` and `holdings` may be called from other threads: the
 from __future__ import annotations
 
 import gc
-import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import torch
@@ -33,6 +31,7 @@ from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace import names, tensors, zoo
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, refuse_value
 from devexplorer.core.workspace.changes import Change, Made, MovedThere, Undone
+from devexplorer.core.workspace.combining import applied, checked_operator
 from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
@@ -45,18 +44,11 @@ from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.parking import Removed, park, parked_bytes, unpark
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import Aim, Was
-from devexplorer.core.workspace.reports import Built, Combined, CombineFailed, Created, Edited, Ran
+from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
 from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.runner import Runner
 from devexplorer.core.workspace.storages import Held, Holdings
 from devexplorer.core.workspace.undo import BUDGET_BYTES
-
-OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "@": operator.matmul,
-}
 
 
 class Workspace:
@@ -226,18 +218,10 @@ class Workspace:
 
     def combine(self, command: Combine) -> Combined:
         """`name = left operator right`."""
-        if command.operator not in OPERATORS:
-            raise BadInput(f"there is no operator '{command.operator}'; there are {' '.join(OPERATORS)}")
+        known = checked_operator(command.operator)
         left, right = self.tensor_named(command.left), self.tensor_named(command.right)
         name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
-        try:
-            result = OPERATORS[command.operator](left, right)
-        except RuntimeError as error:
-            raise CombineFailed(
-                str(error).strip().splitlines()[0],
-                left=operand(command.left, left),
-                right=operand(command.right, right),
-            ) from error
+        result = applied(known, (command.left, left), (command.right, right))
         self.add(name, result)
         self.changed(f"the new tensor {name}", Made((name,)), command=command)
         return Combined(name, command.left, command.operator, command.right, operand(name, result))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from PySide6.QtWidgets import QSizePolicy
+
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.experiments import Ask, Replicate
 from devexplorer.core.records.objects import Row
@@ -27,6 +29,7 @@ class _SelectionPage(FactsPage):
     def __init__(self, state: State, theme: Theme) -> None:
         super().__init__(state, theme)
         self.target = ElidedLabel(Role.STRONG)
+        self.target.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)  # its width is set, and the row has to know of it
         self.add_field("", self.target)
 
     def refresh(self) -> None:

@@ -58,6 +58,7 @@ class ExperimentPage(QWidget):
         self.offer_button = QPushButton("Add two virtual GPUs")
         self.offer_button.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
         self._fields = FormRow()
+        self._fields.row.addStretch(1)  # takes what the fields leave: their names would drift away from them
         self._results = QStackedLayout()
         self._lay_out()
 
@@ -94,7 +95,8 @@ class ExperimentPage(QWidget):
 
     def add_field(self, words: str, field: QWidget) -> None:
         """Put a field behind its name into the form."""
-        self._fields.row.addWidget(labelled(words, field) if words else field)
+        row = self._fields.row
+        row.insertWidget(row.count() - 1, labelled(words, field) if words else field)
         if isinstance(field, QLineEdit):
             field.textChanged.connect(self.check)
             field.returnPressed.connect(self.run)

@@ -21,6 +21,8 @@ from devexplorer.gui.panels.split_table import BlocksTable
 from devexplorer.gui.theme import Role, Theme
 
 SHARES_PX = 268
+OURS = ("split", "joining", "hops", "removal of the hops")
+"""What Undo calls the changes that are made here."""
 LANES = 3
 """Lanes that the picture has room for without being scrolled."""
 VIRTUAL_SPEC = "2x Tesla T4"
@@ -259,7 +261,7 @@ class SplitPanel(QWidget):
         elif draft.edited:
             words += " Edited: Apply moves the blocks."
         title = self._state.undo.title
-        if title is not None and snapshot.name in title:
+        if title in [f"the {what} of {snapshot.name}" for what in OURS]:
             words += f" Undo (Ctrl+Z) takes back {title}."
         return f"{words} {self._note}".strip()
 

@@ -22,6 +22,7 @@ SCRIPTS = {
     "matmul_fidelity.py": ["--quick"],
     "move_overhead.py": [],
     "placement_scale.py": [],
+    "statistics_cost.py": ["--mib", "256", "--rounds", "3"],
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
     "telemetry_cost.py": ["--rounds", "5"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.engine import snapshots
-from devexplorer.core.engine.handlers import title
+from devexplorer.core.workspace.titles import doing
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.devices import AllocatorSample
@@ -173,6 +173,6 @@ def test_the_gauge_tells_what_each_object_holds_and_how_fragmented_the_cache_is(
 
 
 def test_the_status_bar_says_what_is_going_on() -> None:
-    assert title(ReleaseCache(device="vgpu:0")) == "releasing the cache of vgpu:0"
-    assert title(OpenSnapshot(path="/home/me/x.pickle")) == "opening x.pickle"
-    assert title(SaveSnapshot(device="cuda:0", path="x")) == "saving the allocator snapshot of cuda:0"
+    assert doing(ReleaseCache(device="vgpu:0")) == "releasing the cache of vgpu:0"
+    assert doing(OpenSnapshot(path="/home/me/x.pickle")) == "opening x.pickle"
+    assert doing(SaveSnapshot(device="cuda:0", path="x")) == "saving the allocator snapshot of cuda:0"

@@ -369,3 +369,26 @@ def test_saved_and_moved_and_loaded_back_is_offered_its_device(tmp_path: Path) -
         answer = place.answer(Load(path=path))
         assert "It was saved on vgpu:1" in answer.words
         assert answer.offers[0].command == Move(targets=("x2",), device="vgpu:1")
+
+
+def test_a_file_from_a_device_that_is_not_here_loads_and_says_so(host: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "x.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:3")
+        torch.save({"x": torch.arange(3)}, path)
+    (event,) = host.do(ListFile(path=path)).events
+    assert isinstance(event, FileListed)
+    assert event.contents.saved_on == "cuda:3"
+    answer = host.answer(Load(path=path))
+    assert tensor(host, "x").tolist() == [0, 1, 2]
+    assert 'It was saved on cuda:3, and map_location="cpu" put it on cpu instead' in answer.words
+    assert "fails where there is none of that name" in answer.words
+    assert not answer.offers
+
+
+def test_what_other_programs_say_in_their_metadata_does_no_harm(host: Place, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"a": torch.ones(2)}, path, metadata={"format": "pt", "author": "a", "other": "a", "note": "no key"})
+    (event,) = host.do(ListFile(path=str(path))).events
+    assert isinstance(event, FileListed)
+    assert {entry.key for entry in event.contents.entries} == {"a", "author", "other"}, "a name that means a key is a tie"

@@ -19,7 +19,9 @@ from safetensors.torch import save_file
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.laboratory import CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint
 from devexplorer.core.records.messages import BuildModel, Command
+from devexplorer.core.workspace import names
 from devexplorer.core.workspace.files import pickle_tree
+from devexplorer.core.workspace.files.naming import name_for
 
 ALLOCATION_LIMIT = 8 << 20
 
@@ -328,3 +330,22 @@ def test_a_description_that_cannot_be_read_leaves_the_tensors(place: Place, tmp_
         outcome = place.do(Load(path=str(path)))
         assert "What it says about the objects in it cannot be read" in outcome.answer.words
         place.workspace.drop(tuple(snapshot.name for snapshot in outcome.changed))
+
+
+def test_a_workspace_without_any_value_makes_nothing(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "empty.safetensors"
+    save_file({}, path, metadata=described(LARGE))
+    with pytest.raises(BadInput, match="there are no values in"):
+        place.do(Load(path=str(path)))
+    save_file({}, path)
+    with pytest.raises(BadInput, match="there are no tensors in"):
+        place.do(Load(path=str(path)))
+
+
+def test_whatever_a_key_is_its_tensor_gets_a_name(place: Place) -> None:
+    dice = random.Random(3)
+    taken: list[str] = []
+    keys = ["", ".", "/", "0", "a" * 500, "ä/ö", "块 0.weight", "a\nb", "../../x", "<b>", "lambda", "_x", "ﬁ", "²", "9.9"]
+    keys += ["".join(dice.choice("aZ_0.-/ \n<ä²块") for _ in range(dice.randrange(80))) for _ in range(300)]
+    for key in keys:
+        taken.append(names.checked(name_for(key, dice.choice((None, "old")), "/tmp/0 file.pt", taken), taken))

@@ -218,6 +218,27 @@ def test_functions_between_the_parts_work_too(place: Place):
     assert torch.overrides._get_current_function_mode_stack() == []
 
 
+class Choosy(Sum):
+    """Has a function mode of its own, in which a part is run."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.device("cpu"):
+            y = self.left(x)
+            ones = torch.ones(1)
+        return y + self.right(x) + ones
+
+
+def test_a_models_own_function_modes_are_left_alone(place: Place):
+    plain = Choosy()
+    parted = copy.deepcopy(plain)
+    parted.left.to("vgpu:0")
+    parted.right.to("vgpu:1")
+    Hops(parted, place.fleet).attach()
+    x = torch.randn(2, 4)
+    assert torch.allclose(parted(x), plain(x), atol=1e-6)
+    assert torch.overrides._get_current_function_mode_stack() == []
+
+
 class Failing(nn.Module):
     def __init__(self, error: type[BaseException]) -> None:
         super().__init__()

@@ -143,6 +143,8 @@ def test_a_model_moves_by_button_key_and_undo(start: Start) -> None:
     driver.on("mlp", "vgpu:0")
     driver.key(Qt.Key.Key_Z, CTRL)
     driver.on("mlp", "vgpu:1")
+    driver.key(Qt.Key.Key_Z, CTRL | Qt.KeyboardModifier.ShiftModifier)
+    driver.on("mlp", "vgpu:0")
     driver.key(Qt.Key.Key_0, CTRL)
     driver.on("mlp", "cpu")
 
@@ -271,7 +273,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     driver.until(lambda: "mlp" in driver.state.objects)
     choices = palette_choices(driver.window._specs, driver.window.controller)
     reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
-    assert reasons["Undo move"] == "Nothing has been moved yet."
+    assert reasons["Redo"] == "Nothing has been undone."
 
 
 def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:

@@ -77,10 +77,17 @@ def load(workspace: Workspace, command: Load, watch: Watch) -> Outcome:
             extras[name] = Extras(recipe=one.recipe, source=one.recipe, inputs=one.inputs[:200], seed=one.seed)
             taken.append(name)
         _read_tensors(file, chosen, command, device, alone, tick, taken, loaded, made)
+        if not made and not chosen.waiting:
+            raise BadInput(f"there are no values in '{file.path}' of which anything could be made")
         if not made:
             return Outcome(load_words.only_offers(command, chosen))
-        for name, thing in made.items():
-            workspace.add(name, thing, extras.get(name))
+        added: list[str] = []
+        try:
+            for name, thing in made.items():
+                added.append(workspace.add(name, thing, extras.get(name)))
+        except BaseException:
+            workspace.drop(added)
+            raise
         workspace.changed(f"the loading of {shown(command.path)}", Made(tuple(made)), command=command)
         snapshots = tuple(workspace.snapshot(name) for name in made)
         usable = workspace.fleet.usable()
@@ -92,7 +99,7 @@ def choose(workspace: Workspace, file: AnyFile, entries: Sequence[str]) -> Chose
     if not file.entries and not (file.document and file.document.objects):
         raise BadInput(f"there are no tensors in '{file.path}'")
     objects = {one.name: one for one in file.document.objects if one.kind != "tensor" and one.name} if file.document else {}
-    known = [*objects, *file.entries]
+    known = dict.fromkeys((*objects, *file.entries))
     wrong = [f"there is no '{shown(key)}' in the file; {names.nearest(key, known)}" for key in entries if key not in known]
     if wrong:
         raise BadInput(*wrong)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
@@ -19,12 +22,20 @@ def fits(one: SavedObject, file: AnyFile) -> bool:
     if one.recipe not in zoo.recipes() or not 0 <= one.seed < 1 << 63:
         return False
     waiting = set(one.waiting)
-    for key, tensor in state_of(zoo.meta(one.recipe)).items():
+    for key, shape in _shapes(one.recipe).items():
         entry = file.entries.get(f"{one.name}{SEPARATOR}{key}")
-        lazy = is_uninitialised(tensor)
-        if (entry is None and not (lazy and key in waiting)) or (entry and not lazy and entry.shape != tuple(tensor.shape)):
+        if entry is None and (shape is not None or key not in waiting):
+            return False
+        if entry is not None and shape is not None and entry.shape != shape:
             return False
     return True
+
+
+@lru_cache(maxsize=32)  # a file can name one many times
+def _shapes(recipe: str) -> Mapping[str, tuple[int, ...] | None]:
+    """What a sample model has, by key; None: a lazy parameter."""
+    state = state_of(zoo.meta(recipe))
+    return {key: None if is_uninitialised(tensor) else tuple(tensor.shape) for key, tensor in state.items()}
 
 
 def rebuilt(one: SavedObject, file: AnyFile, device: str, tick: Ticker) -> nn.Module:

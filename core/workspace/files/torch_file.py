@@ -169,7 +169,21 @@ class _Storages:
         return info.file_size
 
 
-_DANGEROUS = {"builtins", "__builtin__", "os", "posix", "nt", "sys", "subprocess", "importlib", "runpy", "shutil", "socket", "ctypes", "pty"}
+_DANGEROUS = {
+    "builtins",
+    "__builtin__",
+    "os",
+    "posix",
+    "nt",
+    "sys",
+    "subprocess",
+    "importlib",
+    "runpy",
+    "shutil",
+    "socket",
+    "ctypes",
+    "pty",
+}
 """Modules that no model needs in its pickle, and that can do anything."""
 
 
@@ -179,7 +193,8 @@ def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
     some = ", ".join(shown(name) for name in (dangerous or names)[:4]) + (" and others" if len(dangerous or names) > 4 else "")
     if dangerous:
         what = "a model with something else in it" if is_module else "something else than tensors"
-        return f"it holds {what}, and loading it would run code: it asks for {some}; nothing of it was run; do not load it anywhere else either"
+        why = f"it holds {what}, and loading it would run code: it asks for {some}"
+        return f"{why}; nothing of it was run; do not load it anywhere else either"
     what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
     line = f"torch.load({shown(path)!r}, weights_only=False) runs whatever it says"
     return (

@@ -81,8 +81,8 @@ def specs_for(model: nn.Module, title: str, given: str = "") -> tuple[InputSpec,
     reason = "" if failure is None else f" ({one_line(failure)})"
     example = ",".join("2x16" for need in wanted if need.required) or "2x16"
     raise BadInput(
-        f"nobody knows what '{title}' takes: its forward wants {arguments}, and no guess worked{reason}; give the shapes, as in {example}, "
-        "with a dtype where it is not floating: 2x16:int64"
+        f"nobody knows what '{title}' takes: its forward wants {arguments}, and no guess worked{reason}; choose tensors for it, or give "
+        f"the shapes when opening it (on the command line with --input), as in {example}, with a dtype where it is not floating: 2x16:int64"
     )
 
 
@@ -112,11 +112,6 @@ def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
     first = next(model.parameters(), None)
     made = tensors(model, specs)
     return made if first is None else [one.to(first.device) for one in made]
-
-
-def sample_inputs(model: nn.Module, shapes: str) -> list[Tensor]:
-    """Inputs of these shapes (`2x16:int64,4x12`) for scripts: the values that the workspace gave this model. Raises `BadInput`."""
-    return sampled(model, "model", Extras(inputs=shapes))
 
 
 def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSpec]:

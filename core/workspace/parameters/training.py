@@ -58,7 +58,7 @@ def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcom
     if before is not None:
         before.take_optimizer()
         workspace.changed(f"the training step of {command.target}", before, command=command)
-    old = {id(parameter): parameter.detach().to("cpu", copy=True) for parameter in held_by(optimizer)} if before is not None else {}
+    old = {} if before is None else {id(parameter): values for parameter, values in before.values}
     optimizer.zero_grad(set_to_none=True)
     losses: list[float] = []
     try:
