@@ -76,6 +76,7 @@ class App:
         self.window.dialogs.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
         self.window.dialogs.replay_chosen.connect(self.replay)
         self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
+        self.window.laboratory_dialogs.script_wanted.connect(self._write_script)
         self._history_file = history_file
         self.history: StoreThread | None = None
         self.background = Background(self.put)
@@ -103,6 +104,7 @@ class App:
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
         self.session = self.replaying.live = session
+        self.window.below.set_actions(session)
         self._keep_runs(session)
         heartbeat = self._heart(session)
         heartbeat.show(session, time.time)
@@ -162,6 +164,19 @@ class App:
 
             self._plot_export = PlotExport(self.state, self.window.axis, self.window.slots, self.background.start, self.window)
         self._plot_export.ask(kind)
+
+    def _write_script(self, path: Path) -> None:
+        """The session as a script, or as a notebook where the name ends so."""
+        from devexplorer.core.script import write  # when it is asked for
+
+        if self.session is not None:
+            text = self.session.notebook() if path.suffix == ".ipynb" else self.session.script()
+
+            def work() -> str:
+                write(path, text)
+                return f"{path} does again what was done and not undone here."
+
+            self.background.start("script", "The session is saved as Python", work)
 
     def _start_engine_again(self) -> None:
         if (session := self.replaying.session) is not None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.jobs import Job
 from devexplorer.core.state import Run, State
 from devexplorer.gui.item_models.runs import kind_of, time_left
-from devexplorer.gui.panels.panel import label
+from devexplorer.gui.panels.panel import ElidedLabel, label
 from devexplorer.gui.theme import Role, Theme
 
 HEIGHT_PX = 26
+LEAST_PX = 60
+"""Of words that can be cut short."""
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
 TITLES = {
@@ -55,7 +57,7 @@ class StatusBar(QFrame):
         self.start.hide()
         self.versions = label("", Role.LABEL, "dim")
         self.visible = label("", Role.LABEL, "dim")
-        self.job = label("", Role.LABEL, "soft")
+        self.job = _Shrinking(Role.LABEL, "soft")
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
         self.progress.setFixedWidth(120)
@@ -64,7 +66,7 @@ class StatusBar(QFrame):
         self.cancel.setProperty("look", "quiet")
         self.cancel.setFont(self.engine.font())
         self.cancel.clicked.connect(self._cancel)
-        self.undo = label("", Role.LABEL, "dim")
+        self.undo = _Shrinking(Role.LABEL, "dim")
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
@@ -100,7 +102,7 @@ class StatusBar(QFrame):
             _say(self.visible, f"CUDA_VISIBLE_DEVICES {visible}")
         undo = state.undo
         kept = f", {bytes_text(undo.kept_bytes)} of {bytes_text(undo.budget_bytes)} kept" if undo.kept_bytes else ""
-        _say(self.undo, f"undo: {undo.title}{kept}" if undo.title else "")
+        self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
         runs = state.active_runs
         job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
         if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
@@ -125,7 +127,7 @@ class StatusBar(QFrame):
         left = ""
         if job.done is not None and job.done > 0.05 and elapsed > 1:
             left = f", {seconds_text(elapsed * (1 - job.done) / job.done)} left"
-        _say(self.job, f"{job.title}{left}")
+        self.job.say(f"{job.title}{left}")
         self.cancel.setText("Cancel")
         self.progress.setRange(0, 0 if job.done is None else 1000)
         if job.done is not None:
@@ -143,8 +145,28 @@ class StatusBar(QFrame):
             left = f", {max(known):.0f} s left"
         else:
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
-        _say(self.job, f"{TITLES[what]} on {where}{left}")
+        self.job.say(f"{TITLES[what]} on {where}{left}")
         self.cancel.setText("Stop")
+
+
+class _Shrinking(ElidedLabel):
+    """As wide as its words where there is room, shorter where there is not: no name makes the window wider."""
+
+    def __init__(self, role: Role, words: str) -> None:
+        super().__init__(role, words)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def say(self, text: str) -> None:
+        """Show `text`; nothing where it is empty."""
+        self.set_full_text(text)
+        self.setVisible(bool(text))
+        self.updateGeometry()
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().horizontalAdvance(self.full_text) + 2, super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(LEAST_PX, self.sizeHint().width()), super().minimumSizeHint().height())
 
 
 def _say(target: QLabel, text: str) -> None:

@@ -1,13 +1,16 @@
-"""What exercises look for: commands that succeeded or were refused, and what stands in the workspace. Pure functions, main thread."""
+"""What exercises look for: commands that succeeded or were refused, and what stands in the workspace. Pure functions, main thread.
+
+They are asked after every command and every change of an object, so they look at what the newest command touched, or at the first row of
+each object: a model can have 60,000.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from devexplorer.core.jobs import Done
 from devexplorer.core.learn.exercise import Evidence
-from devexplorer.core.records.messages import Command, Move
+from devexplorer.core.records.messages import BuildModel, Command, Move
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 
 C = TypeVar("C", bound=Command)
@@ -16,29 +19,27 @@ Check = Callable[[Evidence], bool]
 
 def did(kind: type[C], when: Callable[[C], object] = lambda command: True) -> Check:
     """A command of this kind succeeded."""
-    return lambda evidence: _last(evidence, kind, when, ok=True) is not None
+    return lambda evidence: _newest_is(evidence, kind, when, ok=True)
 
 
 def refused(kind: type[C], when: Callable[[C], object] = lambda command: True) -> Check:
     """A command of this kind was refused or failed."""
-    return lambda evidence: _last(evidence, kind, when, ok=False) is not None
+    return lambda evidence: _newest_is(evidence, kind, when, ok=False)
 
 
-def _last(evidence: Evidence, kind: type[C], when: Callable[[C], object], *, ok: bool) -> Done | None:
-    for done in reversed(evidence.done):
-        if isinstance(done.command, kind) and done.ok == ok and when(done.command):
-            return done
-    return None
+def _newest_is(evidence: Evidence, kind: type[C], when: Callable[[C], object], *, ok: bool) -> bool:
+    newest = evidence.newest
+    return newest is not None and newest.ok == ok and isinstance(newest.command, kind) and bool(when(newest.command))
 
 
 def moved(when: Callable[[Any, Move], object]) -> Check:
     """A move succeeded whose report and command are so."""
 
     def check(evidence: Evidence) -> bool:
-        return any(
-            isinstance(done.command, Move) and done.ok and done.report is not None and when(done.report, done.command)
-            for done in evidence.done
-        )
+        newest = evidence.newest
+        if newest is None or not newest.ok or newest.report is None or not isinstance(newest.command, Move):
+            return False
+        return bool(when(newest.report, newest.command))
 
     return check
 
@@ -48,19 +49,35 @@ def either(*checks: Check) -> Check:
     return lambda evidence: any(check(evidence) for check in checks)
 
 
+def both(*checks: Check) -> Check:
+    """All of it, together."""
+    return lambda evidence: all(check(evidence) for check in checks)
+
+
 def objects(evidence: Evidence) -> list[ObjectSnapshot]:
-    """What stands in the workspace."""
-    return list(evidence.state.objects.values())
+    """What stands in the workspace now; nothing while earlier commands are looked at, for nobody knows what stood there then."""
+    return list(evidence.state.objects.values()) if evidence.is_now else []
 
 
-def any_row(when: Callable[[Row], object]) -> Check:
-    """Something in the workspace is so."""
-    return lambda evidence: any(when(row) for snapshot in objects(evidence) for row in snapshot.rows)
+def there(when: Callable[[ObjectSnapshot], object]) -> Check:
+    """An object in the workspace is so."""
+    return lambda evidence: any(snapshot.rows and when(snapshot) for snapshot in objects(evidence))
 
 
 def built(recipe: str) -> Check:
     """A sample model of this kind is there, wherever it came from."""
-    return lambda evidence: any(snapshot.source == recipe for snapshot in objects(evidence))
+    return either(did(BuildModel, lambda command: command.recipe == recipe), there(lambda snapshot: snapshot.source == recipe))
+
+
+def row_of(evidence: Evidence, target: str) -> Row | None:
+    """The row of `name` or `name:path`, where it is there now."""
+    name, _, path = target.partition(":")
+    snapshot = evidence.state.objects.get(name)
+    if snapshot is None or not snapshot.rows or not path:
+        return None if snapshot is None or not snapshot.rows else snapshot.rows[0]
+    outline = evidence.state.outlines.of(snapshot)
+    at = outline.place(path)
+    return None if at is None else outline.rows[at]
 
 
 def elsewhere(device: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from devexplorer.core.jobs import Done
@@ -18,15 +19,26 @@ class Evidence:
     begun_at: int = 0
     """`state.done_count` when the step began."""
     until: int = 0
-    """`state.done_count` up to which it is looked at: commands that ended together are looked at one by one."""
+    """`state.done_count` up to which it is looked at: commands that ended together are looked at one by one, in their order."""
     kept: dict[str, object] = field(default_factory=dict)
-    """What a step has to remember for a later one."""
+    """What a step has to remember, for itself or for a later one."""
 
     @property
     def done(self) -> Sequence[Done]:
-        """Commands that ended in that span, the oldest first."""
+        """Commands that ended in that span, the oldest first; of a long span the oldest are forgotten."""
         first = self.state.done_count - len(self.state.done)
-        return list(self.state.done)[max(self.begun_at - first, 0) : max(self.until - first, 0)]
+        return tuple(islice(self.state.done, max(self.begun_at - first, 0), max(self.until - first, 0)))
+
+    @property
+    def newest(self) -> Done | None:
+        """The last command of that span; None: there is none in it yet."""
+        back = self.state.done_count - self.until
+        return self.state.done[-1 - back] if self.until > self.begun_at and back < len(self.state.done) else None
+
+    @property
+    def is_now(self) -> bool:
+        """Whether that span ends now: what stands in the workspace is known only as it is now."""
+        return self.until == self.state.done_count
 
 
 class Step(NamedTuple):
@@ -37,7 +49,7 @@ class Step(NamedTuple):
     how: str
     """Where to click."""
     check: Callable[[Evidence], bool] = lambda evidence: False
-    """Whether it was done; a question is answered instead."""
+    """Whether it was done, asked once for each command that has ended (`Evidence.newest`); a question is answered instead."""
     answers: Callable[[Evidence], Collection[str]] | None = None
     """A question: the answers that are right, in lower case, read from what the window knows. None: something to do."""
 
@@ -62,7 +74,7 @@ class Course:
 
     def __init__(self, exercise: Exercise, state: State) -> None:
         self.exercise = exercise
-        self.evidence = Evidence(state, state.done_count)
+        self.evidence = Evidence(state, state.done_count, state.done_count)
         self.at = 0
         """Steps that are done."""
 
@@ -77,25 +89,29 @@ class Course:
         return None if self.finished else self.exercise.steps[self.at]
 
     def look(self) -> bool:
-        """Check the next steps; True when one more is done."""
+        """Check the next steps; True when one more is done. What a recording shows is nothing that was done here."""
         before = self.at
-        while (step := self.step) is not None and step.answers is None and self._is_done(step):
-            self._go_on()
+        if self.evidence.state.recording is None:
+            while (step := self.step) is not None and step.answers is None and self._is_done(step):
+                self._go_on()
         return self.at > before
 
     def _is_done(self, step: Step) -> bool:
-        for until in range(self.evidence.begun_at, self.evidence.state.done_count + 1):
-            self.evidence.until = until
-            if step.check(self.evidence):
+        """Each command that ended is looked at once; the newest again, since objects change without one too."""
+        evidence, state = self.evidence, self.evidence.state
+        for until in range(max(evidence.until, state.done_count - len(state.done)), state.done_count + 1):
+            evidence.until = until
+            if step.check(evidence):
                 return True
         return False
 
     def answer(self, text: str) -> bool:
         """Answer the question of the present step; True when it is right."""
-        if self.step is None or self.step.answers is None:
+        if self.step is None or self.step.answers is None or self.evidence.state.recording is not None:
             return False
-        said = " ".join(text.lower().split())
-        if said not in self.step.answers(self.evidence):
+        said = " ".join(text.lower().split()).rstrip(".! ")
+        right = self.step.answers(self.evidence)
+        if said not in right and said.replace(",", ".") not in right:  # a decimal comma
             return False
         self.evidence.until = self.evidence.state.done_count
         self._go_on()

@@ -70,7 +70,10 @@ def run(module: nn.Module, path: str, inputs: Sequence[Tensor], entered: set[int
         except (Exception, SystemExit) as error:
             explained = _explained(error, stack, module)
             _let_go(error)
-            raise explained from error
+            try:
+                raise explained from error
+            finally:
+                del explained  # its traceback holds this frame: a circle would keep the model until the next collection
 
 
 def _let_go(error: BaseException | None) -> None:

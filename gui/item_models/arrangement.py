@@ -7,46 +7,18 @@ device. Nothing is made for a row before somebody looks into what it is in: chil
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from devexplorer.core.outline import Ints, Mask, Outline
-from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.gui.item_models.filter import Query
+from devexplorer.core.outline import Ints
+from devexplorer.core.records.objects import Row
+from devexplorer.gui.item_models.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
 
 BITS: Final = 32
 ROW: Final = (1 << BITS) - 1
 """The bits of a node that are its row; all of them set: a device that objects are grouped below."""
-NOWHERE: Final = ""
-"""The group of objects that hold no tensor."""
-
-
-class Options(NamedTuple):
-    """How the objects are arranged."""
-
-    query: Query = Query()
-    sorted_by: str | None = None
-    """`name` (in natural order) or `bytes`; None: as they come."""
-    descending: bool = False
-    grouped: bool = False
-    """Below the devices that hold them."""
-    training_parts: bool = True
-    """Show gradients and what optimizers keep."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Everything is shown as it comes."""
-        return self == Options()
-
-
-class Known(NamedTuple):
-    """One object as the tree knows it."""
-
-    snapshot: ObjectSnapshot
-    outline: Outline
 
 
 class Key(NamedTuple):
@@ -60,14 +32,18 @@ class Key(NamedTuple):
 class Entry:
     """One object, or the part of it that is on one device."""
 
-    def __init__(self, number: int, known: Known, group: str | None, shown: Mask | None, opened: Mask | None) -> None:
+    def __init__(self, number: int, known: Known, group: str | None, visible: Visible) -> None:
+        shown = visible.shown
         self.base: Final = number << BITS
         self.known, self.group = known, group
         self.name: Final = known.snapshot.name
         self.shown: Final = None if shown is None else shown.tobytes()
-        self._before: Final = None if shown is None else [0, *np.cumsum(shown).tolist()]
-        self.opened: Final = opened
+        self.before: Final = None if shown is None else [0, *np.cumsum(shown).tolist()]
+        """How many rows are shown before each; None: all of them."""
+        self.ends: Final = known.outline.shape.ends
+        self.opened: Final = visible.opened
         """Rows that have to be open for every match to be seen."""
+        self._on_the_way: Final = visible.on_the_way
         self._sums: Ints | None = None
 
     def take(self, known: Known) -> Known:
@@ -80,11 +56,6 @@ class Entry:
         """The node of the object itself."""
         return self.base
 
-    def has_children(self, row: int) -> bool:
-        """Whether anything is shown below this row."""
-        end = self.known.outline.shape.ends[row]
-        return end > row + 1 if self._before is None else self._before[end] > self._before[row + 1]
-
     def children(self, row: int) -> list[int]:
         """Rows that are shown directly below this one, as they come."""
         found = self.known.outline.shape.children(row)
@@ -93,6 +64,10 @@ class Entry:
     def is_shown(self, row: int) -> bool:
         """Whether the row has a place in the tree."""
         return self.shown is None or bool(self.shown[row])
+
+    def is_meant(self, row: int) -> bool:
+        """Whether the row is what was looked for, or in it, and not only the way there."""
+        return self._on_the_way is None or not self._on_the_way[row]
 
     def is_whole(self, row: int) -> bool:
         """Whether the row is all here, and not only a part of it on this device."""
@@ -105,7 +80,7 @@ class Entry:
             return self.known.outline.rows[row].bytes
         if self._sums is None:
             outline = self.known.outline
-            counted = _on(outline, self.group) & ~outline.parts_of_training & (outline.originals == np.arange(len(outline.rows)))
+            counted = on_device(outline, self.group) & ~outline.parts_of_training & (outline.originals == np.arange(len(outline.rows)))
             counted &= outline.column("traits").where(lambda traits: traits[1])
             self._sums = np.concatenate(([0], np.cumsum(np.where(counted, outline.bytes, 0))))
         return int(self._sums[self.known.outline.shape.ends[row]] - self._sums[row])
@@ -157,17 +132,17 @@ class Arrangement:
             self._group(objects)
         else:
             for known in objects.values():
-                shown, opened = visible(known, options, None)
-                if shown is None or shown.any():
-                    self.roots.append(self._enter(known, None, shown, opened))
+                found = visible(known, options, None)
+                if not found.is_empty:
+                    self.roots.append(self._enter(known, None, found))
             self.roots = self._in_order(self.roots)
         self._place(self.roots)
 
     # --- making it -----------------------------------------------------------------------------------------------------
 
-    def _enter(self, known: Known, group: str | None, shown: Mask | None, opened: Mask | None) -> int:
+    def _enter(self, known: Known, group: str | None, found: Visible) -> int:
         number = next(self._numbers)
-        entry = self.entries[number] = Entry(number, known, group, shown, opened)
+        entry = self.entries[number] = Entry(number, known, group, found)
         self._of.setdefault(entry.name, []).append(entry)
         return entry.root
 
@@ -177,9 +152,9 @@ class Arrangement:
             inside = []
             for name, known in objects.items():
                 if device in where[name]:
-                    shown, opened = visible(known, self.options, device)
-                    if shown is None or shown.any():
-                        inside.append(self._enter(known, device, shown, opened))
+                    found = visible(known, self.options, device)
+                    if not found.is_empty:
+                        inside.append(self._enter(known, device, found))
             if inside:
                 node = next(self._numbers) << BITS | ROW
                 self.groups[node] = device
@@ -206,7 +181,7 @@ class Arrangement:
 
     def append(self, objects: Sequence[Known]) -> None:
         """More objects at the end."""
-        self.roots += [self._enter(known, None, None, None) for known in objects]
+        self.roots += [self._enter(known, None, Visible(None)) for known in objects]
         self._place(self.roots)
 
     def remove(self, at: int) -> None:
@@ -221,8 +196,22 @@ class Arrangement:
 
     @property
     def listed(self) -> list[int]:
-        """Nodes whose children have been asked for, parents first."""
+        """Nodes whose children have been asked for, in no order."""
         return list(self._listed)
+
+    def below_open(self, is_open: Callable[[int], bool]) -> Iterator[tuple[int | None, list[int]]]:
+        """The roots, and the children of every node that is open and below open ones only; each with its parent."""
+        waiting: list[int | None] = [None]
+        while waiting:
+            parent = waiting.pop()
+            nodes = self.roots if parent is None else self.children(parent)
+            yield parent, nodes
+            waiting += [node for node in nodes if node in self._listed and is_open(node)]
+
+    def is_meant(self, node: int) -> bool:
+        """Whether a node is what was looked for, or in it."""
+        entry = self.entries.get(node >> BITS)
+        return not self.options.query.words if entry is None else entry.is_meant(node & ROW)
 
     def of(self, name: str) -> Sequence[Entry]:
         """The entries of one object."""
@@ -249,9 +238,13 @@ class Arrangement:
         return listed
 
     def has_children(self, node: int) -> bool:
-        """Whether a node has any, without listing them."""
+        """Whether a node has any, without listing them; Qt asks for every row that it lays out."""
         entry = self.entries.get(node >> BITS)
-        return node in self.groups if entry is None else entry.has_children(node & ROW)
+        if entry is None:
+            return node in self.groups
+        row = node & ROW
+        end = entry.ends[row]
+        return end > row + 1 if entry.before is None else entry.before[end] > entry.before[row + 1]
 
     def parent(self, node: int) -> int | None:
         """The node that a node is below."""
@@ -318,58 +311,3 @@ class Arrangement:
             for entry in self.entries.values():
                 if entry.opened is not None:
                     yield from (entry.base | row for row in np.flatnonzero(entry.opened).tolist())
-
-
-def visible(known: Known, options: Options, group: str | None) -> tuple[Mask | None, Mask | None]:
-    """Rows that are shown, and those of them that a query wants open; None: all, none.
-
-    A row is shown when it matches, when a match is in it, or when it is in a match; what stands above what is shown is shown.
-    """
-    outline, shape = known.outline, known.outline.shape
-    shown: Mask | None = None
-    if not options.training_parts:
-        shown = ~outline.parts_of_training
-    if group is not None:
-        part = _part(outline, group)
-        shown = part if shown is None else shown & part
-        shown |= shape.around(shown)
-    if not options.query.words:
-        return shown, None
-    matches = options.query.matches(outline, known.snapshot.name)
-    if shown is not None:
-        matches &= shown
-    opened = shape.around(matches)
-    inside = shape.below(matches)
-    return opened | (inside if shown is None else inside & shown), opened
-
-
-def devices_of(outline: Outline) -> list[str]:
-    """Every device that holds a tensor of the object."""
-    column = outline.column("devices")
-    present = np.bincount(column.numbers, minlength=len(column.codes)) > 0
-    return sorted({device for devices, there in zip(column.codes, present, strict=True) if there for device in _names(devices)})
-
-
-def _names(devices: object) -> Sequence[str]:
-    assert isinstance(devices, tuple)
-    return devices
-
-
-def _on(outline: Outline, device: str | None) -> Mask:
-    """Tensors on this device."""
-    return outline.column("devices").where(lambda devices: devices == (device,)) & ~outline.kinds("module")
-
-
-def _part(outline: Outline, device: str) -> Mask:
-    """Tensors on this device, what they are in, and modules without tensors that are in a module that is all there."""
-    alone = (device,) if device != NOWHERE else ()
-    modules = outline.kinds("module")
-    whole = modules & outline.column("devices").where(lambda devices: devices == alone)
-    empty = modules & outline.column("devices").where(lambda devices: not devices)
-    here = _on(outline, device)
-    return here | outline.shape.around(here) | (empty & outline.shape.below(whole))
-
-
-def natural(name: str) -> list[str | int]:
-    """A key that puts `layer 10` behind `layer 9`."""
-    return [int(part) if at % 2 else part.lower() for at, part in enumerate(re.split(r"(\d+)", name))]

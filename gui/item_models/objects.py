@@ -25,10 +25,11 @@ from PySide6.QtCore import (
 
 from devexplorer.core.outline import Outlines
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.gui.item_models.arrangement import Arrangement, Entry, Key, Known, Options, visible
+from devexplorer.gui.item_models.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.item_models.badges import Badge, badges
 from devexplorer.gui.item_models.dragging import encode
 from devexplorer.gui.item_models.object_cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
+from devexplorer.gui.item_models.visible import Known, Options, visible
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -99,7 +100,7 @@ class ObjectsModel(QAbstractItemModel):
         if options.grouped and any(_devices(entry.known, changed) != _devices(known, changed) for entry in self._shown.of(name)):
             return True
         for entry in self._shown.of(name):
-            shown, _ = visible(known, options, entry.group)
+            shown = visible(known, options, entry.group).shown
             if (None if shown is None else shown.tobytes()) != entry.shown:
                 return True
             if options.sorted_by == "bytes" and (entry.known.outline.bytes != known.outline.bytes).any():
@@ -183,7 +184,7 @@ class ObjectsModel(QAbstractItemModel):
         return [key for key in map(self._shown.key, self._nodes(selection)) if key is not None]
 
     def keys_where(self, holds: Callable[[QModelIndex], bool]) -> list[Key]:
-        """Of what has been looked into so far that for which this holds, parents first: where rows can be open."""
+        """Of what has been looked into so far, and may be open, that for which this holds."""
         found = (self._shown.key(node) for node in self._shown.listed if holds(self._index(node)))
         return [key for key in found if key is not None]
 
@@ -205,15 +206,12 @@ class ObjectsModel(QAbstractItemModel):
         return result
 
     def everything(self, is_open: Callable[[QModelIndex], bool]) -> QItemSelection:
-        """Every row that is below open ones only."""
-        result, opened = QItemSelection(), set()
-        if self._shown.roots:
-            result.append(self._range(QModelIndex(), 0, len(self._shown.roots) - 1))
-        for node in self._shown.listed:
-            parent, index = self._shown.parent(node), self._index(node)
-            if (parent is None or parent in opened) and is_open(index) and (count := self.rowCount(index)):
-                opened.add(node)
-                result.append(self._range(index, 0, count - 1))
+        """Every row that is below open ones only; with a filter what matches it, and not what it is in."""
+        result = QItemSelection()
+        for parent, nodes in self._shown.below_open(lambda node: is_open(self._index(node))):
+            above = QModelIndex() if parent is None else self._index(parent)
+            for first, last in _runs([at for at, node in enumerate(nodes) if self._shown.is_meant(node)]):
+                result.append(self._range(above, first, last))
         return result
 
     def _range(self, parent: QModelIndex, first: int, last: int) -> QItemSelectionRange:
@@ -243,9 +241,9 @@ class ObjectsModel(QAbstractItemModel):
         return 0 if parent.column() else len(self._shown.children(parent.internalId()))
 
     def hasChildren(self, parent: Index = _NOTHING) -> bool:
-        if parent.isValid():
-            return not parent.column() and self._shown.has_children(parent.internalId())
-        return bool(self._shown.roots)
+        if not parent.isValid():
+            return bool(self._shown.roots)
+        return not parent.column() and self._shown.has_children(parent.internalId())
 
     def columnCount(self, _parent: Index = _NOTHING) -> int:
         return len(HEADERS)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.records.laboratory import Hop, Split, SplitBlock, SplitPlan
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.workspace.split.spread import even_budget
 
+FEW = 3
+"""So many blocks and more can become one box."""
 INPUT, OUTPUT = -1, -2
 """Ends of an arrow that are no block."""
 
@@ -146,6 +148,19 @@ def _below(path: str, other: str) -> bool:
 def matches(draft: Draft, now: Sequence[tuple[str, ...]]) -> bool:
     """Whether the model is where the draft would put it."""
     return all(devices == (device,) or not devices for devices, device in zip(now, draft.devices, strict=True))
+
+
+def runs(devices: Sequence[str], ends: Collection[int]) -> list[list[int]]:
+    """The places of all blocks, those together that one box can stand for: inside of a row on one device, where no hop begins or ends."""
+
+    def inside(place: int) -> bool:
+        return place not in ends and len(set(devices[max(place - 1, 0) : place + 2])) == 1 and 0 < place < len(devices) - 1
+
+    found: list[list[int]] = []
+    for together, group in itertools.groupby(range(len(devices)), inside):
+        places = list(group)
+        found += [places] if together and len(places) >= FEW else [[place] for place in places]
+    return found
 
 
 def shown_path(block: SplitBlock, blocks: Sequence[SplitBlock]) -> str:

@@ -10,18 +10,19 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from devexplorer.core.state import State
-from devexplorer.gui.item_models.arrangement import Key, Options
+from devexplorer.gui.item_models.arrangement import Key
 from devexplorer.gui.item_models.chips import ChipsDelegate, DeviceLook
 from devexplorer.gui.item_models.dragging import tensors_of
 from devexplorer.gui.item_models.filter import HINT, Query
 from devexplorer.gui.item_models.object_cells import SORTED_BY
 from devexplorer.gui.item_models.objects import ObjectsModel
 from devexplorer.gui.item_models.totals import Preparing, Totals
+from devexplorer.gui.item_models.visible import Options
 from devexplorer.gui.panels.objects_tree import ObjectsTree
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
 from devexplorer.gui.theme import Role, Theme
 
-OPEN_AT_MOST = 200
+OPEN_AT_MOST = 100
 """A filter opens so many branches; more would be no help to anybody."""
 
 

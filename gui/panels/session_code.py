@@ -47,7 +47,7 @@ class SessionPanel(QWidget):
         self._places: list[int] = []
         """First line of each action in the script."""
         self.model = RowsModel(_COLUMNS, self)
-        self.table = RowsTable(self.model, "Actions", [80, 240])
+        self.table = RowsTable(self.model, "Actions", [96, 240])
         self.table.selectionModel().selectionChanged.connect(self._jump)
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)

@@ -24,12 +24,14 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from devexplorer.core.formats import bytes_text, seconds_text
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.gui.item_models.split_blocks import decode
-from devexplorer.gui.item_models.split_draft import INPUT, OUTPUT, Arrow, Draft, shown_path
+from devexplorer.gui.item_models.split_draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
 from devexplorer.gui.panels.split_table import CHIP_PX, Look, chip_width, paint_chip
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, device_colour, device_pen, font
 
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
+MORE = -3
+"""Place of a box that stands for several blocks."""
 LEAST_LANE_PX = 130
 MOST_LANE_PX = 260
 
@@ -38,7 +40,7 @@ class Placed(NamedTuple):
     """A box of the picture."""
 
     place: int
-    """Of the block; `INPUT` or `OUTPUT`."""
+    """Of the block; `INPUT`, `OUTPUT` or `MORE`."""
     lane: str
     rect: QRectF
     words: str
@@ -100,10 +102,11 @@ class SplitPicture(QWidget):
         entry = next((arrow.hop.source for arrow in self._arrows if arrow.before == INPUT and arrow.hop is not None), "")
         leaving = next((arrow.hop.destination for arrow in self._arrows if arrow.after == OUTPUT and arrow.hop is not None), "")
         items = [(INPUT, entry, "input", "")] if INPUT in ends else []
-        items += [
-            (place, device, shown_path(block, self._draft.blocks), bytes_text(block.bytes, 1))
-            for place, (block, device) in enumerate(zip(self._draft.blocks, self._draft.devices, strict=True))
-        ]
+        for run in runs(self._draft.devices, ends):
+            blocks, device = [self._draft.blocks[place] for place in run], self._draft.devices[run[0]]
+            words = shown_path(blocks[0], self._draft.blocks) if len(run) == 1 else f"{len(run)} more"
+            held = bytes_text(sum(block.bytes for block in blocks), 1)
+            items.append((run[0] if len(run) == 1 else MORE, device, words, held))
         items += [(OUTPUT, leaving, "output", "")] if OUTPUT in ends else []
         result: list[Placed] = []
         y = HEADER_PX + 6.0
@@ -133,10 +136,10 @@ class SplitPicture(QWidget):
         for box in boxes:
             self._paint_box(painter, box)
         by_place = {box.place: box for box in boxes}
-        for number, arrow in enumerate(self._arrows):
+        for arrow in self._arrows:
             before, after = by_place.get(arrow.before), by_place.get(arrow.after)
             if before is not None and after is not None:
-                self._paint_arrow(painter, arrow, before, after, number)
+                self._paint_arrow(painter, arrow, before, after)
         painter.end()
 
     def _paint_lane(self, painter: QPainter, device: str) -> None:
@@ -166,7 +169,7 @@ class SplitPicture(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.drawRoundedRect(box.rect, 4, 4)
         inside = QColor(colour)
-        inside.setAlphaF(0.0 if box.place < 0 else 0.16)
+        inside.setAlphaF({INPUT: 0.0, OUTPUT: 0.0, MORE: 0.07}.get(box.place, 0.16))
         painter.setBrush(inside)
         painter.setPen(QPen(colour, 1.0))
         painter.drawRoundedRect(box.rect, 4, 4)
@@ -180,7 +183,7 @@ class SplitPicture(QWidget):
         painter.setPen(QColor(self._theme.dim))
         painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, box.size)
 
-    def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed, number: int) -> None:
+    def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
         colour = QColor(self._theme.soft if arrow.hop is not None else self._theme.dim)
         pen = QPen(colour, 1.4)
         if arrow.hop is None:
@@ -201,7 +204,9 @@ class SplitPicture(QWidget):
         words = _figures(arrow.hop)
         width = QFontMetrics(painter.font()).horizontalAdvance(words) + 8
         centre = path.pointAtPercent(0.5)
-        left = min(max(centre.x() - width / 2, 2.0), self.width() - width - 2.0)
+        beside = centre.x() + 8 if centre.x() + 10 + width < self.width() else centre.x() - 8 - width
+        left = beside if abs(end.x() - start.x()) < width else centre.x() - width / 2
+        left = min(max(left, 2.0), self.width() - width - 2.0)
         where = QRectF(left, centre.y() - 7, width, 14)
         painter.setBrush(QColor(self._theme.panel))
         painter.drawRoundedRect(where, 3, 3)
@@ -221,7 +226,7 @@ class SplitPicture(QWidget):
         box = next((box for box in self.boxes() if box.rect.contains(at)), None)
         if box is None or self._draft is None:
             return ""
-        lines = [box.words if box.place < 0 else f"{box.words}: {box.size} on {box.lane}"]
+        lines = [f"{box.words}: {box.size} on {box.lane}" if box.size else box.words]
         if box.place >= 0 and self._draft.blocks[box.place].tied_with:
             lines.append(f"shares a tensor with {' and '.join(self._draft.blocks[box.place].tied_with)}")
         lines += [arrow_words(arrow, self._draft) for arrow in self._arrows if box.place in (arrow.before, arrow.after)]

@@ -39,7 +39,10 @@ class ValuesPanel(QWidget):
         self.subtitle = label(words="dim")
         self.look = QPushButton("Look again")
         self.look.setToolTip("Compute the statistics anew, on the tensor's device")
-        self.look.clicked.connect(self._ask)
+        self.look.clicked.connect(lambda: self._ask())
+        self.exact = QPushButton("Exactly")
+        self.exact.setToolTip("Look at every element instead of a sample: takes longer")
+        self.exact.clicked.connect(lambda: self._ask(exact=True))
         self.gradient = QCheckBox("gradient")
         self.gradient.setToolTip("Show the gradient's values instead")
         self.gradient.toggled.connect(self.refresh)
@@ -55,7 +58,7 @@ class ValuesPanel(QWidget):
         self.first.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.first.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self.empty = EmptyState("", "Look at its values")
-        self.empty.chosen.connect(self._ask)
+        self.empty.chosen.connect(lambda: self._ask())
         self._content = QWidget()
         self._lay_out()
         self.refresh()
@@ -65,7 +68,7 @@ class ValuesPanel(QWidget):
         top.setSpacing(8)
         top.addWidget(self.title)
         top.addWidget(self.subtitle, 1)
-        for widget in (self.gradient, self.look, self.edit, self.initialise):
+        for widget in (self.gradient, self.exact, self.look, self.edit, self.initialise):
             top.addWidget(widget)
         row = QHBoxLayout()
         row.setSpacing(2 * EDGE_PX)
@@ -122,10 +125,11 @@ class ValuesPanel(QWidget):
             self.empty.button.setVisible(chosen)
             self.empty.set_ready(ready, live=live)
             return
-        for button in (self.look, self.edit, self.initialise):
+        for button in (self.exact, self.look, self.edit, self.initialise):
             button.setEnabled(ready)
             button.setToolTip("" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
         values = described.values
+        self.exact.setVisible(values.sampled > 0)
         self.gradient.setVisible(values.gradient is not None)
         shown = values.gradient if self.gradient.isChecked() and values.gradient is not None else values
         before = described.before if shown is values else None
@@ -139,7 +143,8 @@ class ValuesPanel(QWidget):
     def _show(self, values: Values, before: Values | None) -> None:
         simulated = ", simulated" if values.simulated else ""
         self.title.setText(values.target)
-        self.subtitle.setText(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}")
+        sample = f", all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
+        self.subtitle.setText(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}{sample}")
         self.facts.set_facts(_facts(values))
         device = self._state.devices.get(values.device)
         colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
@@ -149,9 +154,9 @@ class ValuesPanel(QWidget):
         self.none.setText("There is nothing to draw: no finite values, or none that have an order.")
         self.first.setText(values.first)
 
-    def _ask(self) -> None:
+    def _ask(self, *, exact: bool = False) -> None:
         if self._target is not None:
-            self.command_requested.emit(Describe(target=self._target))
+            self.command_requested.emit(Describe(target=self._target, exact=exact))
 
 
 def _facts(values: Values) -> tuple[Fact, ...]:

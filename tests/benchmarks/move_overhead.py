@@ -58,7 +58,7 @@ def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
     }
 
 
-def small_parameters(rounds: int = ROUNDS) -> dict[str, tuple[float, float, float]]:
+def small_parameters(rounds: int = 5) -> dict[str, tuple[float, float, float]]:
     """What is done to 10,000 parameters of 16 or 4 elements -> seconds of a move, of `module.to`, median ratio of neighbouring rounds."""
     machine = install()
     machine.add(parse_virtual("Tesla T4"))

@@ -1,4 +1,4 @@
-"""What a large model costs: 10,101 modules with 50,000 tensors (100 blocks of 100 batch norms), from the engine's walk to the window's state.
+"""What a large model costs, from the engine's walk to the window's state: 10,101 modules with 50,000 tensors (100 × 100 batch norms).
 
 `python tests/benchmarks/placement_scale.py` prints one line per figure. Wanted: a snapshot below 200 ms in the engine; and no step in the
 window's reader that keeps the interpreter's lock for long (one frame is decoded at a time).
@@ -34,7 +34,7 @@ def large(blocks: int = 100, layers: int = 100) -> nn.Module:
 
 
 def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
-    """Milliseconds, medians; `..._low` is the quickest round, `..._cpu` the thread's own time, without waits for a core that others have."""
+    """Milliseconds, medians; `..._low`: the quickest round, `..._cpu`: the thread's own time, without waits for a core that others have."""
     torch.set_num_threads(1)
     machine = install()
     machine.add(parse_virtual("2x Tesla T4"))

@@ -235,6 +235,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
         ),
         "nested too deeply, or in themselves",
     ),
+    "a pickle without end": (lambda p: archive(p, {**records(), "data.pkl": b"\x80\x02" + b"N" * 30_000}), "more than 20,000 steps"),
     "an end without a beginning": (lambda p: archive(p, {**records(), "data.pkl": b"\x80\x02."}), "damaged or cut off"),
     "another protocol": (lambda p: archive(p, {**records(), "data.pkl": b"\x80\x05N."}), "pickle protocol 5"),
     "tensors of zero bytes and a list of keys": (lambda p: archive(p, {**records(), "data.pkl": b"\x80\x02}]Ns."}), "damaged or cut off"),
@@ -247,6 +248,7 @@ def test_a_lying_archive_is_refused(place: Place, tmp_path: Path, monkeypatch: p
     path = tmp_path / "lie.pt"
     make(path)
     monkeypatch.setattr(pickle_tree, "NODES_LIMIT", 10_000)
+    monkeypatch.setattr(pickle_tree, "STEPS_LIMIT", 20_000)
     monkeypatch.setattr(torch, "load", None)  # it never gets to see the file
     refused(place, path, match)
 

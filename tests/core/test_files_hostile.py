@@ -179,3 +179,13 @@ def test_a_whole_model_is_written_and_never_opened(place: Place, tmp_path: Path)
     assert "torch.nn.modules.linear.Linear" in words
     assert "torch.save(model.state_dict(), …), or safetensors" in words
     assert f"torch.load('{path}', weights_only=False)" in words
+
+
+def test_what_a_file_hangs_on_a_tensor_does_not_matter(place: Place, tmp_path: Path) -> None:
+    value = torch.arange(3.0)
+    value.detach = value.contiguous = value.copy_ = 7  # type: ignore[method-assign,assignment]
+    torch.save({"a": value, "b": nn.Parameter(torch.ones(2))}, tmp_path / "odd.pt")
+    outcome = place.do(Load(path=str(tmp_path / "odd.pt")))
+    assert place.workspace.tensor_named("a").tolist() == [0, 1, 2]
+    assert place.workspace.tensor_named("b").requires_grad
+    place.workspace.drop(tuple(snapshot.name for snapshot in outcome.changed))

@@ -69,7 +69,7 @@ def test_what_the_disk_has_no_room_for_is_refused_before_anything_is_written(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
-    fails(place, tmp_path / "a.pt", "pt", "MiB, and 1000 B are free on that disk")
+    fails(place, tmp_path / "a.pt", "pt", "needs .* KiB, and 1000 B are free on that disk")
     assert not list(tmp_path.iterdir())
 
 

@@ -129,6 +129,9 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(place: Place) -> Non
     place.do(BuildModel(recipe="mlp"))
     place.do(BuildModel(recipe="lazy-mlp"))
     place.do(NewTensor(name="count", fill="arange", shape=(4,)))
+    place.workspace.add("wide", torch.ones(1).expand(5))
+    with torch.inference_mode():
+        place.workspace.add("fixed", torch.ones(3))
     before = weights(place)
     for target, rule, options, reason in (
         ("mlp:0.bias", "xavier-uniform", {}, "two dimensions"),
@@ -140,6 +143,8 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(place: Place) -> Non
         ("mlp:0.weight", "constant", {"value": math.nan}, "no number"),
         ("mlp:1", "normal", {}, "no weights"),
         ("lazy-mlp", "normal", {}, "run the model once first"),
+        ("wide", "ones", {}, "one place in memory"),
+        ("fixed", "zeros", {}, "inference mode"),
         ("count", "normal", {}, "whole numbers can be constant"),
         ("count", "constant", {"value": 0.5}, "whole numbers only"),
         ("mlp:0.wieght", "normal", {}, "did you mean"),

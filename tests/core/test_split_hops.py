@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -110,6 +111,16 @@ def test_a_copy_of_the_model_has_no_hops(place: Place):
     twin(torch.randn(3, 4, device="vgpu:0"))
     assert hops.latest == known
     assert not has_hops(twin)
+
+
+def test_a_model_with_hops_can_be_saved_whole_and_the_file_knows_nothing_of_them(place: Place, tmp_path: Path):
+    plain, parted, _ = pair(place)
+    parted(torch.randn(3, 4))
+    torch.save(parted, tmp_path / "whole.pt")
+    assert b"devexplorer" not in (tmp_path / "whole.pt").read_bytes()
+    loaded = torch.load(tmp_path / "whole.pt", weights_only=False)
+    x = torch.randn(3, 4)
+    assert torch.equal(loaded(x), plain(x))
 
 
 @dataclass

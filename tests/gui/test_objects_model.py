@@ -7,11 +7,11 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records.objects import Row
-from devexplorer.gui.item_models.arrangement import Options
 from devexplorer.gui.item_models.dragging import decode
 from devexplorer.gui.item_models.filter import Query
 from devexplorer.gui.item_models.object_cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
 from devexplorer.gui.item_models.objects import ObjectsModel
+from devexplorer.gui.item_models.visible import Options
 
 
 def shown(source: ObjectsModel, parent: QModelIndex | None = None) -> list[str]:

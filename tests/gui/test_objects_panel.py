@@ -293,6 +293,13 @@ def test_everything_that_matches_a_filter_can_be_selected_at_once(qtbot: QtBot):
     panel.tree.setFocus()
     qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     assert panel.selected_targets() == ("x",)
+    panel.filter.setText("out.bias")
+    click_header(qtbot, panel, Column.MIB)
+    qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    assert panel.selected_targets() == ("mlp:out.bias", "other:out.bias"), "what matches, not what it is in"
+    panel.filter.setText("name:out")
+    qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    assert panel.selected_targets() == ("mlp:out", "other:out")
     panel.filter.clear()
     qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     assert panel.selected_targets() == ("mlp", "other", "x"), "what is in them comes along and is not named"

@@ -30,7 +30,7 @@ from devexplorer.core.records.messages import AddVirtual, BuildModel, ObjectChan
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.split_blocks import MIME, Column, decode, encode
-from devexplorer.gui.item_models.split_draft import INPUT, OUTPUT, Draft
+from devexplorer.gui.item_models.split_draft import INPUT, OUTPUT, Draft, runs
 from devexplorer.gui.panels.split import SplitPanel
 from devexplorer.gui.theme import DARK, LIGHT
 
@@ -356,6 +356,19 @@ def test_what_the_model_holds_itself_is_a_block_of_its_own() -> None:
     assert draft.now(model("net", *rows)) == [("vgpu:0",), ("vgpu:1",)]
     assert draft.command().device_map == {"": "vgpu:0", "embed": "vgpu:1"}
     assert draft.over() == ["vgpu:0", "vgpu:1"]
+
+
+def test_a_long_row_of_blocks_becomes_one_box_so_that_hops_are_in_sight(qtbot: QtBot) -> None:
+    devices = ["vgpu:0"] * 9 + ["vgpu:1"] * 4
+    assert runs(devices, {4}) == [[0], [1, 2, 3], [4], [5, 6, 7], [8], [9], [10], [11], [12]]
+    assert runs(["cpu"] * 5, ()) == [[0], [1, 2, 3], [4]]
+    assert runs(["cpu"], ()) == [[0]]
+    plan = replace(PLAN, blocks=tuple(block(f"layers.{index}", 1, device) for index, device in enumerate(devices)))
+    picture = Shown(qtbot, with_net()).apply(SplitPlanned(plan=plan)).panel.picture
+    boxes = picture.boxes()
+    assert [box.words for box in boxes] == ["layers.0", "7 more", "layers.8", "layers.9", "layers.10", "layers.11", "layers.12"]
+    assert picture.words_at(boxes[1].rect.center()) == "7 more: 7.0 MiB on vgpu:0"
+    assert picture.words_at(boxes[3].rect.center()).splitlines()[1] == "from layers.8 to layers.9: planned"
 
 
 def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:

@@ -33,7 +33,7 @@ def test_a_job_shows_its_progress_and_time_left_and_is_cancelled(qtbot: QtBot):
     state.apply(JobStarted(request=7, title="move vgg16-bn", time_unix_s=START))
     state.apply(JobProgress(request=7, done=0.5))
     bar = bar_for(qtbot, state, START + 4)
-    assert bar.job.text() == "move vgg16-bn, 4 s left"
+    assert bar.job.full_text == "move vgg16-bn, 4 s left"
     assert (bar.progress.isVisible(), bar.progress.value(), bar.cancel.text()) == (True, 500, "Cancel")
     with qtbot.waitSignal(bar.cancel_requested) as asked:
         bar.cancel.click()
@@ -50,7 +50,7 @@ def test_a_benchmark_says_how_long_it_takes_and_is_stopped(qtbot: QtBot):
     state = state_with(CPU, VGPU)
     run(state, 3, "vgpu:0")
     bar = bar_for(qtbot, state, START + 10)
-    assert bar.job.text() == "benchmark on vgpu:0, 20 s left"
+    assert bar.job.full_text == "benchmark on vgpu:0, 20 s left"
     assert (bar.progress.isVisible(), bar.cancel.isVisible(), bar.cancel.text()) == (False, True, "Stop")
     with qtbot.waitSignal(bar.stop_requested):
         bar.cancel.click()
@@ -60,13 +60,13 @@ def test_several_benchmarks_are_one_line_and_those_without_an_end_have_none(qtbo
     state = state_with(CPU, VGPU)
     run(state, 3, "vgpu:0", seconds=30)
     run(state, 4, "cpu", seconds=None)
-    assert bar_for(qtbot, state, START + 10).job.text() == "benchmark on 2 devices"
+    assert bar_for(qtbot, state, START + 10).job.full_text == "benchmark on 2 devices"
 
 
 def test_a_benchmark_that_has_not_begun_warms_up(qtbot: QtBot):
     state = state_with(CPU)
     run(state, 3, "cpu", started=False)
-    assert bar_for(qtbot, state, START + 1).job.text() == "benchmark on cpu, warming up"
+    assert bar_for(qtbot, state, START + 1).job.full_text == "benchmark on cpu, warming up"
 
 
 def test_a_job_stands_before_a_benchmark(qtbot: QtBot):
@@ -74,7 +74,7 @@ def test_a_job_stands_before_a_benchmark(qtbot: QtBot):
     run(state, 3, "cpu")
     state.apply(JobStarted(request=9, title="build vgg16-bn", time_unix_s=START))
     bar = bar_for(qtbot, state, START + 1)
-    assert (bar.job.text(), bar.cancel.text()) == ("build vgg16-bn", "Cancel")
+    assert (bar.job.full_text, bar.cancel.text()) == ("build vgg16-bn", "Cancel")
 
 
 def test_cancelling_the_request_of_a_benchmark_stops_it():

@@ -136,3 +136,13 @@ def test_what_is_gone_is_not_shown_any_more(panel: ValuesPanel, state: State):
     state.apply(ObjectRemoved(name="mlp"))
     panel.set_selection(())
     assert panel.empty.isVisible()
+
+
+def test_a_sample_says_so_and_every_element_is_one_click(panel: ValuesPanel, state: State, qtbot: QtBot):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(sampled=4096)))
+    panel.refresh()
+    assert "from a sample of 4,096" in panel.subtitle.text()
+    with qtbot.waitSignal(panel.command_requested) as sent:
+        qtbot.mouseClick(panel.exact, LEFT)
+    assert sent.args == [Describe(target=TARGET, exact=True)]

@@ -15,6 +15,8 @@ import torch
 
 from devexplorer.core.errors import BadInput
 
+STEPS_LIMIT = 5_000_000
+"""Opcodes of one pickle: that of 50,000 tensors has a million and a half."""
 _CONTAINERS = {"collections.OrderedDict", "collections.Counter"}
 _VALUES = {"torch.Size", "torch.device", "builtins.set", "__builtin__.set", "builtins.complex", "__builtin__.complex"}
 _STORAGES: dict[str, torch.dtype | None] = {
@@ -134,7 +136,9 @@ class _Machine:
 
     def run(self, data: bytes) -> Tree:
         """Every opcode up to STOP."""
-        for opcode, argument, _ in pickletools.genops(data):
+        for step, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if step > STEPS_LIMIT:
+                raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
             if opcode.name == "STOP":
                 return Tree(self.stack.pop(), tuple(self.foreign), self.module)
             self._step(opcode.name, argument)

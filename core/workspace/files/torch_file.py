@@ -70,7 +70,7 @@ class TorchFile:
             found = found[part]
         if not isinstance(found, Tensor) or tuple(found.shape) != entry.shape or found.dtype != entry.dtype:
             raise BadInput(f"'{self.path}' is not what it was when it was looked into: something has changed it meanwhile")
-        return found.detach()
+        return Tensor.detach(found)  # without what the file may have hung on it
 
     # --- opening
 

@@ -60,12 +60,19 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Wat
             (workspace.tensor_named(name) if held is None else held).requires_grad = command.on
         changed += len(were)
     answer = Answer(
-        title=f"{_listed([target.title for target, _ in found])} {'requires' if command.on else 'needs no'} grad",
+        title=_title([target.title for target, _ in found], command.on),
         words=_frozen_words(workspace, found, changed, left, command.on),
         code="\n".join(f"{target.code()}.requires_grad_({command.on})" for target, _ in found),
         subject=names[0] if len(names) == 1 else None,
     )
     return Outcome(answer, tuple(workspace.snapshot(name) for name in names))
+
+
+def _title(titles: list[str], on: bool) -> str:
+    one = len(set(titles)) == 1
+    if on:
+        return f"{_listed(titles)} {'requires' if one else 'require'} grad"
+    return f"{_listed(titles)} {'is' if one else 'are'} frozen"
 
 
 def _flagged(target: Target, on: bool) -> list[Tensor]:
@@ -196,10 +203,12 @@ def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
         return "It was already; nothing changed."
     said = []
     if dropout:
-        said.append(f"{count_text(dropout, 'dropout layer')} {'drop' if on else 'let'} values {'at random' if on else 'pass unchanged'}")
+        s = "s" if dropout == 1 else ""
+        said.append(f"{count_text(dropout, 'dropout layer')} {f'drop{s} values at random' if on else f'let{s} values pass unchanged'}")
     if norms:
-        statistics = "normalise with each batch and update their running statistics" if on else "normalise with their running statistics"
-        said.append(f"{count_text(norms, 'normalisation layer')} {statistics}")
+        s = "s" if norms == 1 else ""
+        with_what = "with each batch, to keep running statistics of it" if on else "with the running statistics"
+        said.append(f"{count_text(norms, 'normalisation layer')} work{s} {with_what}")
     words = f"{' and '.join(said)}." if said else "No layer in it behaves differently for it."
     return f"{words} Gradients have nothing to do with it: freezing and torch.no_grad() are for that."
 

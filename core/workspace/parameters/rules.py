@@ -136,6 +136,10 @@ def refuse_tensor(title: str, name: str, rule: Rule, values: Options, tensor: Te
     dtype = dtype_name(tensor.dtype)
     if tensor.numel() == 0:
         raise BadInput(f"'{title}' has no elements, so there is nothing to initialise")
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise BadInput(f"several elements of '{title}' are one place in memory (it was made with expand); clone() gives each its own")
+    if tensor.is_inference():
+        raise BadInput(f"'{title}' was made in inference mode and cannot be changed in place; clone() gives one that can")
     if tensor.is_complex():
         raise BadInput(f"'{title}' is {dtype}; the rules are for real numbers")
     if not tensor.is_floating_point() and rule.random:

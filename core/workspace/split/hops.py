@@ -8,6 +8,7 @@ are `Tensor.to`, which autograd follows back.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import time
@@ -59,11 +60,18 @@ class Hops:
         self._forward.forget()
 
 
-class Fetch:
-    """Before a module runs: brings its inputs to its device."""
+class _Hook:
+    """In a copy of the model, or in a file of it, there is something in its place that does nothing and that every Python has."""
 
     def __init__(self, forward: _Forward, path: str) -> None:
         self._forward, self._path = forward, path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class Fetch(_Hook):
+    """Before a module runs: brings its inputs to its device."""
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """The inputs as the module shall have them; None: as they are."""
@@ -80,26 +88,13 @@ class Fetch:
         fetched: tuple[Any, Any] = self._forward.fetch((args, kwargs), device, self._path)
         return fetched
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return _nothing  # a copy of the model is not split
 
-
-class Leave:
+class Leave(_Hook):
     """After a module has run, or failed: notes what it made, and brings the model's output home."""
-
-    def __init__(self, forward: _Forward, path: str) -> None:
-        self._forward, self._path = forward, path
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """The output as the caller shall have it; None: as it is."""
         return self._forward.leave(module, self._path, output)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return _nothing
-
-
-def _nothing(*_: Any) -> None:
-    """A hook that does nothing."""
 
 
 def has_hops(module: nn.Module) -> bool:
