@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,8 +24,8 @@ _DOING: Mapping[str, Callable[[Any], str]] = {
     "SetThreads": lambda c: f"setting {c.threads} threads",
     "ReleaseCache": lambda c: f"releasing the cache of {c.device}",
     "RecordAllocator": lambda c: "starting to record allocations" if c.on else "ending the recording of allocations",
-    "SaveSnapshot": lambda c: f"saving a snapshot of {c.device}",
-    "OpenSnapshot": lambda c: f"reading a snapshot of {c.device}" if c.device else "opening a snapshot",
+    "SaveSnapshot": lambda c: f"saving the allocator snapshot of {c.device}",
+    "OpenSnapshot": lambda c: f"reading a snapshot of {c.device}" if c.device else f"opening {os.path.basename(c.path)}",
     "OpenModel": lambda c: f"opening {c.source}",
     "CompareCheckpoint": lambda c: f"comparing a checkpoint with {c.target}",
     "LoadCheckpoint": lambda c: f"loading a checkpoint into {c.target}",

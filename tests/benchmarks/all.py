@@ -21,7 +21,7 @@ SCRIPTS = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": ["--quick"],
     "move_overhead.py": [],
-    "placement_scale.py": [],
+    "placement_scale.py": ["--rounds", "3"],
     "statistics_cost.py": ["--mib", "256", "--rounds", "3"],
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],

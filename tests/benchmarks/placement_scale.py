@@ -6,6 +6,7 @@ window's reader that keeps the interpreter's lock for long (one frame is decoded
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.workspace.carry_out import carry_out
 from devexplorer.core.workspace.workspace import Workspace
 
+Clock = Callable[[], float]
 LIMIT_MS = 200.0
 ROUNDS = 15
 
@@ -33,7 +35,7 @@ def large(blocks: int = 100, layers: int = 100) -> nn.Module:
     return nn.Sequential(*(nn.Sequential(*(nn.BatchNorm1d(4) for _ in range(layers))) for _ in range(blocks)))
 
 
-def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
+def main(rounds: int = ROUNDS, clock: Clock = time.perf_counter) -> dict[str, float | int | bool | str]:
     """Milliseconds, medians; `..._low`: the quickest round, `..._cpu`: the thread's own time, without waits for a core that others have."""
     torch.set_num_threads(1)
     machine = install()
@@ -43,42 +45,42 @@ def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
     model = large()
     workspace.add("large", model)
 
-    snapshots = _times(lambda: workspace.snapshot("large"), rounds)
+    snapshots = _times(lambda: workspace.snapshot("large"), rounds, clock)
     alone = _times(lambda: workspace.snapshot("large"), rounds, time.thread_time)
-    held = _times(lambda: workspace.publish("large"), rounds)
+    held = _times(lambda: workspace.publish("large"), rounds, clock)
     told = Told()
     whole = told.news(workspace.snapshot("large"), 0)
     assert isinstance(whole, ObjectChanged)
     one_frame = frame(whole)[FRAME_HEAD:]
-    in_one = _times(lambda: decode_event(one_frame), rounds)
+    in_one = _times(lambda: decode_event(one_frame), rounds, clock)
     payloads = [frame(piece)[FRAME_HEAD:] for piece in pieces(whole)]
     slices: list[list[float]] = []
     state = State()
     for _ in range(rounds):
-        slices.append(_arrive(payloads, state))
+        slices.append(_arrive(payloads, state, clock))
 
     layer: list[float] = []
     deltas: list[float] = []
     applied: list[float] = []
     rows = 0
     for index in range(rounds):
-        started = time.perf_counter()
+        started = clock()
         outcome = carry_out(workspace, Move(targets=("large:50.50",), device="cpu" if index % 2 else device))
-        layer.append(time.perf_counter() - started)
-        started = time.perf_counter()
+        layer.append(clock() - started)
+        started = clock()
         news = told.news(outcome.changed[0], 0)
-        deltas.append(time.perf_counter() - started)
+        deltas.append(clock() - started)
         payload = frame(news)[FRAME_HEAD:]
-        started = time.perf_counter()
+        started = clock()
         state.apply(decode_event(payload))
-        applied.append(time.perf_counter() - started)
+        applied.append(clock() - started)
         rows = 0 if isinstance(news, ObjectChanged) else len(news.rows)
     assert state.objects["large"] == workspace.snapshot("large")
     everything: list[float] = []
     for index in range(4):
-        started = time.perf_counter()
+        started = clock()
         carry_out(workspace, Move(targets=("large",), device="cpu" if index % 2 else device))
-        everything.append(time.perf_counter() - started)
+        everything.append(clock() - started)
     median = statistics.median(snapshots)
     return {
         "name": "placement_scale",
@@ -102,21 +104,21 @@ def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
     }
 
 
-def _arrive(payloads: Sequence[bytes], state: State) -> list[float]:
+def _arrive(payloads: Sequence[bytes], state: State, clock: Clock) -> list[float]:
     """Seconds of each step of the window's reader, of which none can be interrupted for long; the last one hands the whole to the state."""
     joiner = Joiner()
     steps: list[float] = []
     arrived: Event | None = None
     for payload in payloads:
-        started = time.perf_counter()
+        started = clock()
         arrived = joiner.take(decode_event(payload))
-        steps.append(time.perf_counter() - started)
+        steps.append(clock() - started)
     assert arrived is not None
     state.apply(arrived)
     return steps
 
 
-def _times(work: Callable[[], object], rounds: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+def _times(work: Callable[[], object], rounds: int, clock: Clock) -> list[float]:
     work()
     times: list[float] = []
     for _ in range(rounds):
@@ -127,6 +129,10 @@ def _times(work: Callable[[], object], rounds: int, clock: Callable[[], float] =
 
 
 if __name__ == "__main__":
-    figures = main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--cpu", action="store_true", help="the thread's CPU time instead of the wall's: for a machine that is not quiet")
+    arguments = parser.parse_args()
+    figures = main(arguments.rounds, time.thread_time if arguments.cpu else time.perf_counter)
     for key, value in figures.items():
         print(f"{key:22} {value:.2f}" if isinstance(value, float) else f"{key:22} {value}")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.engine import snapshots
-from devexplorer.core.workspace.titles import doing
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.devices import AllocatorSample
@@ -26,6 +25,7 @@ from devexplorer.core.records.messages import (
     SnapshotOpened,
 )
 from devexplorer.core.virtual.backend import install
+from devexplorer.core.workspace.titles import doing
 
 MIB = 1 << 20
 

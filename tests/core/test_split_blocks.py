@@ -76,6 +76,19 @@ def test_a_module_that_may_add_up_its_parts_stays_whole_unless_it_is_too_large()
     assert paths(nn.Sequential(nn.MultiheadAttention(8, 2), nn.ReLU()), 10) == ["0"]  # it holds a weight itself and reads that of a part
 
 
+class Experts(nn.Module):
+    """A layer that adds up what its experts say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+
+def test_a_layer_of_a_stack_stays_whole_also_when_it_holds_a_list_itself():
+    assert paths(nn.Sequential(nn.Linear(4, 4), nn.ModuleList(Experts() for _ in range(2)))) == ["0", "1.0", "1.1"]
+    assert paths(nn.Sequential(nn.Linear(4, 4), Experts())) == ["0", "1.experts.0", "1.experts.1"]
+
+
 class Kept(nn.Module):
     _no_split_modules = ("Kept",)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from devexplorer.core.records.laboratory import Hop
 from devexplorer.core.virtual.backend import backward_guard
 from devexplorer.core.workspace.split.hops import Hops, has_hops, home
+from devexplorer.core.workspace.split.meeting import _meeting_place
 
 
 @pytest.fixture
@@ -227,6 +228,17 @@ def test_functions_between_the_parts_work_too(place: Place):
     assert torch.allclose(parted(x), plain(x), atol=1e-6)
     assert ("right", "", "vgpu:1", "vgpu:0") in [(hop.before, hop.after, hop.source, hop.destination) for hop in hops.latest]
     assert torch.overrides._get_current_function_mode_stack() == []
+
+
+def test_functions_meet_at_a_parameter_or_where_the_first_tensor_is():
+    cpu, other, weight = torch.ones(1), torch.ones(1, device="meta"), nn.Parameter(torch.ones(1, device="meta"))
+    assert _meeting_place(torch.add, (cpu, other), None) == torch.device("cpu")
+    assert _meeting_place(torch.add, (other,), {"other": cpu}) == torch.device("meta")
+    assert _meeting_place(torch.cat, ([cpu, weight],), {}) == torch.device("meta")
+    assert _meeting_place(Tensor.add_, (cpu, weight), {}) == torch.device("cpu")
+    assert _meeting_place(Tensor.__setitem__, (cpu, 0, weight), {}) == torch.device("cpu")
+    assert _meeting_place(Tensor.__iadd__, (cpu, weight), {}) == torch.device("cpu")
+    assert _meeting_place(torch.add, (cpu, cpu), {}) is None
 
 
 class Choosy(Sum):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from places import Place
 
 from devexplorer.core.records.messages import NewTensor
@@ -27,8 +29,13 @@ def test_memory_is_used_on_that_device_only(place: Place, fill: str, tmp_path: P
     assert place.workspace.held_bytes_by_device() == {place.first: 120_000}
     assert "117.19 KiB" in answer.words
     assert place.first in answer.words
-    assert "import" not in answer.code
-    assert answer.code.startswith("x = ") or answer.code.startswith("torch.manual_seed(0)\nx = ")
+    assert answer.code.startswith("import numpy as np\n\nx = " if fill == "file" else "x = ")
+    names: dict[str, Any] = {"torch": torch}
+    exec(answer.code, names)
+    made = place.workspace.get("x")
+    assert isinstance(made, torch.Tensor)
+    assert (names["x"].device, names["x"].dtype) == (made.device, made.dtype)
+    assert torch.equal(names.pop("x").cpu(), made.cpu()), "the code gives the same values"
     if place.kind != "cpu":
         assert 120_000 <= place.allocated(place.first) - before <= 120_000 + 512
 

@@ -134,7 +134,7 @@ class _Cutter:
     def _may_be_cut(self, module: nn.Module, in_stack: bool) -> bool:
         if type(module).__name__ in self._kept:
             return False
-        return _is_container(module) or (any(map(_is_stack, self._inside(module))))
+        return _is_container(module) or (not in_stack and any(map(_is_stack, self._inside(module))))
 
     def _inside(self, module: nn.Module) -> Iterator[nn.Module]:
         """Modules below, but for what is inside of those that are kept whole."""
