@@ -2,34 +2,71 @@
 
 from __future__ import annotations
 
-from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, objects, refused
+from collections.abc import Callable
+
+from devexplorer.core.learn.checks import Check, built, did, either, elsewhere, moved, refused, row_of, there
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
-from devexplorer.core.records.benchmark import ScalingSpec
+from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.records.laboratory import Describe, Initialise, InsertHops, ListFile, Load, Save, Tie
-from devexplorer.core.records.messages import Backward, EditElement, Forward, Move, NewTensor
+from devexplorer.core.records.messages import Backward, EditElement, Forward, Move, NewTensor, StartBenchmark
 
 MODELS, PARAMETERS, FILES, MANY = "Models", "Parameters", "Files", "Several devices"
 
 
 def _build(recipe: str, words: str = "") -> Step:
-    return Step(f"Build {words or recipe}", f"Build, {recipe}", built(recipe))
+    return Step(f"Build {words or recipe}", f"Build: {recipe}", built(recipe))
 
 
-def _tied_elsewhere(evidence: Evidence) -> bool:
-    """A parameter that is tied, on a device that is not the CPU."""
-    return any(row.tied_to and row.kind == "parameter" and elsewhere(row.devices[0]) for one in objects(evidence) for row in one.rows)
+_lazy_is_there = there(lambda one: one.source == "lazy-mlp" and any(not row.initialised for row in one.rows))
 
 
-def _in_pieces(evidence: Evidence) -> bool:
-    return any(len(snapshot.rows[0].devices) > 1 for snapshot in objects(evidence))
+def _ties(evidence: Evidence) -> bool:
+    """Two parameters were tied; both names are looked at again later."""
+    newest = evidence.newest
+    if newest is None or not newest.ok or not isinstance(newest.command, Tie):
+        return False
+    evidence.kept["tied"] = (newest.command.first, newest.command.second)
+    return True
+
+
+def _still_tied(evidence: Evidence) -> bool:
+    """The model moved, and one of the names still means the parameter of the other."""
+    names = evidence.kept.get("tied", ())
+    assert isinstance(names, tuple)
+    rows = [row_of(evidence, name) for name in names]
+    models = {name.partition(":")[0] for name in names}
+    return _model_moved(models)(evidence) and any(row is not None and row.tied_to is not None for row in rows)
+
+
+def _model_moved(models: set[str]) -> Check:
+    return moved(lambda r, c: r.parameters and models & set(c.targets))
+
+
+def _part_moved(path: str) -> Callable[[Move], bool]:
+    return lambda command: any(target.partition(":")[2] == path for target in command.targets)
+
+
+def _in_two_places(evidence: Evidence) -> bool:
+    """Layer 2 was moved, and is not where layer 0 is."""
+    newest = evidence.newest
+    if newest is None or not newest.ok or not isinstance(newest.command, Move) or not _part_moved("2")(newest.command):
+        return False
+    names = {target.partition(":")[0] for target in newest.command.targets}
+    rows = [(row_of(evidence, f"{name}:0"), row_of(evidence, f"{name}:2")) for name in names]
+    return any(first is not None and second is not None and first.devices != second.devices for first, second in rows)
 
 
 _file_refused = either(refused(ListFile), refused(Load))
 
 
 def _scaling_ran(evidence: Evidence) -> bool:
-    return any(isinstance(run.spec, ScalingSpec) and run.result is not None for run in evidence.state.runs.values())
+    """A run that compares devices came to its end."""
+    newest = evidence.newest
+    if newest is None or not isinstance(newest.command, StartBenchmark) or not isinstance(newest.command.spec, ScalingSpec):
+        return False
+    run = evidence.state.runs.get(newest.command.request)
+    return run is not None and isinstance(run.result, ScalingResult) and run.result.speedup is not None
 
 
 EXERCISES = (
@@ -44,14 +81,15 @@ EXERCISES = (
     ),
     Exercise(
         "wrong-device", "Expected all tensors to be on the same device", MODELS,
-        "The commonest error of all: the input is on one device and the weights on another. The layer that stopped is named.",
+        "The commonest error of all: the input is on one device and the weights are on another. The layer that stopped is named.",
         (
             _build("mlp"),
-            Step("Move it to a GPU", "Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))),
-            Step("Create an input on the CPU: rand, 2x20", "Tensor, rand, shape 2x20", did(NewTensor, lambda c: c.shape[-1:] == (20,))),
-            Step("Run the model on it: it fails", "Select model and input, F", refused(Forward)),
+            Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))),
+            Step("Create an input on the CPU: rand, 2x20", "Tensor, filled with: rand, shape: 2x20, Create",
+                 did(NewTensor, lambda c: c.shape[-1:] == (20,) and not elsewhere(c.device))),
+            Step("Run the model on it: it fails", "Click the model, Ctrl+click the input, F", refused(Forward, lambda c: c.input)),
             Step("Mend it with one click", "The first offer in the inspector", did(Move)),
-            Step("Run it again", "Select model and input, F", did(Forward)),
+            Step("Run it again", "Click the model, Ctrl+click the input, F", did(Forward, lambda c: c.input)),
         ), two_devices=True,
     ),
     Exercise(
@@ -60,49 +98,49 @@ EXERCISES = (
         (
             _build("nested", "a model of blocks: nested"),
             _build("list-pitfall", "the pitfall: list-pitfall"),
-            Step("Try to move list-pitfall: nothing happens", "Select it, Move to any device",
+            Step("Try to move list-pitfall: nothing happens", "Select it, Ctrl+1",
                  moved(lambda r, c: r.already_there and not r.parameters)),
-        ),
+        ), two_devices=True,
     ),
     Exercise(
         "module-list", "An nn.ModuleList does not run", MODELS,
         "It registers its layers, so that they move, but it has no forward: your own forward loops over it.",
         (
             _build("module-list"),
-            Step("Run the list itself: it fails", "Open the tree, select layers, F",
+            Step("Run the list itself: it fails", "Open module-list in the tree, select layers, F",
                  refused(Forward, lambda c: c.target.endswith(":layers"))),
             Step("Run the whole model", "Select module-list, F", did(Forward, lambda c: ":" not in c.target)),
         ),
     ),
     Exercise(
         "names", "A block called “block 0”", MODELS,
-        "Any text without a dot can name a module. Python's attribute syntax cannot spell it, get_submodule can.",
+        "Any text without a dot can name a module. Attribute syntax cannot spell a space; get_submodule(\"0.block 2\") can.",
         (
             _build("nested"),
-            Step("Look at a parameter in one of the blocks", "Open 0, block 2, 0, select weight, V",
-                 did(Describe, lambda c: "block" in c.target)),
+            Step("Look at a parameter in one of the blocks", "Open 0, block 2 and 0 in the tree, select weight, V",
+                 did(Describe, lambda c: "block " in c.target)),
         ),
     ),
     Exercise(
         "lazy", "Layers without a shape", MODELS,
-        "A lazy layer learns its input's size at the first forward; a move before that only notes the device.",
+        "A lazy layer learns the size of its input at the first forward; a move before that only notes the device.",
         (
-            _build("lazy-mlp"),
-            Step("Move it before it has any shape", "Move to", moved(lambda r, c: r.uninitialised)),
+            Step("Build lazy-mlp", "Build: lazy-mlp", _lazy_is_there),
+            Step("Move it before it has any shape", "Select it, Ctrl+1", moved(lambda r, c: r.uninitialised)),
             Step("Run it: the shapes appear", "F", did(Forward)),
         ), two_devices=True,
     ),
     Exercise(
         "custom-layers", "Layers of your own", MODELS,
         "A layer without parameters works wherever its input is; one with parameters has a place. y_k = Σ W_ijk x_i x_j is a layer too.",
-        (_build("custom-layers"), Step("Run it", "F", did(Forward, lambda c: c.target.startswith("custom-layers")))),
+        (_build("custom-layers"), Step("Run it", "Select it, F", did(Forward, lambda c: c.target.startswith("custom-layers")))),
     ),
     Exercise(
         "vgg", "138 million parameters", MODELS,
-        "VGG-16 with batch norm takes 528 MiB before a single image is seen: watch the memory plot jump.",
+        "VGG-16 with batch norm takes 528 MiB before it has seen a single image: watch the memory plot jump.",
         (
             _build("vgg16-bn"),
-            Step("Place it on the first GPU", "Ctrl+1", moved(lambda r, c: r.bytes > 5e8 and elsewhere(r.destination))),
+            Step("Place it on the first GPU", "Select it, Ctrl+1", moved(lambda r, c: r.bytes > 5e8 and elsewhere(r.destination))),
         ), two_devices=True,
     ),
     Exercise(
@@ -110,73 +148,84 @@ EXERCISES = (
         "Names are those of state_dict: the path through the modules, then weight or bias.",
         (
             _build("mlp"),
-            Step("Look at the values of 2.weight", "Open the tree, select 2.weight, V",
+            Step("Look at the values of 2.weight", "Open mlp and 2 in the tree, select weight, V",
                  did(Describe, lambda c: c.target.endswith(":2.weight"))),
         ),
     ),
     Exercise(
         "initialise", "Initial values", PARAMETERS,
-        "How a network starts decides whether it learns. Compare the histograms before and after.",
+        "How a network starts can decide whether it learns. The tab Values shows the histogram before and after.",
         (
             _build("mlp"),
-            Step("Give 0.weight Xavier's values", "Select 0.weight, I, Xavier", did(Initialise, lambda c: c.rule.startswith("xavier"))),
-            Step("Give it the tutorial's own rule: piecewise", "I, piecewise", did(Initialise, lambda c: c.rule == "piecewise")),
-            Step("Set one element to 42", "E", did(EditElement, lambda c: c.value == 42)),
+            Step("Give 0.weight the values of Xavier", "Open mlp and 0, select weight, I, rule: Xavier, Initialise",
+                 did(Initialise, lambda c: c.rule.startswith("xavier"))),
+            Step("Give it a rule of one's own: uniform, with the small values set to 0", "I, rule: piecewise, Initialise",
+                 did(Initialise, lambda c: c.rule == "piecewise")),
+            Step("Set one element to 42", "E, value: 42, Set", did(EditElement, lambda c: c.value == 42)),
         ),
     ),
     Exercise(
         "tied", "One parameter, two names", PARAMETERS,
-        "Tied layers hold the very same Parameter: it counts once, changing one changes both, gradients of both uses add up, and it stays "
-        "tied when it moves.",
+        "Tied layers hold the very same Parameter: it counts once, changing one changes both, the gradients of both uses add up, and it "
+        "stays tied when it moves.",
         (
-            Step("Build module-list", "Build, module-list", built("module-list")),
-            Step("Tie layers.1.weight to layers.0.weight", "Select both with Ctrl, Lab, Parameters, Tie", did(Tie)),
-            Step("Run forward and backward", "Shift+F", did(Backward)),
-            Step("Move the model: still one", "Ctrl+1", _tied_elsewhere),
+            _build("module-list"),
+            Step("Tie layers.1.weight to layers.0.weight", "Open layers, 0 and 1; click one weight, Ctrl+click the other, Lab, "
+                 "Parameters, Tie", _ties),
+            Step("Run forward and backward", "Select module-list, Shift+F", did(Backward)),
+            Step("Move the model: still one", "Ctrl+1", _still_tied),
         ), two_devices=True,
     ),
     Exercise(
         "data-in-forward", "Why there is no gradient", PARAMETERS,
-        "A layer that uses weight.data in its forward computes the right output, but autograd does not know of it.",
-        (_build("data-pitfall"), Step("Run backward and read what is missing", "Shift+F", did(Backward))),
+        "A layer that reads weight.data in its forward computes the right output, but autograd does not see the weight: it gets no "
+        "gradient and never learns.",
+        (_build("data-pitfall"), Step("Run backward and read what is missing", "Select it, Shift+F",
+                                      did(Backward, lambda c: c.target.startswith("data-pitfall")))),
     ),
     Exercise(
         "save-load", "Saving and loading", FILES,
-        "Tensors and state dicts are data: loading them runs no code, and they can go to any device (map_location).",
+        "A state dict is tensors with names: it can be loaded without running any code, and onto any device (map_location).",
         (
             _build("mlp"),
-            Step("Save its state dict", "Ctrl+S", did(Save, lambda c: c.form != "module")),
-            Step("Load one tensor of the file onto a GPU", "File, Load tensors…", did(Load, lambda c: elsewhere(c.device))),
+            Step("Save its state dict", "Select it, Ctrl+S, file, Save", did(Save, lambda c: c.form != "module")),
+            Step("Load one tensor of the file onto a GPU", "File, Load tensors, file, to device: a GPU, click one tensor, Load",
+                 did(Load, lambda c: elsewhere(c.device) and len(c.entries) == 1)),
         ), two_devices=True,
     ),
     Exercise(
         "whole-model", "Why not torch.save(model)", FILES,
-        "A whole model in a file is a pickle: it needs its class, and loading it can run anything.",
+        "A whole model in a file is a pickle: it needs its class to load, and loading it can run anything.",
         (
             _build("mlp"),
-            Step("Save the whole model", "Ctrl+S, form: a whole model", did(Save, lambda c: c.form == "module")),
-            Step("Try to load it: it is refused", "File, Load tensors…, choose the file", _file_refused),
+            Step("Save the whole model", "Select it, Ctrl+S, form: a whole model, file, Save", did(Save, lambda c: c.form == "module")),
+            Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),
         ),
     ),
     Exercise(
         "split-by-hand", "Layers on two devices", MANY,
-        "Parts of a model can be on different devices when their inputs are brought to them.",
+        "Parts of a model can be on different devices when what they are given is brought to them.",
         (
             _build("mlp"),
-            Step("Move layer 0 to one GPU and layer 2 to another", "Select 0, Ctrl+1; select 2, Ctrl+2", _in_pieces),
+            Step("Move layer 0 to a GPU", "Open mlp, select 0, Ctrl+1",
+                 moved(lambda r, c: _part_moved("0")(c) and elsewhere(r.destination))),
+            Step("Move layer 2 to another device", "Select 2, Ctrl+2 (Ctrl+0 where there is one GPU)", _in_two_places),
             Step("Run the model: it fails", "Select mlp, F", refused(Forward)),
             Step("Insert hops", "The offer in the inspector, or Lab, Split, Insert hops", did(InsertHops, lambda c: c.on)),
-            Step("Run it again", "F", did(Forward)),
+            Step("Run it again", "Select mlp, F", did(Forward)),
         ), two_devices=True,
     ),
     Exercise(
         "replicate", "A copy on every device", MANY,
-        "DataParallel's picture: every device has all parameters and a part of the batch.",
-        (_build("mlp"), Step("Replicate it over two devices", "Tab Experiments, Replicate, Run", did(Replicate))), two_devices=True,
+        "What DataParallel does: every device has all parameters and a part of the batch.",
+        (
+            _build("mlp"),
+            Step("Replicate it over two devices", "Select it, tab Experiments, Replicate, on: two devices, Replicate", did(Replicate)),
+        ), two_devices=True,
     ),
     Exercise(
         "scaling", "Two GPUs at once", MANY,
-        "Work on two devices can run at the same time, because launching does not wait.",
+        "Work on two devices can run at the same time, because launching it does not wait for it.",
         (Step("Measure one job per device, at once and one after the other", "Tab Benchmark, Scaling, Start", _scaling_ran),),
         two_devices=True,
     ),

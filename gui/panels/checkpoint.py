@@ -9,7 +9,7 @@ from devexplorer.core.formats import count_text, shape_text
 from devexplorer.core.records.laboratory import CompareCheckpoint, Comparison, LoadCheckpoint
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.file_field import FileField, is_file
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.theme import Theme
@@ -31,6 +31,8 @@ class CheckpointDialog(FormDialog):
         self._answer = state.answer
         self._asked: tuple[str, str] | None = None
         self._comparison: Comparison | None = None
+        self._before = state.comparison
+        """What was known before this one was asked for: the file or the model may have changed since."""
         self.file = FileField("File", KINDS)
         self.strip = QLineEdit()
         self.strip.setPlaceholderText("nothing")
@@ -56,8 +58,9 @@ class CheckpointDialog(FormDialog):
     def _compare(self) -> None:
         path = self.file.path
         wanted = None if path is None else (str(path), self.strip.text().strip())
-        if path is not None and path.is_file() and wanted is not None and wanted != self._asked:
-            self._asked, self._answer, self._comparison = wanted, self._state.answer, None
+        if path is not None and is_file(path) and wanted is not None and wanted != self._asked:
+            self._asked, self._comparison = wanted, None
+            self._answer, self._before = self._state.answer, self._state.comparison
             self.model.set_rows([])
             self.command_requested.emit(CompareCheckpoint(target=self._target, path=wanted[0], strip=wanted[1]))
         self._check()
@@ -65,7 +68,8 @@ class CheckpointDialog(FormDialog):
     def refresh(self) -> None:
         """The engine has answered something."""
         found = self._state.comparison
-        if found is not None and found is not self._comparison and (found.path, found.strip) == self._asked:
+        news = found is not None and found is not self._comparison and found is not self._before
+        if found is not None and news and (found.path, found.strip) == self._asked:
             self._comparison = found
             self.model.set_rows(_rows(found))
             self.suggestion.setVisible(found.suggested_strip is not None)
@@ -81,7 +85,7 @@ class CheckpointDialog(FormDialog):
         path, answer, found = self.file.path, self._state.answer, self._comparison
         if path is None:
             self.say("Choose a file.", ready=False)
-        elif not path.is_file():
+        elif not is_file(path):
             self.say(f"There is no file {path}.", wrong=True)
         elif found is not None:
             self._say_comparison(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
@@ -33,9 +34,9 @@ class FileField(QWidget):
 
     @property
     def path(self) -> Path | None:
-        """What stands there, `~` resolved."""
+        """What stands there, `~` resolved where it stands for a home."""
         text = self.edit.text().strip()
-        return Path(text).expanduser() if text else None
+        return Path(os.path.expanduser(text)) if text else None  # Path's own raises at each letter of ~somebody
 
     def set_path(self, path: str) -> None:
         """Have this one chosen."""
@@ -54,3 +55,13 @@ class FileField(QWidget):
             dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.edit.setText)
         dialog.open()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file: no for what cannot be asked, a name that is too long or in a folder of somebody else's."""
+    return os.path.isfile(path)
+
+
+def is_folder(path: Path) -> bool:
+    """The same for a folder."""
+    return os.path.isdir(path)

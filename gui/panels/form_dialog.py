@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.plain import tip
+from devexplorer.gui.reading_order import put_in_order, reading_order
 from devexplorer.gui.theme import theme_of
 
 MARGIN_PX = 16
@@ -15,7 +17,10 @@ _SIGN_PX = 16
 
 
 class FormDialog(QDialog):
-    """Subclasses add rows with `add_row`, parts with `add_part`, and say with `say` what the fields come to."""
+    """Subclasses add rows with `add_row`, parts with `add_part`, and say with `say` what the fields come to.
+
+    Tab goes down the rows; the first field has the focus, Enter accepts once that is possible, Esc closes.
+    """
 
     def __init__(self, title: str, accept: str, width_px: int, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -25,8 +30,11 @@ class FormDialog(QDialog):
         self.form.setHorizontalSpacing(EDGE_PX)
         self.form.setVerticalSpacing(8)
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        self.words = label(wrap=True)
+        self.words.hide()
         self.message = label(wrap=True)
-        self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.MinimumExpanding)
+        self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        self.message.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self._sign = QLabel()
         self._sign.setFixedSize(QSize(_SIGN_PX, _SIGN_PX))
         self.accept_button = QPushButton(accept)
@@ -49,10 +57,16 @@ class FormDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(MARGIN_PX, MARGIN_PX, MARGIN_PX, MARGIN_PX)
         layout.setSpacing(EDGE_PX)
+        layout.addWidget(self.words)
         layout.addLayout(self.form)
         layout.addLayout(self._parts, 1)
         layout.addLayout(note)
         layout.addLayout(self._buttons)
+
+    def set_words(self, words: str) -> None:
+        """What it is about, above the rows."""
+        self.words.setText(words)
+        self.words.show()
 
     def add_row(self, words: str, field: QWidget) -> QLabel:
         """A field behind its label."""
@@ -85,3 +99,26 @@ class FormDialog(QDialog):
         acceptable = ready and not wrong
         self.accept_button.setEnabled(acceptable)
         self.accept_button.setToolTip("" if acceptable else tip(words))
+        self._make_room()
+
+    def fit(self) -> None:
+        """Be as high as what is shown: rows have come or gone."""
+        self._make_room(shrink=True)
+
+    def _make_room(self, *, shrink: bool = False) -> None:
+        """Be high enough for every line of the message: Qt's own smallest size takes no account of wrapped lines."""
+        layout = self.layout()
+        if layout is None or not self.isVisible():
+            return
+        layout.activate()
+        needed = layout.totalHeightForWidth(self.width())
+        if needed > self.height() or shrink:
+            self.resize(self.width(), needed)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        put_in_order(self)
+        first = next((widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled()), None)
+        if first is not None:
+            first.setFocus(Qt.FocusReason.TabFocusReason)
+        self._make_room()

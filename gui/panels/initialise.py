@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QFormLayout, QHBoxLayout, QLineEdit, QPushButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.formats import shape_text
 from devexplorer.core.records.laboratory import Initialise
 from devexplorer.core.records.objects import Row
+from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import give_room, label
 
-MIN_PX = 420
+WIDTH_PX = 440
 
 
 class Rule(NamedTuple):
@@ -41,83 +43,68 @@ _WORDS = {
 }  # fmt: skip
 
 
-class InitialiseDialog(QDialog):
+class InitialiseDialog(FormDialog):
     """Choose a rule, its numbers and a seed."""
 
     command_requested = Signal(object)
     """The `Initialise`."""
 
     def __init__(self, target: str, row: Row, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(f"Initialise {target}", "Initialise", WIDTH_PX, parent)
         self._target = target
-        self.setWindowTitle(f"Initialise {target}")
-        self.setMinimumWidth(MIN_PX)
         is_module = row.kind == "module"
         self.rule = QComboBox()
-        self.rule.setAccessibleName("rule")
         for name, rule in RULES.items():
             self.rule.addItem(rule.words, name)
-        self.numbers: dict[str, QLineEdit] = {}
+        self.numbers = {option: QLineEdit() for rule in RULES.values() for option in rule.options}
         self.seed = QSpinBox()
         self.seed.setRange(0, 2**31 - 1)
-        self.seed.setAccessibleName("seed")
         give_room(self.seed)
         self.biases = QCheckBox("biases too")
         self.biases.setToolTip("Parameters of one dimension as well; they become 0 under the Xavier and Kaiming rules")
-        self.biases.setVisible(is_module)
-        self.message = label(words="error", wrap=True)
-        self.message.hide()
-        self.accept_button = QPushButton("Initialise")
-        self.accept_button.setProperty("look", "primary")
-        self.accept_button.setDefault(True)
-        self.accept_button.clicked.connect(self._accept)
-        cancel = QPushButton("Cancel")
-        cancel.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
-        self._form = QFormLayout(self)
-        self._form.setContentsMargins(16, 16, 16, 16)
-        self._form.setHorizontalSpacing(12)
-        self._form.setVerticalSpacing(8)
-        what = "every weight below this module" if is_module else shape_text(row.shape)
-        self._form.addRow(label("what", words="dim"), label(what))
-        self._form.addRow(label("rule", words="dim"), self.rule)
-        for option in dict.fromkeys(option for rule in RULES.values() for option in rule.options):
-            field = QLineEdit()
-            field.setAccessibleName(_WORDS[option])
-            self.numbers[option] = field
-            self._form.addRow(label(_WORDS[option], words="dim"), field)
-        self._form.addRow(label("seed", words="dim"), self.seed)
-        self._form.addRow(label(), self.biases)
-        self._form.addRow(self.message)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.accept_button)
-        self._form.addRow(buttons)
+        self.add_row("what", label("every weight below this module" if is_module else f"{target}, {shape_text(row.shape)}", wrap=True))
+        self.add_row("rule", self.rule)
+        for option, field in self.numbers.items():
+            self.add_row(_WORDS[option], field)
+            field.textChanged.connect(self._check)
+        self.add_row("seed", self.seed)
+        self.add_row("", self.biases)
+        self.form.setRowVisible(self.biases, is_module)
         self.rule.currentIndexChanged.connect(self._offer_numbers)
+        self.accept_button.clicked.connect(self._accept)
         self._offer_numbers()
 
     def _offer_numbers(self) -> None:
         wanted = RULES[self.rule.currentData()].options
         for option, field in self.numbers.items():
-            self._form.setRowVisible(field, option in wanted)
+            self.form.setRowVisible(field, option in wanted)
             if option in wanted:
                 field.setText(f"{wanted[option]:g}")
-        self.message.hide()
-        self.adjustSize()
+        self._check()
+        self.fit()
 
-    def _accept(self) -> None:
+    def _read(self) -> tuple[dict[str, float], list[str]]:
+        """The rule's numbers, and the words of those that are none."""
         options, wrong = {}, []
         for option in RULES[self.rule.currentData()].options:
             try:
                 options[option] = float(self.numbers[option].text())
             except ValueError:
-                wrong.append(f"“{_WORDS[option]}” must be a number.")
-        self.message.setText(f"✕ {' '.join(wrong)}")  # never colour alone
-        self.message.setVisible(bool(wrong))
+                options[option] = math.nan
+            if not math.isfinite(options[option]):
+                wrong.append(_WORDS[option])
+        return options, wrong
+
+    def _check(self) -> None:
+        wrong = self._read()[1]
         if wrong:
-            return
-        rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
-        self.command_requested.emit(Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed))
-        self.accept()
+            self.say(" ".join(f"“{words}” must be a number." for words in wrong), wrong=True)
+        else:
+            self.say("The same seed gives the same values again.")
+
+    def _accept(self) -> None:
+        options, wrong = self._read()
+        if not wrong:
+            rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
+            self.command_requested.emit(Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed))
+            self.accept()

@@ -11,7 +11,7 @@ from devexplorer.core.formats import bytes_text, count_text, shape_text
 from devexplorer.core.records.laboratory import FileContents, ListFile, Load
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.file_field import FileField, is_file
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.theme import Theme
@@ -33,6 +33,8 @@ class LoadFileDialog(FormDialog):
         self._asked: str | None = None
         self._answer = state.answer
         self._contents: FileContents | None = None
+        self._before = state.file
+        """What was known of a file before this one was asked about: it may have been written anew since."""
         self.file = FileField("File", KINDS)
         self.device = QComboBox()
         self.device.addItems(state.usable_devices)
@@ -58,15 +60,16 @@ class LoadFileDialog(FormDialog):
         path = self.file.path
         self._contents = None
         self.model.set_rows([])
-        if path is not None and path.is_file() and str(path) != self._asked:
-            self._asked, self._answer = str(path), self._state.answer
+        if path is not None and is_file(path):
+            self._asked, self._answer, self._before = str(path), self._state.answer, self._state.file
             self.command_requested.emit(ListFile(path=str(path)))
         self._check()
 
     def refresh(self) -> None:
         """The engine has answered something."""
         contents = self._state.file
-        if contents is not None and contents.path == self._asked and contents is not self._contents and self._is_current():
+        news = contents is not None and contents is not self._contents and contents is not self._before
+        if contents is not None and news and contents.path == self._asked and self._is_current():
             self._contents = contents
             rows = [
                 TableRow(one.key, (Cell(one.key), Cell(shape_text(one.shape)), Cell(one.dtype), Cell(f"{one.bytes:,}")))
@@ -85,7 +88,7 @@ class LoadFileDialog(FormDialog):
         path, answer = self.file.path, self._state.answer
         if path is None:
             self.say("Choose a file.", ready=False)
-        elif not path.is_file():
+        elif not is_file(path):
             self.say(f"There is no file {path}.", wrong=True)
         elif self._contents is not None:
             self._say_contents(self._contents)

@@ -12,7 +12,7 @@ from devexplorer.core.formats import sentence
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.state import State
 from devexplorer.core.workspace.models.source import describe
-from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.file_field import FileField, is_file
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import give_room
 
@@ -103,7 +103,7 @@ class OpenModelDialog(FormDialog):
         kind, factory = self.kind.currentData(), self.factory.text().strip()
         if kind == "file":
             path = self.file.path
-            if path is None or not path.is_file():
+            if path is None or not is_file(path):
                 raise BadInput("choose a Python file" if path is None else f"there is no file {path}")
             return f"{path}:{_needed(factory, 'name the class or function that makes the model')}", str(path.parent)
         if kind == "module":
@@ -115,11 +115,7 @@ class OpenModelDialog(FormDialog):
         return f"{kind}:{_needed(name.strip(), 'name the model')}{f'?{options}' if options else ''}", ""
 
     def _check(self) -> None:
-        recent = self.recent.currentData() is not None
-        self.form.setRowVisible(self.kind, not recent)
-        wanted = () if recent else self._rows[self.kind.currentData()]
-        for field in {field for fields in self._rows.values() for field in fields}:
-            self.form.setRowVisible(field, field in wanted)
+        self._show_rows()
         if not self._is_filled():
             self.say("Say which model.", ready=False)
             return
@@ -133,6 +129,17 @@ class OpenModelDialog(FormDialog):
             self.say(sentence(error.findings[0]), wrong=True)
             return
         self.say(runs.words)
+
+    def _show_rows(self) -> None:
+        recent = self.recent.currentData() is not None
+        wanted = () if recent else (self.kind, *self._rows.get(self.kind.currentData(), ()))
+        changed = False
+        for field in {self.kind, *(field for fields in self._rows.values() for field in fields)}:
+            if self.form.isRowVisible(field) != (field in wanted):
+                self.form.setRowVisible(field, field in wanted)
+                changed = True
+        if changed:
+            self.fit()
 
     def _is_filled(self) -> bool:
         """Whether anything was typed: an empty form has nothing wrong in it yet."""

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QWidget
 from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.laboratory import Save
 from devexplorer.core.state import State
-from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.file_field import FileField, is_file, is_folder
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import label
 
@@ -63,17 +63,17 @@ class SaveFileDialog(FormDialog):
     def _path(self) -> Path | None:
         """With the form's suffix where none was typed."""
         path = self.file.path
-        return path if path is None or path.suffix or path.is_dir() else path.with_suffix(FORMS[self.form_choice.currentData()][1])
+        return path if path is None or path.suffix or is_folder(path) else path.with_suffix(FORMS[self.form_choice.currentData()][1])
 
     def _check(self) -> None:
         path = self._path()
-        there = path is not None and path.is_file()
+        there = path is not None and is_file(path)
         self.form.setRowVisible(self.overwrite, there)
         if path is None:
             self.say("Choose a file.", ready=False)
-        elif path.is_dir():
+        elif is_folder(path):
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
-        elif not path.parent.is_dir():
+        elif not is_folder(path.parent):
             self.say(f"There is no folder {path.parent}.", wrong=True)
         elif there and not self.overwrite.isChecked():
             self.say(f"{path.name} exists; tick the box to replace it. It stays whole until the new one is complete.", wrong=True)

@@ -10,6 +10,7 @@ from PySide6.QtCore import QItemSelectionModel, Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
 
+from devexplorer.core.formats import count_text
 from devexplorer.core.script import Action
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
@@ -109,7 +110,7 @@ class SessionPanel(QWidget):
         script = self._source.script() if self._source is not None and actions else ""
         self.text.setPlainText(script)
         self._places = _places(script, actions)
-        self.words.setText(f"{len(actions)} actions. What was undone is not in it." if actions else "")
+        self.words.setText(f"{count_text(len(actions), 'action')}. What was undone is not in it." if actions else "")
         for button in (self.copy_button, self.save_button):
             button.setEnabled(bool(actions))
             button.setToolTip("" if actions else "Nothing was done yet.")

@@ -1,6 +1,7 @@
 """Frames on the link: whole, cut, oversized, malformed."""
 
 import io
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -23,7 +24,19 @@ from devexplorer.core.engine.link import (
 )
 from devexplorer.core.errors import LinkError
 from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
-from devexplorer.core.records.messages import AddVirtual, Event, Log, Move, ObjectChanged, Offer, RowsChanged, RowsFollow, StartBenchmark
+from devexplorer.core.records.messages import (
+    AddVirtual,
+    EditElement,
+    Event,
+    JobStarted,
+    Log,
+    Move,
+    ObjectChanged,
+    Offer,
+    RowsChanged,
+    RowsFollow,
+    StartBenchmark,
+)
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 
 
@@ -152,3 +165,11 @@ def test_a_text_that_nobody_can_read_is_refused_beside_rows_too() -> None:
     endless = msgspec.structs.replace(snapshot_of(3), values="x" * 200_000)
     with pytest.raises(LinkError, match="ObjectChanged was refused"):
         decode_event(frame(ObjectChanged(snapshot=endless))[FRAME_HEAD:])
+
+
+def test_a_command_that_is_told_again_may_hold_what_no_axis_could_show() -> None:
+    edit = EditElement(target="x", index=(0,), value=math.inf)
+    started = JobStarted(title="editing x", time_unix_s=1.0, command=edit)
+    assert decode_event(frame(started)[FRAME_HEAD:]) == started
+    with pytest.raises(LinkError):
+        decode_event(frame(JobStarted(title="editing x", time_unix_s=math.inf, command=edit))[FRAME_HEAD:])

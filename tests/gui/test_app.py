@@ -2,89 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fakes.engine import EngineHere
-from fakes.nvml import FakeNvml
-from PySide6.QtCore import QPoint, QPointF, Qt, QTimer
+from fakes.window import Driver, open_window
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
-from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.session import Session
 from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
 from devexplorer.gui.item_models.dragging import encode
 from devexplorer.gui.menus import palette_choices
-
-DEADLINE_S = 30.0
-
-
-class Driver:
-    """An `App` whose heart beats when the test says so."""
-
-    def __init__(self, app: App, session: Session) -> None:
-        self.app, self.state, self.window = app, app.state, app.window
-        app.show()
-        self.session = session
-        self.heartbeat = app.connect(session)
-        self.heartbeat.stop()
-        self.engines: list[EngineHere] = []
-
-    def until(self, happened: Callable[[], object], what: str = "it") -> None:
-        """Beat until something is so."""
-        end = time.monotonic() + DEADLINE_S
-        while not happened():
-            assert time.monotonic() < end, f"did not happen: {what}; the window says {self.state.answer}"
-            QApplication.processEvents()
-            self.heartbeat.tick()
-            time.sleep(0.002)
-        self.heartbeat.tick()
-        self.window.refresh_texts()
-
-    def ready(self) -> Driver:
-        self.until(lambda: self.state.engine is not None and self.state.usable_devices, "ready")
-        return self
-
-    def click(self, widget: QWidget) -> None:
-        QTest.mouseClick(widget, Qt.MouseButton.LeftButton)
-
-    def choose(self, button: QPushButton, wanted: str) -> None:
-        """Open the button's menu by a click and click one of its lines."""
-
-        def pick() -> None:
-            menu: QMenu = button.menu()
-            action = next(a for a in menu.actions() if a.text().replace("\t", " ").split()[0] == wanted)
-            QTest.mouseClick(menu, Qt.MouseButton.LeftButton, pos=menu.actionGeometry(action).center())
-
-        QTimer.singleShot(0, pick)
-        self.click(button)
-
-    def build(self, recipe: str) -> None:
-        self.choose(self.window.toolbar.build, recipe)
-        self.until(lambda: recipe in self.state.objects and not self.state.jobs, f"built {recipe}")
-
-    def select(self, *targets: str) -> None:
-        self.window.objects.select(*targets)
-        self.heartbeat.tick()
-
-    def key(self, key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
-        self.window.activateWindow()  # the offscreen plugin leaves the focus with a menu that has closed
-        self.until(self.window.isActiveWindow, "active")
-        self.window.objects.tree.setFocus()
-        QTest.keyClick(self.window.objects.tree, key, modifier)
-
-    def where(self, name: str) -> set[str]:
-        return set(self.state.objects[name].bytes_by_device)
-
-    def on(self, name: str, device: str) -> None:
-        self.until(lambda: self.where(name) == {device} and not self.state.jobs, f"{name} on {device}")
-
 
 Start = Callable[..., Driver]
 
@@ -94,24 +24,12 @@ def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
     drivers: list[Driver] = []
 
     def make(virtual: str | None = "2x Tesla T4", folder: Path | None = None) -> Driver:
-        engines: list[EngineHere] = []
-
-        def engine(put: Callable, spec: str | None, visible: str | None) -> EngineHere:  # type: ignore[type-arg]
-            engines.append(EngineHere(put, spec, visible))
-            return engines[-1]
-
-        session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")))
-        driver = Driver(App(qapp, SettingsFile(folder or tmp_path)), session)
-        driver.engines = engines
-        drivers.append(driver)
-        return driver.ready()
+        drivers.append(open_window(qapp, folder or tmp_path, virtual, Driver))
+        return drivers[-1].ready()
 
     yield make
     for driver in drivers:
-        driver.app.stop()
-        machine = driver.engines[-1].engine.machine
-        if machine is not None:
-            machine.reset()
+        driver.end()
 
 
 CTRL = Qt.KeyboardModifier.ControlModifier

@@ -1,0 +1,156 @@
+"""What a user does in the whole window, by clicks and keys: menus, the tree, dialogs, pages. Counts the clicks of each way there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QCheckBox, QComboBox, QDialog, QLineEdit, QMenu, QPushButton, QWidget
+
+from fakes.window import Driver
+
+DLG = TypeVar("DLG", bound=QDialog)
+CTRL, SHIFT, PLAIN = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.NoModifier
+LEFT = Qt.MouseButton.LeftButton
+
+
+class Hands(Driver):
+    """`longest` is the most clicks that a way through menus, pages or the palette took."""
+
+    longest = 0
+
+    def _went(self, clicks: int) -> None:
+        self.longest = max(self.longest, clicks)
+
+    # --- menus, pages, palette
+
+    def menu(self, button: QPushButton, *words: str) -> None:
+        """Click a button and, one below the other, the lines of its menu that begin so."""
+
+        def pick() -> None:
+            menu: QMenu = button.menu()
+            for word in words:
+                texts = [action.text() for action in menu.actions()]
+                action = next((one for one in menu.actions() if _begins(one.text(), word)), None)
+                assert action is not None, f"no line {word} among {texts}"
+                assert action.isEnabled(), f"{word} cannot be chosen: {action.toolTip()}"
+                QTest.mouseClick(menu, LEFT, pos=menu.actionGeometry(action).center())
+                menu = action.menu()
+
+        assert button.isEnabled(), button.toolTip()
+        QTimer.singleShot(0, pick)
+        self.click(button)
+        self._went(1 + len(words))
+
+    def lab(self, *words: str) -> None:
+        """A line of the Lab menu."""
+        self.menu(self.window.toolbar.lab_button, *words)
+
+    def palette(self, words: str) -> None:
+        """Ctrl+K, the words, Enter: what would be three clicks."""
+        self.focus_tree()
+        QTest.keyClick(self.window, Qt.Key.Key_K, CTRL)
+        field = self._palette_field()
+        QTest.keyClicks(field, words)
+        QTest.keyClick(field, Qt.Key.Key_Return)
+        self._went(3)
+
+    def _palette_field(self) -> QLineEdit:
+        palette = next(one for one in reversed(self.window.findChildren(QWidget, "palette")) if one.isVisible())
+        field: QLineEdit = palette.field  # type: ignore[attr-defined]
+        return field
+
+    def page(self, title: str) -> None:
+        """Click a tab at the bottom."""
+        bar = self.window.below.tabs.tabBar()
+        at = next(number for number in range(bar.count()) if bar.tabText(number).split(" (")[0] == title)
+        rect = bar.tabRect(at)
+        if not bar.rect().contains(rect.center()):
+            self.window.below.tabs.setCurrentIndex(at)  # scrolled out of sight: by key
+        else:
+            QTest.mouseClick(bar, LEFT, pos=rect.center())
+        self.heartbeat.tick()
+
+    # --- the tree
+
+    def focus_tree(self) -> None:
+        """Be where the keyboard is after a click into the tree."""
+        self.window.activateWindow()  # the offscreen plugin leaves the focus with a menu that has closed
+        self.until(self.window.isActiveWindow, "active")
+        self.window.objects.tree.setFocus()
+
+    def point(self, *targets: str) -> None:
+        """Click the first row, Ctrl+click the others; what they are in is opened by its arrow key."""
+        tree, model = self.window.objects.tree, self.window.objects.model
+        self.focus_tree()
+        for target in targets:
+            for above in _above(target):
+                if not tree.isExpanded(model.index_of(above)):
+                    tree.setCurrentIndex(model.index_of(above))
+                    QTest.keyClick(tree, Qt.Key.Key_Right)
+        for number, target in enumerate(targets):
+            index = model.index_of(target)
+            assert index.isValid(), f"no row {target}"
+            tree.scrollTo(index)
+            QTest.mouseClick(tree.viewport(), LEFT, CTRL if number else PLAIN, tree.visualRect(index).center())
+        self.heartbeat.tick()
+        assert set(self.window.objects.selected_targets()) == set(targets)
+
+    def press(self, key: Qt.Key, modifier: Qt.KeyboardModifier = PLAIN) -> None:
+        """A key while the tree has the focus."""
+        self.focus_tree()
+        QTest.keyClick(self.window.objects.tree, key, modifier)
+        self._went(1)
+
+    # --- dialogs
+
+    def dialog(self, kind: type[DLG]) -> DLG:
+        """The dialog of this kind that is open."""
+
+        def opened() -> list[DLG]:
+            return [one for one in QApplication.topLevelWidgets() if isinstance(one, kind) and one.isVisible()]
+
+        self.until(opened, f"a {kind.__name__} opens")
+        return opened()[-1]
+
+    def write(self, field: QLineEdit | QComboBox, text: str) -> None:
+        """Type into a field, instead of what is in it."""
+        line = field.lineEdit() if isinstance(field, QComboBox) else field
+        assert line is not None
+        self.click(line)
+        line.selectAll()
+        QTest.keyClicks(line, text)
+
+    def pick(self, box: QComboBox, words: str) -> None:
+        """Choose the line of a box that begins so, by typing its beginning."""
+        box.setFocus()
+        box.setCurrentIndex(-1)
+        QTest.keyClicks(box, words)
+        assert box.currentText().startswith(words), f"{box.currentText()} instead of {words}"
+
+    def tick(self, check: QCheckBox) -> None:
+        """Click a box."""
+        QTest.mouseClick(check, LEFT, pos=QPoint(8, check.height() // 2))
+        assert check.isChecked()
+
+    def take(self, buttons: Iterable[QAbstractButton], words: str) -> None:
+        """Click the button that begins so."""
+        found = {button.text(): button for button in buttons}
+        button = next((one for text, one in found.items() if text.startswith(words)), None)
+        assert button is not None, f"no button {words} among {list(found)}"
+        assert button.isEnabled(), button.toolTip()
+        self.click(button)
+
+
+def _begins(text: str, word: str) -> bool:
+    """Whether a line of a menu is called so: `cuda:1  NVIDIA A10`, `mlp⇥Linear 20 → 256`."""
+    return text == word or text.split("\t")[0].split("  ")[0] == word
+
+
+def _above(target: str) -> list[str]:
+    """Everything that a target is in, from the top."""
+    name, colon, path = target.partition(":")
+    parts = path.split(".")[:-1]
+    return [name, *(f"{name}:{'.'.join(parts[: at + 1])}" for at in range(len(parts)))] if colon else []
