@@ -99,8 +99,12 @@ class LoadFileDialog(FormDialog):
 
     def _say_contents(self, contents: FileContents) -> None:
         chosen = self._chosen()
-        size = sum(one.bytes for one in contents.entries if one.key in set(chosen)) if chosen else contents.bytes
-        what = f"{count_text(len(chosen), 'tensor')} of {contents.count:,}" if chosen else f"all {count_text(contents.count, 'tensor')}"
+        listed = [one for one in contents.entries if not chosen or one.key in set(chosen)]
+        size = sum(one.bytes for one in listed) if chosen or len(listed) == contents.count else contents.bytes
+        if chosen:
+            what = f"{count_text(len(chosen), 'tensor')} of {contents.count:,}"
+        else:
+            what = "its one tensor" if contents.count == 1 else f"all {contents.count:,} tensors"
         saved = f" They were on {contents.saved_on} when they were saved." if contents.saved_on else ""
         self.say(f"Loads {what}, {bytes_text(size)}.{saved}")
 

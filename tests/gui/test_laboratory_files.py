@@ -45,7 +45,7 @@ def test_a_model_is_saved_and_comes_back_tensor_by_tensor(hands: Hands, tmp_path
     hands.point("mlp")
     hands.press(Qt.Key.Key_S, CTRL)
     saving = hands.dialog(SaveFileDialog)
-    assert saving.form_choice.hasFocus()
+    assert saving.focusWidget() is saving.form_choice
     hands.write(saving.file.edit, str(tmp_path / "mine"))
     QTest.keyClick(saving.file.edit, Qt.Key.Key_Return)
     _closed(hands)
@@ -81,7 +81,7 @@ def test_a_file_that_is_refused_says_why_in_the_dialog_and_another_can_be_named(
     for name in ("missing.pt", "good.pt", "missing.pt", "good.pt"):
         hands.write(dialog.file.edit, str(tmp_path / name))
     hands.until(lambda: dialog.accept_button.isEnabled(), "looked into, the second time too")
-    assert dialog.message.text().startswith("Loads all 1 tensor, 12 B.")
+    assert dialog.message.text().startswith("Loads its one tensor, 12 B.")
     hands.click(dialog.accept_button)
     _closed(hands)
     hands.until(lambda: "a" in hands.state.objects)
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_compared_then_loaded_without_its_prefix(hands: Hands, t
     assert dialog.strip.text() == "module."
     hands.click(dialog.accept_button)
     _closed(hands)
-    assert all(bool((value == 0.5).all()) for value in model.state_dict().values())
+    hands.until(lambda: all(bool((value == 0.5).all()) for value in model.state_dict().values()), "loaded")
     hands.press(Qt.Key.Key_Z, CTRL)
     hands.until(lambda: not any(bool((value == 0.5).all()) for value in model.state_dict().values()), "undone")
 
@@ -151,7 +151,7 @@ def test_the_session_grows_shrinks_with_undo_and_is_written(hands: Hands, tmp_pa
         field = system.findChild(QLineEdit, "fileNameEdit")
         field.setText(str(tmp_path / name))
         QTest.keyClick(field, Qt.Key.Key_Return)
-        hands.until(lambda: name in hands.window.banner.words.text(), "said")  # noqa: B023 - called at once
+        hands.until(lambda: name in hands.window.inspector.words.text(), "said")  # noqa: B023 - called at once
     assert (tmp_path / "session.py").read_text() == copied
     assert json.loads((tmp_path / "session.ipynb").read_text())["nbformat"] == 4
 
@@ -159,4 +159,4 @@ def test_the_session_grows_shrinks_with_undo_and_is_written(hands: Hands, tmp_pa
 def test_a_session_that_cannot_be_written_says_why(hands: Hands, tmp_path: Path) -> None:
     hands.build("mlp")
     hands.window.laboratory_dialogs.script_wanted.emit(tmp_path / "nowhere" / "session.py")
-    hands.until(lambda: "could not be written" in hands.window.banner.words.text(), "said")
+    hands.until(lambda: "could not be written" in hands.window.inspector.words.text(), "said")
