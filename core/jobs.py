@@ -1,12 +1,33 @@
-"""Commands on their way, and those that are over, as the window knows them. Main thread; no Qt, no torch."""
+"""Commands and benchmark runs on their way, and commands that are over, as the window knows them. Main thread; no Qt, no torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
 from devexplorer.core.records.messages import Answer, Command
 from devexplorer.core.records.objects import MoveReport
+
+
+@dataclass
+class Run:
+    """A benchmark run as far as it has come."""
+
+    run: int
+    spec: BenchSpec
+    simulated: bool = False
+    datasheet_tflops: float | None = None
+    latest: BenchPoint | None = None
+    points: int = 0
+    cells: list[SweepCell] = field(default_factory=list)
+    """Shapes that this run has finished so far."""
+    rows: list[BandwidthRow] = field(default_factory=list)
+    """Copies that it has finished so far."""
+    started_unix_s: float | None = None
+    result: BenchResult | None = None
+    reason: str | None = None
+    ended: bool = False
 
 
 @dataclass

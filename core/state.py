@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.jobs import Done, Job
+from devexplorer.core.jobs import Done, Job, Run
 from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
+from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
 from devexplorer.core.records.laboratory import (
@@ -142,26 +142,6 @@ class Marker(NamedTuple):
     device: str | None
 
 
-@dataclass
-class Run:
-    """A benchmark run as far as it has come."""
-
-    run: int
-    spec: BenchSpec
-    simulated: bool = False
-    datasheet_tflops: float | None = None
-    latest: BenchPoint | None = None
-    points: int = 0
-    cells: list[SweepCell] = field(default_factory=list)
-    """Shapes that this run has finished so far."""
-    rows: list[BandwidthRow] = field(default_factory=list)
-    """Copies that it has finished so far."""
-    started_unix_s: float | None = None
-    result: BenchResult | None = None
-    reason: str | None = None
-    ended: bool = False
-
-
 class State:
     """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
 
@@ -188,6 +168,8 @@ class State:
         self.undo = UndoState(title=None, kept_bytes=0)
         self.values: dict[str, ValuesDescribed] = {}
         """The latest description of the values of each target."""
+        self._described_in: dict[str, ObjectSnapshot | None] = {}
+        """What the target was part of when they were described."""
         self.comparison: Comparison | None = None
         self.file: FileContents | None = None
         """The file that was looked into last."""
@@ -217,6 +199,10 @@ class State:
     def usable_devices(self) -> list[str]:
         """Ids of the devices that tensors can be put on, in the order of the cards."""
         return [device.info.id for device in self.devices.values() if device.info.usable]
+
+    def values_are_old(self, target: str) -> bool:
+        """Whether anything was done with the object since the values of the target were described."""
+        return target in self.values and self.objects.get(target.partition(":")[0]) is not self._described_in.get(target)
 
     @property
     def active_runs(self) -> list[Run]:
@@ -271,10 +257,12 @@ class State:
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
                 self.answers.pop(name, None)
+                self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
                 self.outlines.keep(self.objects)
                 return Change.OBJECTS
             case ValuesDescribed(values=values):
                 self.values[values.target] = event
+                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
                 return Change.LABORATORY
             case CheckpointCompared(comparison=comparison):
                 self.comparison = comparison

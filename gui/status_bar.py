@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.jobs import Job
-from devexplorer.core.state import Run, State
+from devexplorer.core.jobs import Job, Run
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import kind_of, time_left
-from devexplorer.gui.panels.panel import ElidedLabel, label
+from devexplorer.gui.panels.panel import ShrinkingLabel, label
 from devexplorer.gui.theme import Role, Theme
 
 HEIGHT_PX = 26
-LEAST_PX = 60
-"""Of words that can be cut short."""
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
 TITLES = {
@@ -57,7 +55,7 @@ class StatusBar(QFrame):
         self.start.hide()
         self.versions = label("", Role.LABEL, "dim")
         self.visible = label("", Role.LABEL, "dim")
-        self.job = _Shrinking(Role.LABEL, "soft")
+        self.job = ShrinkingLabel(Role.LABEL, "soft")
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
         self.progress.setFixedWidth(120)
@@ -66,7 +64,7 @@ class StatusBar(QFrame):
         self.cancel.setProperty("look", "quiet")
         self.cancel.setFont(self.engine.font())
         self.cancel.clicked.connect(self._cancel)
-        self.undo = _Shrinking(Role.LABEL, "dim")
+        self.undo = ShrinkingLabel(Role.LABEL, "dim")
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
@@ -147,26 +145,6 @@ class StatusBar(QFrame):
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
         self.job.say(f"{TITLES[what]} on {where}{left}")
         self.cancel.setText("Stop")
-
-
-class _Shrinking(ElidedLabel):
-    """As wide as its words where there is room, shorter where there is not: no name makes the window wider."""
-
-    def __init__(self, role: Role, words: str) -> None:
-        super().__init__(role, words)
-        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-
-    def say(self, text: str) -> None:
-        """Show `text`; nothing where it is empty."""
-        self.set_full_text(text)
-        self.setVisible(bool(text))
-        self.updateGeometry()
-
-    def sizeHint(self) -> QSize:
-        return QSize(self.fontMetrics().horizontalAdvance(self.full_text) + 2, super().sizeHint().height())
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(min(LEAST_PX, self.sizeHint().width()), super().minimumSizeHint().height())
 
 
 def _say(target: QLabel, text: str) -> None:

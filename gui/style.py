@@ -26,6 +26,7 @@ QPushButton, QToolButton {
   color: $text; background: $button; border: 1px solid $border_strong; border-radius: 5px; padding: 4px 11px;
 }
 QToolButton { padding: 3px 11px 2px 11px; }
+QFileDialog QToolButton { padding: 2px; }
 QPushButton:hover, QToolButton:hover { background: $button_hover; }
 QPushButton:pressed, QToolButton:pressed, QPushButton:checked, QToolButton:checked { background: $border; }
 QPushButton:focus, QToolButton:focus { border-color: $accent; }

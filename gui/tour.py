@@ -17,7 +17,8 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QToolButton, QWidget
 
-from devexplorer.core.state import Run, State
+from devexplorer.core.jobs import Run
+from devexplorer.core.state import State
 
 if TYPE_CHECKING:
     from devexplorer.gui.app import App

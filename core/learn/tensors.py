@@ -126,7 +126,7 @@ EXERCISES = (
         "is a setting of torch.",
         (
             Step("Let an operation on the CPU use one thread", "Ctrl+K, CPU threads: 1, OK", did(SetThreads, lambda c: c.threads == 1)),
-            Step("How many threads does it use now?", "Click the card of the CPU, then the tab Device. Type the number.", answers=_threads),
+            Step("How many threads does it use now?", "Read it on the card of the CPU, or in the tab Device. Type the number.", answers=_threads),
             Step("Give it several again", "Ctrl+K, CPU threads: as many as there are cores, OK", did(SetThreads, lambda c: c.threads > 1)),
         ),
     ),

@@ -83,7 +83,7 @@ class Roofline:
 
     def host_copy_seconds(self, nbytes: int) -> float:
         """Seconds of a copy between the host (pinned memory) and this card."""
-        return nbytes / (self.profile.host_gb_s * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
+        return _copy_seconds(nbytes, self.profile.host_gb_s)
 
 
 def operation_seconds(profile: Profile, flop: int, nbytes: int, dtype: str = "float32") -> float:
@@ -94,11 +94,15 @@ def operation_seconds(profile: Profile, flop: int, nbytes: int, dtype: str = "fl
 def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes: int) -> float:
     """Seconds of a copy between two cards, over the slower of their peer links; None is the host: then over the card's host link."""
     if source is not None and destination is not None:
-        return nbytes / (min(source.link_gb_s, destination.link_gb_s) * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
+        return _copy_seconds(nbytes, min(source.link_gb_s, destination.link_gb_s))
     card = source if source is not None else destination
     if card is None:
         return 0.0
-    return Roofline(card).host_copy_seconds(nbytes)
+    return _copy_seconds(nbytes, card.host_gb_s)
+
+
+def _copy_seconds(nbytes: int, link_gb_s: float) -> float:
+    return nbytes / (link_gb_s * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
 
 
 class _Share(threading.local):

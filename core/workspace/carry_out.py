@@ -133,7 +133,8 @@ def _run(workspace: Workspace, command: Forward | Backward, watch: Watch) -> Out
     report = workspace.backward(command) if isinstance(command, Backward) else workspace.forward(command)
     after = workspace.snapshot(name)
     appeared: Sequence[Row] = [row for row in after.rows if row.path in waiting and row.initialised]
-    changed = (after,) if report.kept_as is None else (after, workspace.snapshot(report.kept_as))
+    beside = report.reached if report.kept_as is None else (report.kept_as,)
+    changed = (after, *_snapshots(workspace, beside))
     answer = words.ran(report, after, backward=backward, appeared=appeared)
     hops = workspace.extras(name).hops
     if hops is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from torch import Tensor, nn
 
@@ -12,40 +12,61 @@ Key = tuple[str, str]
 """Name of the object and path of the tensor in it ("" for a tensor of the workspace)."""
 Slot = tuple[nn.Module, str]
 """A module and the name under which it holds a buffer."""
+_Modules = Sequence[tuple[str, nn.Module]]
+"""Every module of an object with its path."""
 
 
 class Holders:
-    """Every place of every registered tensor in some objects, each given as (name, path, thing); tensors of the workspace are left out.
+    """Every place of registered tensors in some objects, each given as (name, path, thing); tensors of the workspace are left out.
 
-    `asked` limits that to tensors with these ids: the move of one layer has to know of few.
+    `asked` are the ids of those to find. None: all that have more than one place. Most models have none of these, so that is quick.
     """
 
-    def __init__(self, objects: Iterable[tuple[str, str, nn.Module | Tensor]], asked: Container[int] | None = None) -> None:
+    def __init__(self, objects: Iterable[tuple[str, str, nn.Module | Tensor]], asked: Collection[int] | None = None) -> None:
         self._keys: dict[int, tuple[Key, ...]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
-        for name, path, thing in objects:
-            if isinstance(thing, nn.Module):
-                self._add(name, path, thing, asked)
+        walked = [(name, named_modules(thing, path)) for name, path, thing in objects if isinstance(thing, nn.Module)]
+        if asked is None:
+            asked = _held_twice(modules for _, modules in walked)
+        if asked:
+            for name, modules in walked:
+                self._add(name, modules, asked)
 
-    def _add(self, name: str, path: str, root: nn.Module, asked: Container[int] | None) -> None:
+    def _add(self, name: str, modules: _Modules, asked: Collection[int]) -> None:
         keys, slots = self._keys, self._slots
-        for place, module in named_modules(root, path):
+        for place, module in modules:
             prefix = f"{place}." if place else ""
             for register in (module._parameters, module._buffers):
                 for key, tensor in register.items():
                     identity = id(tensor)
-                    if tensor is None or (asked is not None and identity not in asked):
+                    if tensor is None or identity not in asked:
                         continue
-                    here = (name, prefix + key)
-                    keys[identity] = (*keys[identity], here) if identity in keys else (here,)
+                    keys[identity] = (*keys.get(identity, ()), (name, prefix + key))
                     if register is module._buffers:
-                        slot = (module, key)
-                        slots[identity] = (*slots[identity], slot) if identity in slots else (slot,)
+                        slots[identity] = (*slots.get(identity, ()), (module, key))
 
-    def keys(self, tensor: Tensor) -> tuple[Key, ...]:
-        """Every name of the tensor, as a walk over the whole objects finds them."""
-        return self._keys.get(id(tensor), ())
+    def keys(self, tensor: Tensor, key: Key) -> tuple[Key, ...]:
+        """Every name of the tensor that is held under this one, which comes first."""
+        keys = self._keys.get(id(tensor))
+        return (key,) if keys is None else tuple(dict.fromkeys((key, *keys)))
 
-    def slots(self, buffer: Tensor) -> tuple[Slot, ...]:
-        """Every module that holds this buffer."""
-        return self._slots.get(id(buffer), ())
+    def slots(self, buffer: Tensor, slot: Slot) -> tuple[Slot, ...]:
+        """Every module that holds this buffer, as this one does."""
+        return self._slots.get(id(buffer)) or (slot,)
+
+
+def _held_twice(objects: Iterable[_Modules]) -> set[int]:
+    """`id()` of every tensor with more than one place."""
+    once: set[int] = set()
+    again: set[int] = set()
+    for modules in objects:
+        for _, module in modules:
+            for register in (module._parameters, module._buffers):
+                for tensor in register.values():
+                    identity = id(tensor)
+                    if identity in once:
+                        again.add(identity)
+                    else:
+                        once.add(identity)
+    again.discard(id(None))
+    return again

@@ -56,8 +56,8 @@ class Wanted:
 
     def copied_bytes(self, new: Tensor | None, new_gradient: Tensor | None = None) -> int:
         """Bytes of what was made, kept originals left out."""
-        pairs = ((new, self.kept), (new_gradient, self.kept_gradient))
-        return sum(made.nbytes for made, kept in pairs if made is not None and made is not kept)
+        made = 0 if new is None or new is self.kept else new.nbytes
+        return made if new_gradient is None or new_gradient is self.kept_gradient else made + new_gradient.nbytes
 
     def _back(self, kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
         original = restored(kept, now, copy)
@@ -171,7 +171,8 @@ class ParameterPart:
     def _swap(self, new: Tensor) -> None:
         refuse_live_graph(self.path, self.tensor)
         partner = self._as_parameter(new)
-        partner.grad = self.new_gradient
+        if self.new_gradient is not None:
+            partner.grad = self.new_gradient
         if self.tensor.__dict__:
             belongs_to_class = OWN if type(self.tensor) in (nn.Parameter, VirtualTensor) else vars(self.tensor.detach())
             for key, value in self.tensor.__dict__.items():  # what the user hung on the parameter goes with it

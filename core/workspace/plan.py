@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.workspace.casts import cast_of, loses
-from devexplorer.core.workspace.holders import Holders, Key
+from devexplorer.core.workspace.holders import Holders, Key, Slot
 from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
 from devexplorer.core.workspace.unmovable import QUANTISED, refuse_dispatched, refuse_special
 from devexplorer.core.workspace.walk import ORDINARY, RegisteredIds, device_id, gradient_of, is_uninitialised, named_modules, unregistered
@@ -148,9 +148,8 @@ class Plan:
         second: bool = False,
     ) -> None:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
-        # Of parts: only what they hold. Of whole objects: everything, which is as quick as to ask.
-        asked = None if any(not aim.path for aim in aims) else _ids(aims)
-        self._holders = Holders(around or aims, asked)
+        # A path into a model may be one of several to the same module, so the names of what is there have to be looked up.
+        self._holders = Holders(around or aims, _ids(aims) if any(aim.path for aim in aims) else None)
         self.second = second
         """True: second objects are made, of everything, also of what is on the device already; gradients are left out."""
         self.parts: list[Part] = []
@@ -166,8 +165,9 @@ class Plan:
         self._flows: dict[Route, _Flow] = {}
         self._flow: _Flow | None = None
         """That of the latest tensor: the next one is mostly of the same kind."""
-        for aim in aims:
-            self._add(aim)
+        with torch._C.DisableTorchFunctionSubclass():  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
+            for aim in aims:
+                self._add(aim)
 
     def _add(self, aim: Aim) -> None:
         if isinstance(aim.thing, Tensor):
@@ -194,7 +194,7 @@ class Plan:
                     self._parameter((aim.name, prefix + name), parameter)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    self._buffer((aim.name, prefix + name), buffer)
+                    self._buffer((aim.name, prefix + name), buffer, (module, name))
             if isinstance(module, nn.RNNBase):
                 self.recurrent.append(module)
             for name, thing in unregistered(module, known):
@@ -213,7 +213,7 @@ class Plan:
         self.gradients += gradient is not None
         self._append(key, ParameterPart(key[1], parameter, wanted, gradient, origin))
 
-    def _buffer(self, key: Key, buffer: Tensor) -> None:
+    def _buffer(self, key: Key, buffer: Tensor, slot: Slot) -> None:
         found = self._wanted(key, buffer)
         if found is None:
             return
@@ -222,7 +222,7 @@ class Plan:
             self._append(key, LazyPart(key[1], buffer, found[0], self._place_lazy))
             return
         self.buffers += 1
-        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer), found[0]))
+        self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer, slot), found[0]))
 
     def _wanted(self, key: Key, tensor: Tensor) -> tuple[Wanted, Tensor | None, Origin] | None:
         """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the way."""
@@ -278,8 +278,7 @@ class Plan:
 
     def _append(self, key: Key, part: Part) -> None:
         self.parts.append(part)
-        keys = self._holders.keys(part.tensor)
-        self.keys.append(keys if keys and keys[0] == key else tuple(dict.fromkeys((key, *keys))))
+        self.keys.append(self._holders.keys(part.tensor, key))
 
     @property
     def sources(self) -> set[str]:
@@ -338,11 +337,15 @@ def _was(keys: tuple[Key, ...], part: Part) -> Was:
     if isinstance(part, ParameterPart):
         device, dtype = part.origin
         if loses(dtype, part.wanted.dtype):
-            return Was(keys, device, dtype, *(None if old is None else old.detach() for old in (part.old, part.old_gradient)))
+            return Was(keys, device, dtype, _detached(part.old), _detached(part.old_gradient))
         return Was(keys, device, dtype)
     if loses(tensor.dtype, part.wanted.dtype) or (isinstance(part, NamePart) and part.new is not None and part.new.requires_grad):
         return Was(keys, tensor.device, tensor.dtype, tensor)
     return Was(keys, tensor.device, tensor.dtype)
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()
 
 
 def _ids(aims: Sequence[Aim]) -> set[int]:

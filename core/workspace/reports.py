@@ -57,6 +57,10 @@ class Ran(NamedTuple):
     """The model returned one tensor and nothing around it."""
     missing: WithoutGradient = NOTHING_MISSING
     """Backward: what it did not reach."""
+    reached: tuple[str, ...] = ()
+    """Backward: objects beside the model that a gradient arrived in, because they are inputs or led to one."""
+    retained: bool = False
+    """Backward: an input has a graph of its own, which was kept, so that there can be another backward through it."""
 
 
 class Edited(NamedTuple):

@@ -51,6 +51,7 @@ def forward(report: Ran, source: str | None) -> str:
 def backward(report: Ran, source: str | None) -> str:
     """A backward of the sum of the output."""
     before, called = call(report, source)
+    kept = "retain_graph=True" if report.retained else ""
     if not report.bare:
-        return "\n".join(["from devexplorer.core.workspace.run import total", *before, *_seed(report), f"total({called}).backward()"])
-    return "\n".join([*before, *_seed(report), f"{called}.sum().backward()"])
+        return "\n".join(["from devexplorer.core.workspace.run import total", *before, *_seed(report), f"total({called}).backward({kept})"])
+    return "\n".join([*before, *_seed(report), f"{called}.sum().backward({kept})"])

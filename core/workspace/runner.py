@@ -46,8 +46,9 @@ class Runner:
         entered: set[int] = set()
         with _seeded(devices) if waiting else nullcontext():
             output = run.run(model, aim.path, inputs, entered)
+        retained = backward and any(one.grad_fn is not None for one in inputs)
         if backward:
-            self._backward(aim, model, output, entered)
+            self._backward(aim, model, output, entered, retain_graph=retained)
         self._synchronize(devices)
         seconds, wall = timing.stop()
         first = run.first_tensor(output)
@@ -67,6 +68,7 @@ class Runner:
             initialised=_waiting(model) < waiting,
             bare=isinstance(output, Tensor),
             missing=without_gradient(model, entered, path=aim.path) if backward else NOTHING_MISSING,
+            retained=retained,
         )
         return ran, first
 
@@ -74,7 +76,7 @@ class Runner:
         for device in devices:
             self._fleet.backend(device).synchronize(device)
 
-    def _backward(self, aim: Aim, model: nn.Module, output: Any, entered: set[int]) -> None:
+    def _backward(self, aim: Aim, model: nn.Module, output: Any, entered: set[int], *, retain_graph: bool) -> None:
         loss = run.total(output)
         if loss is None:
             why = no_backward(without_gradient(model, entered, path=aim.path))
@@ -84,7 +86,7 @@ class Runner:
         virtual = any(info.simulated for info in self._fleet.infos())  # the loss on the CPU, a layer on a virtual GPU: that happens
         try:
             with backward_guard() if virtual else nullcontext():
-                loss.backward()
+                loss.backward(retain_graph=retain_graph)
         except Exception as error:
             raise run.failed_backward(error) from error
 

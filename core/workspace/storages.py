@@ -25,7 +25,7 @@ MOST_OBJECTS = 30
 def storage_address(tensor: Tensor) -> int | None:
     """Where the tensor's storage begins; two tensors with the same address share memory. None when it has no memory."""
     if type(tensor) is VirtualTensor:
-        return address(tensor.untyped_storage())
+        return address(tensor._inner.untyped_storage())
     try:
         return tensor.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones

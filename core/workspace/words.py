@@ -147,6 +147,8 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
             f"a gradient in {count_text(report.gradients, 'parameter')}" if report.gradients else "no gradient in any registered parameter"
         )
         words += f" backward() of the output's sum left {where}."
+        if report.reached:
+            words += f" One arrived in {' and '.join(report.reached)} too."
         if report.accumulated:
             words += " There were gradients before: the new ones were added to them. zero_grad() starts afresh."
         words += missing_words(report.missing)

@@ -28,7 +28,7 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace import names, tensors, zoo
+from devexplorer.core.workspace import names, running, tensors, zoo
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, refuse_value
 from devexplorer.core.workspace.changes import Change, Made, MovedThere, Undone
 from devexplorer.core.workspace.combining import applied, checked_operator
@@ -36,9 +36,8 @@ from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.history import History
-from devexplorer.core.workspace.images import Before, Element, before_leaves
+from devexplorer.core.workspace.images import Before, Element
 from devexplorer.core.workspace.meter import Meter
-from devexplorer.core.workspace.models.inputs import sampled
 from devexplorer.core.workspace.models.trial import Trials
 from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
 from devexplorer.core.workspace.parking import Removed, park, parked_bytes, unpark
@@ -64,7 +63,8 @@ class Workspace:
     ) -> None:
         self.fleet = fleet
         self._mover = mover or Mover(fleet, wall=wall)
-        self._runner = Runner(fleet, Meter(fleet, wall))
+        self.runner = Runner(fleet, Meter(fleet, wall))
+        """Runs models, for commands that say themselves what that changed."""
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
         self._extras: dict[str, Extras] = {}
@@ -357,55 +357,11 @@ class Workspace:
 
     def forward(self, command: Forward) -> Ran:
         """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
-        if command.output is not None:
-            names.checked(command.output, self._objects)
-        ran, output = self._run(command.target, command.input, command)
-        if command.output is None:
-            return ran
-        if output is None:
-            raise BadInput(f"'{command.target}' returned no tensor that could be named '{command.output}'")
-        name = self.add(command.output, output.detach())
-        self.changed(f"the new tensor {name}", Made((name,)), command=command)
-        return ran._replace(kept_as=name)
+        return running.forward(self, command)
 
     def backward(self, command: Backward) -> Ran:
         """Forward, sum, backward: gradients are added to those that are there."""
-        ran, _ = self._run(command.target, command.input, command)
-        return ran
-
-    def _run(self, target: str, given: str | None, command: Forward | Backward) -> tuple[Ran, Tensor | None]:
-        aim, backward = self.aim(target), isinstance(command, Backward)
-        fed = () if given is None else tuple(part.strip() for part in given.split(","))
-        inputs = self.inputs(aim, fed)
-        before = [self.before(aim.name, gradients=backward, buffers=True, within=aim.path)]
-        if backward and fed:
-            before += before_leaves(self._objects, dict(zip(fed, inputs, strict=True)))
-        try:
-            ran, output = self._runner.run(aim, inputs, fed, backward=backward)
-            if ran.changed_buffers or ran.initialised or backward:
-                self._ran(f"the {'backward' if backward else 'forward'} of {aim.title}", before, command)
-            return ran, output
-        except BaseException:  # it can have come far enough to change statistics, or to give lazy parameters their shape
-            for image in before:
-                if image is not None:
-                    image.undo(self, NOBODY)
-            raise
-        finally:  # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
-            self.publish(aim.name, *(name for name, thing in self._objects.items() if backward and isinstance(thing, Tensor)))
-
-    def _ran(self, title: str, before: Sequence[Before | None], command: Command) -> None:
-        if None in before:
-            self.history.cannot_undo()
-        else:
-            self.changed(title, *(image for image in before if image is not None), command=command)
-
-    def inputs(self, aim: Aim, given: Sequence[str]) -> list[Tensor]:
-        """The named tensors; or else what the model takes as far as it is known or can be guessed, on its device and in its dtype."""
-        if given or isinstance(aim.thing, Tensor):
-            return [self.tensor_named(name) for name in given]
-        if aim.path:
-            raise BadInput(f"'{aim.title}' needs an input; create a tensor and choose it")
-        return sampled(aim.thing, aim.name, self._extras[aim.name])
+        return running.backward(self, command)
 
     def edit(self, command: EditElement) -> Edited:
         """Set one element in place; every name of a tied tensor sees it."""

@@ -7,8 +7,9 @@ import math
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.statistics import noise_words
 from devexplorer.core.formats import MISSING, bytes_text, number_text, seconds_text, shape_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
-from devexplorer.core.state import Device, Run, State
+from devexplorer.core.state import Device, State
 from devexplorer.gui.item_models.rows import Cell, Column, TableRow
 from devexplorer.gui.item_models.runs import Seen, device_cell, state_cell
 from devexplorer.gui.theme import Theme

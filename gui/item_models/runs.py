@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.documents import benchmark_document
 from devexplorer.core.benchmark.runner import STOPPED_EARLY, devices_of
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -22,7 +23,7 @@ from devexplorer.core.records.benchmark import (
     SweepResult,
     SweepSpec,
 )
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.gui.item_models.rows import Cell
 from devexplorer.gui.theme import Theme, device_colour

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QCheckBox
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.panels.bench_copies import CopiesView
 from devexplorer.gui.panels.bench_fields import Choice, Findings, MenuEdit, edit, free_bytes, one_clock, took
 from devexplorer.gui.panels.bench_page import BenchPage

@@ -9,8 +9,9 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QHBoxLayout, QScrollArea, QSplitter, QStyleOptionViewItem, QVBoxLayout, QWidget
 
 from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BandwidthRow, BandwidthSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.copies import WRONG, Copies, Kind, latency_words, pair_text, rate_text, row_words
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.item_models.runs import is_simulated, rows_of, state_cell

@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, operand_bytes, parse_count, parse_seconds, parse_shape
 from devexplorer.core.formats import bytes_text, number_text, shape_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import RowsModel, TableRow
 from devexplorer.gui.item_models.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.item_models.runs import Seen, see_throttling

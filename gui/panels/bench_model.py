@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
 
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.errors import BadInput
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import RowsModel, TableRow
 from devexplorer.gui.item_models.run_rows import MODEL_COLUMNS, model_row, step_text
 from devexplorer.gui.panels.bench_fields import Choice, Findings, edit

@@ -25,8 +25,9 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.errors import BadInput
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import done_share, kind_of, left_words, runs_document, where
 from devexplorer.gui.panels.bench_fields import FormRow, labelled
 from devexplorer.gui.panels.device_choice import DeviceChoice

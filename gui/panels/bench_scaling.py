@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
 from devexplorer.core.formats import number_text, seconds_text, shape_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, ScalingResult, ScalingSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import is_simulated, state_cell
 from devexplorer.gui.panels.bench_fields import DtypeEdit, Findings, edit, free_bytes, one_clock
 from devexplorer.gui.panels.bench_page import BenchPage

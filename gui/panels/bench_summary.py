@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
-from devexplorer.core.state import Run
+from devexplorer.core.jobs import Run
 from devexplorer.gui.item_models.rows import Cell
 from devexplorer.gui.item_models.runs import title
 from devexplorer.gui.panels.panel import EDGE_PX, label

@@ -11,8 +11,9 @@ import msgspec
 from devexplorer.core.benchmark.ranges import parse_shapes
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
 from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec, SweepSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import cells_of
 from devexplorer.gui.item_models.sweeps import Shape
 from devexplorer.gui.panels.bench_fields import Choice, DtypeEdit, Findings, MenuEdit, edit, free_bytes, took

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
 from devexplorer.core.benchmark.spec import parse_shape
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import count_text, number_text, shape_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import SweepCell, SweepSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import cells_of, is_simulated, state_cell
 from devexplorer.gui.item_models.sweeps import Arrangement, Shape, arrange, best, ceiling, cell_words
 from devexplorer.gui.panels.bench_summary import Summary, beside

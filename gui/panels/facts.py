@@ -19,8 +19,10 @@ from devexplorer.gui.panels.panel import label
 class FactsTable(QWidget):
     """Labels dimmed at the left, values at the right; values can be selected and copied."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, numbers: bool = False) -> None:
+        """`numbers`: the values are, and stand below each other at the right edge."""
         super().__init__(parent)
+        self._alignment = Qt.AlignmentFlag.AlignTop | (Qt.AlignmentFlag.AlignRight if numbers else Qt.AlignmentFlag.AlignLeft)
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(12)
@@ -51,7 +53,7 @@ class FactsTable(QWidget):
         while len(self._cells) < len(facts):
             name, value = label(words="dim"), label(wrap=True)
             name.setAlignment(Qt.AlignmentFlag.AlignTop)
-            value.setAlignment(Qt.AlignmentFlag.AlignTop)
+            value.setAlignment(self._alignment)
             value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             value.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
             self._grid.addWidget(name, len(self._cells), 0)

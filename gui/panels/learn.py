@@ -12,12 +12,12 @@ from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.panels.rows_table import RowsTable
-from devexplorer.gui.theme import Role, Theme, font
+from devexplorer.gui.theme import Role, Theme
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
 _BY_ID = {exercise.id: exercise for exercise in EXERCISES}
-LIST_PX = 470
+LIST_PX = 520
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise goes on when the window is live again."
@@ -40,9 +40,10 @@ class LearnPanel(QWidget):
         self._courses: dict[str, Course] = {}
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS, self)
-        self.table = RowsTable(self.model, "Exercises", [44, 316])
+        self.table = RowsTable(self.model, "Exercises", [56, 308])
         self.table.setFixedWidth(LIST_PX)
-        self.table.activated.connect(lambda _index: self.answer.setFocus())
+        self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.table.activated.connect(lambda _index: self._ask.isVisible() and self.answer.setFocus())
         self.progress = label(words="dim")
         self.title = label(role=Role.STRONG, wrap=True)
         self.why = label(words="soft", wrap=True)
@@ -63,6 +64,7 @@ class LearnPanel(QWidget):
         self.answer.textEdited.connect(lambda _text: self.wrong.clear())
         self.wrong = label(words="error")
         self.note = label(words="soft", wrap=True)
+        self.note.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
         self._steps = QVBoxLayout()
         self._steps.setSpacing(8)
         self.rows: list[_StepRow] = []
@@ -249,7 +251,10 @@ class LearnPanel(QWidget):
 
 
 class _StepRow(QWidget):
-    """One step: a tick when it is done, an arrow and where to click when it is the present one, else its number."""
+    """One step: a tick when it is done, an arrow and where to click when it is the present one, else its number.
+
+    Two labels for the two looks: the style would give a label whose look changes the font back that it had first.
+    """
 
     def __init__(self, number: int, step: Step, theme: Theme) -> None:
         super().__init__()
@@ -259,12 +264,13 @@ class _StepRow(QWidget):
         self.sign = label(words="dim")
         self.sign.setFixedWidth(_SIGN_PX)
         self.sign.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
-        self.text = label(step.text, wrap=True)
+        self.now = label(step.text, Role.STRONG, wrap=True)
+        self.other = label(step.text, words="dim", wrap=True)
         self.how = label(step.how, words="soft", wrap=True)
         column = QVBoxLayout()
         column.setSpacing(2)
-        column.addWidget(self.text)
-        column.addWidget(self.how)
+        for part in (self.now, self.other, self.how):
+            column.addWidget(part)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
@@ -283,12 +289,9 @@ class _StepRow(QWidget):
         self.distance = distance
         words = "done" if distance < 0 else "now" if distance == 0 else "later"
         self.sign.setAccessibleName(words)
-        self.text.setAccessibleDescription(words)
-        self.text.setFont(font(Role.STRONG if distance == 0 else Role.TEXT))
-        look = "" if distance == 0 else "dim"
-        if self.text.property("words") != look:
-            self.text.setProperty("words", look)
-            self.text.style().polish(self.text)
+        self.other.setAccessibleDescription(words)
+        self.now.setVisible(distance == 0)
+        self.other.setVisible(distance != 0)
         self.how.setVisible(distance == 0)
         self._show_sign()
 

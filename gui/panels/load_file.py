@@ -11,6 +11,7 @@ from devexplorer.core.formats import bytes_text, count_text, shape_text
 from devexplorer.core.records.laboratory import FileContents, ListFile, Load
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.item_models.visible import natural
 from devexplorer.gui.panels.file_field import FileField, is_file
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.rows_table import RowsTable
@@ -73,7 +74,7 @@ class LoadFileDialog(FormDialog):
             self._contents = contents
             rows = [
                 TableRow(one.key, (Cell(one.key), Cell(shape_text(one.shape)), Cell(one.dtype), Cell(f"{one.bytes:,}")))
-                for one in contents.entries
+                for one in sorted(contents.entries, key=lambda one: natural(one.key))
             ]
             self.model.set_rows(rows)
         self._check()
@@ -98,8 +99,8 @@ class LoadFileDialog(FormDialog):
             self.say("The engine is looking into the file…", ready=False)
 
     def _say_contents(self, contents: FileContents) -> None:
-        chosen = self._chosen()
-        listed = [one for one in contents.entries if not chosen or one.key in set(chosen)]
+        chosen = set(self._chosen())
+        listed = [one for one in contents.entries if not chosen or one.key in chosen]
         size = sum(one.bytes for one in listed) if chosen or len(listed) == contents.count else contents.bytes
         if chosen:
             what = f"{count_text(len(chosen), 'tensor')} of {contents.count:,}"

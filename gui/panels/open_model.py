@@ -115,7 +115,12 @@ class OpenModelDialog(FormDialog):
         return f"{kind}:{_needed(name.strip(), 'name the model')}{f'?{options}' if options else ''}", ""
 
     def _check(self) -> None:
-        self._show_rows()
+        changed = self._show_rows()
+        self._say_what_runs()
+        if changed:
+            self.fit()
+
+    def _say_what_runs(self) -> None:
         if not self._is_filled():
             self.say("Say which model.", ready=False)
             return
@@ -130,7 +135,8 @@ class OpenModelDialog(FormDialog):
             return
         self.say(runs.words)
 
-    def _show_rows(self) -> None:
+    def _show_rows(self) -> bool:
+        """Show the fields of the chosen kind; whether others were on show."""
         recent = self.recent.currentData() is not None
         wanted = () if recent else (self.kind, *self._rows.get(self.kind.currentData(), ()))
         changed = False
@@ -138,8 +144,7 @@ class OpenModelDialog(FormDialog):
             if self.form.isRowVisible(field) != (field in wanted):
                 self.form.setRowVisible(field, field in wanted)
                 changed = True
-        if changed:
-            self.fit()
+        return changed
 
     def _is_filled(self) -> bool:
         """Whether anything was typed: an empty form has nothing wrong in it yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
@@ -22,6 +22,8 @@ from devexplorer.gui.theme import Role, font
 HEADER_PX = 30
 EDGE_PX = 12
 """Between a panel's border and its content."""
+LEAST_WORDS_PX = 60
+"""Of words that can be cut short."""
 
 
 NOT_IN_A_RECORDING = "This is a recording: nothing in it can be changed."
@@ -50,6 +52,8 @@ class ElidedLabel(QLabel):
     def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._full = ""
+        self.cut = Qt.TextElideMode.ElideRight
+        """Where: in the middle of a path, whose end tells most."""
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setFont(font(role))
         self.setProperty("words", words)
@@ -72,10 +76,31 @@ class ElidedLabel(QLabel):
         self._fit()
 
     def _fit(self) -> None:
-        shown = self.fontMetrics().elidedText(self._full, Qt.TextElideMode.ElideRight, self.contentsRect().width())
+        shown = self.fontMetrics().elidedText(self._full, self.cut, self.contentsRect().width())
         if shown != self.text():
             self.setText(shown)
         self.setToolTip(tip(self._full) if shown != self._full else "")
+
+
+class ShrinkingLabel(ElidedLabel):
+    """As wide as its words where there is room, shorter where there is not: no name makes the window wider."""
+
+    def __init__(self, role: Role = Role.TEXT, words: str = "", least_px: int = LEAST_WORDS_PX) -> None:
+        super().__init__(role, words)
+        self._least_px = least_px
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def say(self, text: str) -> None:
+        """Show `text`; nothing where it is empty."""
+        self.set_full_text(text)
+        self.setVisible(bool(text))
+        self.updateGeometry()
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().horizontalAdvance(self.full_text) + 2, super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(self._least_px, self.sizeHint().width()), super().minimumSizeHint().height())
 
 
 class EmptyState(QWidget):
@@ -111,9 +136,8 @@ class Panel(QFrame):
         self.setObjectName("panel")
         self.setAccessibleName(title)
         self._title = label(title, Role.STRONG)
-        self._subtitle = label(subtitle, words="dim")
-        self._subtitle.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._subtitle_text = subtitle
+        self._subtitle = ElidedLabel(words="dim")
+        self._subtitle.set_full_text(subtitle)
         header = QWidget()
         header.setObjectName("panelHeader")
         header.setFixedHeight(HEADER_PX)
@@ -133,13 +157,11 @@ class Panel(QFrame):
     @property
     def subtitle(self) -> str:
         """The dimmed words behind the title."""
-        return self._subtitle_text
+        return self._subtitle.full_text
 
     def set_subtitle(self, text: str) -> None:
         """Change the dimmed words behind the title."""
-        if text != self._subtitle_text:
-            self._subtitle_text = text
-            self._subtitle.setText(text)
+        self._subtitle.set_full_text(text)
 
     def add_to_header(self, widget: QWidget) -> None:
         """Put `widget` at the right end of the header row."""

@@ -101,5 +101,13 @@ def choose_script(parent: QWidget, chosen: Callable[[Path], None]) -> None:
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
     dialog.setFileMode(QFileDialog.FileMode.AnyFile)
     dialog.setDefaultSuffix("py")
+
+    def take_suffix(kind: str) -> None:
+        suffix = "ipynb" if "ipynb" in kind else "py"
+        dialog.setDefaultSuffix(suffix)
+        if named := dialog.selectedFiles():
+            dialog.selectFile(Path(named[0]).with_suffix(f".{suffix}").name)
+
+    dialog.filterSelected.connect(take_suffix)
     dialog.fileSelected.connect(lambda name: chosen(Path(name)))
     dialog.open()

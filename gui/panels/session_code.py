@@ -48,7 +48,7 @@ class SessionPanel(QWidget):
         self._places: list[int] = []
         """First line of each action in the script."""
         self.model = RowsModel(_COLUMNS, self)
-        self.table = RowsTable(self.model, "Actions", [96, 240])
+        self.table = RowsTable(self.model, "Actions", [92, 320])
         self.table.selectionModel().selectionChanged.connect(self._jump)
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
@@ -77,7 +77,7 @@ class SessionPanel(QWidget):
         both.setChildrenCollapsible(False)
         both.addWidget(self.table)
         both.addWidget(self.text)
-        both.setSizes([340, 900])
+        both.setSizes([420, 820])
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
@@ -136,7 +136,7 @@ class SessionPanel(QWidget):
 
 def _row(number: int, action: Action) -> TableRow:
     time = datetime.fromtimestamp(action.time_unix_s).strftime("%H:%M:%S")
-    return TableRow(number, (Cell(time), Cell(action.title, tip=action.words)))
+    return TableRow(number, (Cell(time), Cell(action.title, tip=f"{action.title}\n{action.words}")))
 
 
 def _places(script: str, actions: Sequence[Action]) -> list[int]:

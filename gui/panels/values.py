@@ -14,12 +14,13 @@ from devexplorer.core.records.messages import Fact
 from devexplorer.core.records.objects import Row
 from devexplorer.core.state import State
 from devexplorer.gui.panels.facts import FactsTable
-from devexplorer.gui.panels.panel import EDGE_PX, NOT_IN_A_RECORDING, EmptyState, label
+from devexplorer.gui.panels.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.plots.histogram import Histogram
 from devexplorer.gui.theme import Role, Theme, device_colour
 
-FACTS_PX = 250
-FIRST_PX = 300
+FACTS_PX = 224
+FIRST_PX = 320
+SUBTITLE_PX = 250
 
 
 class ValuesPanel(QWidget):
@@ -35,13 +36,15 @@ class ValuesPanel(QWidget):
         self._state, self._theme = state, theme
         self._target: str | None = None
         self._row: Row | None = None
-        self.title = label(role=Role.STRONG)
-        self.subtitle = label(words="dim")
+        self.title = ShrinkingLabel(Role.STRONG)
+        self.title.cut = Qt.TextElideMode.ElideMiddle
+        self.subtitle = ShrinkingLabel(words="dim", least_px=SUBTITLE_PX)
+        self.sample = ElidedLabel(words="dim")
+        self.old = label("▲ may have changed since", words="warning")
+        self.old.setToolTip("Something was done with it after its values were looked at")
         self.look = QPushButton("Look again")
-        self.look.setToolTip("Compute the statistics anew, on the tensor's device")
         self.look.clicked.connect(lambda: self._ask())
         self.exact = QPushButton("Exactly")
-        self.exact.setToolTip("Look at every element instead of a sample: takes longer")
         self.exact.clicked.connect(lambda: self._ask(exact=True))
         self.gradient = QCheckBox("gradient")
         self.gradient.setToolTip("Show the gradient's values instead")
@@ -50,7 +53,13 @@ class ValuesPanel(QWidget):
         self.initialise.clicked.connect(self.initialise_requested)
         self.edit = QPushButton("Edit an element…")
         self.edit.clicked.connect(self.edit_requested)
-        self.facts = FactsTable()
+        self._tips = {
+            self.exact: "Look at every element instead of a sample: takes longer",
+            self.look: "Compute the statistics anew, on the tensor's device (V)",
+            self.edit: "Set one element (E)",
+            self.initialise: "Draw new values by a rule (I)",
+        }
+        self.facts = FactsTable(numbers=True)
         self.histogram = Histogram(theme)
         self.none = label(words="dim", wrap=True)
         self.none.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -67,7 +76,9 @@ class ValuesPanel(QWidget):
         top = QHBoxLayout()
         top.setSpacing(8)
         top.addWidget(self.title)
-        top.addWidget(self.subtitle, 1)
+        top.addWidget(self.subtitle)
+        top.addWidget(self.sample, 1)
+        top.addWidget(self.old)
         for widget in (self.gradient, self.exact, self.look, self.edit, self.initialise):
             top.addWidget(widget)
         row = QHBoxLayout()
@@ -77,9 +88,13 @@ class ValuesPanel(QWidget):
         row.addWidget(facts)
         row.addWidget(self.histogram, 1)
         row.addWidget(self.none, 1)
-        first = _scrolled(self.first)
-        first.setMaximumWidth(FIRST_PX)
-        row.addWidget(first, 1)
+        first = QVBoxLayout()
+        first.setSpacing(4)
+        first.addWidget(label("first values", Role.LABEL, "dim"))
+        rows = _scrolled(self.first)
+        rows.setMaximumWidth(FIRST_PX)
+        first.addWidget(rows, 1)
+        row.addLayout(first, 1)
         inside = QVBoxLayout(self._content)
         inside.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
         inside.setSpacing(8)
@@ -125,9 +140,10 @@ class ValuesPanel(QWidget):
             self.empty.button.setVisible(chosen)
             self.empty.set_ready(ready, live=live)
             return
-        for button in (self.exact, self.look, self.edit, self.initialise):
+        for button, words in self._tips.items():
             button.setEnabled(ready)
-            button.setToolTip("" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
+            button.setToolTip(words if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
+        self.old.setVisible(self._target is not None and self._state.values_are_old(self._target))
         values = described.values
         self.exact.setVisible(values.sampled > 0)
         self.gradient.setVisible(values.gradient is not None)
@@ -142,9 +158,9 @@ class ValuesPanel(QWidget):
 
     def _show(self, values: Values, before: Values | None) -> None:
         simulated = ", simulated" if values.simulated else ""
-        self.title.setText(values.target)
-        sample = f", all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
-        self.subtitle.setText(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}{sample}")
+        self.title.say(values.target)
+        self.subtitle.say(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}")
+        self.sample.set_full_text(f"all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else "")
         self.facts.set_facts(_facts(values))
         device = self._state.devices.get(values.device)
         colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)

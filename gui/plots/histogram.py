@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import math
+
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from devexplorer.core.formats import number_text
 from devexplorer.core.records.laboratory import Values
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme, font
 
 TICKS_PX, TOP_PX, EDGE_PX = 18, 18, 12
+TICK_EVERY_PX = 110
+MOST_DIGITS = 6
+"""Behind or before the point; longer numbers are written with an exponent."""
+MINUS = "−"
 MIN_PX = QSize(240, 110)
+
+
+def _densest(values: Values) -> float:
+    """Share of the values per unit of the axis in the fullest bin: areas are equal, whatever the bins' widths; 0 where all are the same."""
+    step = (values.high - values.low) / max(len(values.counts), 1)
+    return max(values.counts, default=0) / max(sum(values.counts), 1) / step if step > 0 else 0.0
+
+
+def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Round numbers from `low` to `high` with their words, at most `most` of them: 1, 2 or 5 times a power of ten apart."""
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least)) if least > 0 and math.isfinite(least) else 0.0
+    step = next((factor * power for factor in (1, 2, 5, 10) if factor * power >= least), 0.0)
+    ends = [(low, f"{low:.17g}"), (high, f"{high:.17g}")]
+    if not step:
+        return ends
+    digits = max(-math.floor(math.log10(step) + 1e-9), 0)
+    plain = digits <= MOST_DIGITS and max(abs(low), abs(high)) < 10**MOST_DIGITS
+    places = [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    found = [(at, (f"{at:,.{digits}f}" if plain and at else f"{at:g}").replace("-", MINUS)) for at in places]
+    return found if len({text for _, text in found}) == len(found) else ends  # or they differ in digits that nobody could read
 
 
 class Histogram(QWidget):
@@ -53,7 +79,7 @@ class Histogram(QWidget):
         painter = QPainter(self)
         painter.setFont(font(Role.LABEL))
         area = self._area()
-        highest = max(self._highest(one) for one in (self._values, self._before) if one is not None)
+        highest = max(_densest(one) for one in (self._values, self._before) if one is not None)
         painter.setPen(QPen(QColor(self._theme.border), 1))
         painter.drawLine(area.bottomLeft(), area.bottomRight())
         self._paint_bars(painter, area, highest)
@@ -65,11 +91,6 @@ class Histogram(QWidget):
     def _area(self) -> QRectF:
         return QRectF(self.rect()).adjusted(EDGE_PX, TOP_PX, -EDGE_PX, -TICKS_PX)
 
-    @staticmethod
-    def _highest(values: Values) -> float:
-        """Share of the values in the fullest bin: two histograms of different sizes stay comparable."""
-        return max(values.counts, default=0) / max(sum(values.counts), 1)
-
     def _bars(self, values: Values, area: QRectF, highest: float) -> list[QRectF]:
         low, high = self.span
         scale = area.width() / (high - low)
@@ -79,10 +100,10 @@ class Histogram(QWidget):
             left = area.left() + (values.low - low) * scale - wide / 2
             return [QRectF(left, area.top(), wide, area.height())]
         left = area.left() + (values.low - low) * scale
-        total = max(sum(values.counts), 1)
+        total, step = max(sum(values.counts), 1), (values.high - values.low) / len(values.counts)
         bars = []
         for at, count in enumerate(values.counts):
-            height = area.height() * count / total / (highest or 1)
+            height = area.height() * (count / total / step / highest if highest else 0.0)
             bars.append(QRectF(left + at * wide, area.bottom() - height, wide, height))
         return bars
 
@@ -102,16 +123,19 @@ class Histogram(QWidget):
         painter.drawPolyline(QPolygonF(line))
 
     def _paint_ticks(self, painter: QPainter, area: QRectF) -> None:
+        assert self._values is not None
         metrics = QFontMetrics(painter.font())
         painter.setPen(QColor(self._theme.dim))
         low, high = self.span
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            text = number_text(low + share * (high - low)) if low + share * (high - low) else "0"
+        for value, text in ticks(low, high, max(int(area.width() / TICK_EVERY_PX), 2)):
+            middle = area.left() + (value - low) / (high - low) * area.width()
             width = metrics.horizontalAdvance(text)
-            x = min(max(area.left() + share * area.width() - width / 2, 2), self.width() - width - 2)
-            painter.drawText(QPointF(x, self.height() - 5), text)
+            painter.drawLine(QPointF(middle, area.bottom()), QPointF(middle, area.bottom() + 3))
+            painter.drawText(QPointF(min(max(middle - width / 2, 2), self.width() - width - 2), self.height() - 3), text)
         if self._before is not None:
             painter.drawText(QPointF(area.left(), TOP_PX - 6), "dashed: before")
+        fullest = f"fullest bin: {max(self._values.counts):,} of {sum(self._values.counts):,}"
+        painter.drawText(QPointF(area.right() - metrics.horizontalAdvance(fullest), TOP_PX - 6), fullest)
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -125,7 +149,7 @@ class Histogram(QWidget):
         if values is None or not values.counts:
             return ""
         step = (values.high - values.low) / len(values.counts)
-        for at, bar in enumerate(self._bars(values, self._area(), self._highest(values))):
+        for at, bar in enumerate(self._bars(values, self._area(), _densest(values))):
             if bar.left() <= x < bar.right():
                 low = values.low + at * step
                 return f"{values.counts[at]:,} values from {low:.6g} to {low + step:.6g}"

@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSplitter, QS
 
 from devexplorer.core.benchmark.history_filter import Filter, device_of
 from devexplorer.core.formats import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.history_source import HistorySource
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, EmptyState, label

@@ -8,8 +8,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.formats import number_text, shape_text
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, SweepSpec
-from devexplorer.core.state import Device, Run, State
+from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.item_models.runs import kind_of, tflops_of
 from devexplorer.gui.panels.panel import EmptyState

@@ -49,20 +49,35 @@ def test_tied_undone_and_tied_again(place: Place) -> None:
 
 
 def test_untied_with_the_same_values_and_the_code_does_the_same(place: Place) -> None:
-    place.do(BuildModel(recipe="tied", device="vgpu:0"))
-    tied = model(place, "tied")
-    shared = tied.get_parameter("2.weight")
-    answer = place.answer(Untie(target="tied:4.weight"))
-    own = tied.get_parameter("4.weight")
+    net = two_layers(place)
+    place.do(Tie(first="net:0.weight", second="net:1.weight"))
+    place.do(Move(targets=("net",), device="vgpu:0"))
+    shared = net[0].weight
+    answer = place.answer(Untie(target="net:1.weight"))
+    own = net[1].weight
+    assert net[0].weight is shared
     assert own is not shared
     assert isinstance(own, nn.Parameter)
     assert own.device == shared.device
     assert torch.equal(own.cpu(), shared.cpu())
-    assert "256.00 KiB more on vgpu:0" in answer.words
+    assert answer.words.startswith("1.weight has a Parameter of its own now, with the values shared with 0.weight: 64 B more on vgpu:0.")
     place.do(Undo())
-    assert tied.get_parameter("4.weight") is shared
-    exec(answer.code, {"tied": tied})
-    assert tied.get_parameter("4.weight") is not shared
+    assert net[1].weight is shared
+    exec(answer.code, {"net": net})
+    assert net[1].weight is not net[0].weight
+
+
+def test_names_of_one_module_are_not_parted(place: Place) -> None:
+    place.do(BuildModel(recipe="tied"))  # its layers 2 and 4 are one module
+    tied = model(place, "tied")
+    with pytest.raises(BadInput, match="two names of one module"):
+        place.do(Untie(target="tied:4.weight"))
+    place.do(Tie(first="tied:0.bias", second="tied:2.bias"))
+    assert tied.get_parameter("4.bias") is tied.get_parameter("0.bias")
+    answer = place.answer(Untie(target="tied:4.bias"))
+    assert tied.get_parameter("4.bias") is tied.get_parameter("2.bias")
+    assert tied.get_parameter("4.bias") is not tied.get_parameter("0.bias")
+    assert answer.words.startswith("4.bias and 2.bias have a Parameter of their own now, with the values shared with 0.bias")
 
 
 def test_what_cannot_be_tied(place: Place) -> None:

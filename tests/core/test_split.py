@@ -16,6 +16,7 @@ from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.records.laboratory import Hopped, InsertHops, Join, PlanSplit, Split, SplitPlan, SplitPlanned
 from devexplorer.core.records.messages import AddVirtual, Backward, BuildModel, Forward, Move, NewTensor, Redo, Undo
 from devexplorer.core.workspace.extras import Extras
+from devexplorer.core.workspace.running import inputs_of
 
 TWO_TOWERS = {"query": "vgpu:0", "item": "vgpu:1"}
 
@@ -44,7 +45,7 @@ def output(place: Place, target: str) -> Tensor:
     aim = place.workspace.aim(target)
     assert isinstance(aim.thing, nn.Module)
     with torch.no_grad():
-        result: Tensor = aim.thing(*place.workspace.inputs(aim, ()))
+        result: Tensor = aim.thing(*inputs_of(place.workspace, aim, ()))
     return result.cpu()
 
 
@@ -384,3 +385,23 @@ def test_on_the_cpu_alone_a_plan_offers_virtual_gpus():
         answer = place.do(PlanSplit(target="mlp")).answer
         assert answer.offers[0].command == AddVirtual(spec="2x Tesla T4")
         assert "There is only the CPU" in answer.words
+
+
+def test_a_lazy_model_is_split_before_its_first_forward_and_so_it_is_in_a_script(place: Place):
+    names: dict[str, object] = {"torch": torch}
+    for command in (
+        BuildModel(recipe="lazy-mlp"),
+        Split(target="lazy-mlp", device_map={"": "vgpu:0", "2": "vgpu:1"}),
+        Forward(target="lazy-mlp"),
+    ):
+        answer = place.do(command).answer
+        exec(answer.code, names)
+        if isinstance(command, Split):
+            assert answer.title == "lazy-mlp is split over vgpu:0 and vgpu:1"
+            assert "without a shape" in answer.words
+    ours, theirs = place.workspace.get("lazy-mlp"), names["lazy_mlp"]
+    assert isinstance(ours, nn.Module)
+    assert isinstance(theirs, nn.Module)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert one.device == other.device
+        assert torch.equal(one.cpu(), other.cpu())

@@ -36,10 +36,14 @@ class Hands(Driver):
                 action = next((one for one in menu.actions() if _begins(one.text(), word)), None)
                 assert action is not None, f"no line {word} among {texts}"
                 assert action.isEnabled(), f"{word} cannot be chosen: {action.toolTip()}"
-                QTest.mouseClick(menu, LEFT, pos=menu.actionGeometry(action).center())
+                where = menu.actionGeometry(action).center()
+                QTest.mouseMove(menu, where)
+                QTest.mouseClick(menu, LEFT, pos=where)
                 menu = action.menu()
+                assert menu is None or menu.isVisible(), f"{word} does not open"
 
         assert button.isEnabled(), button.toolTip()
+        QTest.mouseMove(button)  # a click where the pointer was when the menu opened is none to Qt
         QTimer.singleShot(0, pick)
         self.click(button)
         self._went(1 + len(words))
@@ -124,10 +128,11 @@ class Hands(Driver):
         QTest.keyClicks(line, text)
 
     def pick(self, box: QComboBox, words: str) -> None:
-        """Choose the line of a box that begins so, by typing its beginning."""
+        """Choose the line of a box that begins so, by the arrow keys."""
         box.setFocus()
-        box.setCurrentIndex(-1)
-        QTest.keyClicks(box, words)
+        QTest.keyClick(box, Qt.Key.Key_Home)
+        for _ in range(box.findText(words, Qt.MatchFlag.MatchStartsWith)):
+            QTest.keyClick(box, Qt.Key.Key_Down)
         assert box.currentText().startswith(words), f"{box.currentText()} instead of {words}"
 
     def tick(self, check: QCheckBox) -> None:

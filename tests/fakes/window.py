@@ -94,15 +94,15 @@ class Driver:
 D = TypeVar("D", bound=Driver)
 
 
-def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: type[D]) -> D:
-    """A window of its own, with its settings in `folder`, whose engine is ready."""
+def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: type[D], interval_s: float = 0.1) -> D:
+    """A window of its own, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two readings."""
     engines: list[EngineHere] = []
 
     def engine(put: Callable[[Event], None], spec: str | None, visible: str | None) -> EngineHere:
         engines.append(EngineHere(put, spec, visible))
         return engines[-1]
 
-    session = Session(virtual_spec=virtual, make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")))
+    session = Session(virtual_spec=virtual, interval_s=interval_s, make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")))
     driver = kind(App(qapp, SettingsFile(folder)), session)
     driver.engines = engines
     return driver

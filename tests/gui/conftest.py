@@ -30,9 +30,10 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
         widget.close()
         # No deleteLater: an event loop of a later test would carry it out, for pyqtgraph's own widgets too, and Qt crashes in their
         # scene. The collection below takes what nobody holds any more.
-    qapp.setFont(look[0])
-    qapp.setPalette(look[1])
-    qapp.setStyleSheet(look[2])
+    if (qapp.font(), qapp.palette(), qapp.styleSheet()) != look:  # a window that stays would be styled anew
+        qapp.setFont(look[0])
+        qapp.setPalette(look[1])
+        qapp.setStyleSheet(look[2])
     qapp.processEvents()
     gc.collect()
     gc.enable()

@@ -12,9 +12,10 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.records.messages import BuildModel, EngineDevices, Event, StartBenchmark, StopBenchmark
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.theme import DARK
 

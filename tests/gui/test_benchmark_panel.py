@@ -14,10 +14,11 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.runner import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
-from devexplorer.core.state import Run, State
+from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.theme import DARK, LIGHT

@@ -13,7 +13,7 @@ from fakes.window import open_window
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QComboBox, QDialog, QFileDialog, QLineEdit
 
 from devexplorer.gui.panels.checkpoint import CheckpointDialog
 from devexplorer.gui.panels.load_file import LoadFileDialog
@@ -154,6 +154,21 @@ def test_the_session_grows_shrinks_with_undo_and_is_written(hands: Hands, tmp_pa
         hands.until(lambda: name in hands.window.inspector.words.text(), "said")  # noqa: B023 - called at once
     assert (tmp_path / "session.py").read_text() == copied
     assert json.loads((tmp_path / "session.ipynb").read_text())["nbformat"] == 4
+
+
+def test_the_kind_of_file_decides_how_it_ends(hands: Hands) -> None:
+    hands.build("mlp")
+    hands.page("Session")
+    hands.click(hands.window.below.session.save_button)
+    system = hands.dialog(QFileDialog)
+    kinds = system.findChild(QComboBox, "fileTypeCombo")
+    field = system.findChild(QLineEdit, "fileNameEdit")
+    assert field.text() == "session.py"
+    hands.pick(kinds, "Jupyter")
+    kinds.activated.emit(kinds.currentIndex())
+    assert field.text() == "session.ipynb"
+    QTest.keyClick(system, Qt.Key.Key_Escape)
+    _closed(hands)
 
 
 def test_a_session_that_cannot_be_written_says_why(hands: Hands, tmp_path: Path) -> None:

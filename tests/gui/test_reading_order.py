@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QSplitter, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.records.objects import Row
 from devexplorer.core.state import State
+from devexplorer.core.workspace.models.source import describe
+from devexplorer.gui.panels.checkpoint import CheckpointDialog
+from devexplorer.gui.panels.form_dialog import FormDialog
+from devexplorer.gui.panels.initialise import InitialiseDialog
+from devexplorer.gui.panels.load_file import LoadFileDialog
+from devexplorer.gui.panels.open_model import OpenModelDialog
+from devexplorer.gui.panels.save_file import SaveFileDialog
+from devexplorer.gui.panels.trust import TrustDialog
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.reading_order import chain, reading_order
+from devexplorer.gui.theme import DARK
 
 
 def buttons(*names: str) -> list[QPushButton]:
@@ -76,3 +88,50 @@ def test_the_header_of_a_plot_comes_before_its_canvas(qtbot: QtBot) -> None:
     stops = tab_stops(before)
     names = [name for name in stops if name.startswith(("Shown", "Scale", "Time shown", "Memory used"))]
     assert names == ["Shown: Memory used", "Scale to capacity", "Time shown: 2 min", "Memory used over time"]
+
+
+def dialogs() -> dict[str, FormDialog]:
+    weight = Row(
+        path="0.weight", name="weight", kind="parameter", type="Parameter", depth=2, shape=(2, 3), dtype="float32", devices=("cpu",)
+    )
+    return {
+        "open": OpenModelDialog(State()),
+        "trust": TrustDialog(describe("nets.py:make", "/")),
+        "load": LoadFileDialog(State(), DARK),
+        "checkpoint": CheckpointDialog(State(), DARK, "mlp"),
+        "save": SaveFileDialog(State(), ()),
+        "initialise": InitialiseDialog("mlp:0.weight", weight),
+    }
+
+
+ORDER = {
+    "open": ["from", "Python file", "Choose…", "class or function", "inputs", "name", "device", "dtype", "seed", "Cancel"],
+    "trust": ["Cancel", "Run it", "do not ask again for this folder"],
+    "load": ["File", "Choose…", "to device", "name", "What the file holds", "Cancel"],
+    "checkpoint": ["File", "Choose…", "take away", "load what fits and leave the rest", "Keys that do not match", "Cancel"],
+    "save": ["form", "Save to", "Choose…", "Cancel"],
+    "initialise": ["rule", "mean", "deviation", "seed", "Cancel", "Initialise"],
+}
+"""What Tab reaches in each dialog as it opens; the button that cannot be pressed yet is left out."""
+
+
+@pytest.mark.parametrize("name", list(ORDER))
+def test_tab_goes_down_a_dialog_from_its_first_field(qtbot: QtBot, name: str) -> None:
+    made = dialogs()
+    for other in made.values():
+        qtbot.addWidget(other)
+    dialog = made[name]
+    dialog.show()
+    qtbot.waitExposed(dialog)
+    dialog.activateWindow()
+    qtbot.waitUntil(dialog.isActiveWindow)
+    found = []
+    for _ in ORDER[name]:
+        at = dialog.focusWidget()
+        assert at is not None
+        found.append(at.accessibleName() or getattr(at, "text", str)())
+        QTest.keyClick(at, Qt.Key.Key_Tab)
+    assert found == ORDER[name]
+    assert dialog.focusWidget() is not None
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    assert not dialog.isVisible()

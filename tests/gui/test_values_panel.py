@@ -142,7 +142,7 @@ def test_a_sample_says_so_and_every_element_is_one_click(panel: ValuesPanel, sta
     panel.set_selection((TARGET,))
     state.apply(ValuesDescribed(values=values(sampled=4096)))
     panel.refresh()
-    assert "from a sample of 4,096" in panel.subtitle.text()
+    assert "from a sample of 4,096" in panel.sample.full_text
     with qtbot.waitSignal(panel.command_requested) as sent:
         qtbot.mouseClick(panel.exact, LEFT)
     assert sent.args == [Describe(target=TARGET, exact=True)]

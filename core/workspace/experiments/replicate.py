@@ -21,6 +21,7 @@ from devexplorer.core.workspace.moves import Mover, Watch
 from devexplorer.core.workspace.outcome import Outcome
 from devexplorer.core.workspace.plan import Aim
 from devexplorer.core.workspace.run import operand
+from devexplorer.core.workspace.running import inputs_of
 from devexplorer.core.workspace.walk import device_id, is_uninitialised
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -32,7 +33,7 @@ def replicate(workspace: Workspace, command: Replicate, watch: Watch) -> Outcome
     """
     aim, model, devices = _checked(workspace, command)
     given = () if not command.input else tuple(part.strip() for part in command.input.split(","))
-    inputs = workspace.inputs(aim, given)
+    inputs = inputs_of(workspace, aim, given)
     rows = _rows(aim, inputs)
     chunks = _chunked(inputs, len(devices))
     mover = Mover(workspace.fleet)

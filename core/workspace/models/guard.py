@@ -88,16 +88,27 @@ class Changes:
 
 
 @contextmanager
+def settings_kept(changes: Changes | None = None) -> Iterator[None]:
+    """Put every setting of the process back to what it was, whatever happens within; what was changed is noted in `changes`."""
+    before = [setting.get() for setting in _SETTINGS]
+    noted = Changes() if changes is None else changes
+    try:
+        yield
+    finally:
+        for setting, was in zip(_SETTINGS, before, strict=True):
+            _take_back(setting, was, noted)
+
+
+@contextmanager
 def kept(seed: int) -> Iterator[Changes]:
     """Seed every generator, and put everything back afterwards, whatever happens; the object is filled at the end.
 
     Within, `os._exit` raises `LeftInstead` in this process (its children may use it); `SystemExit` and the like are the caller's.
     """
     changes = Changes()
-    before = [setting.get() for setting in _SETTINGS]
     python, numpy = random.getstate(), np.random.get_state()
     streams = sys.stdin, sys.stdout, sys.stderr
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), staying(), _alone():
+    with settings_kept(changes), warnings.catch_warnings(), torch.random.fork_rng(devices=[]), staying(), _alone():
         try:
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
             random.seed(seed)
@@ -109,8 +120,6 @@ def kept(seed: int) -> Iterator[Changes]:
             random.setstate(python)
             np.random.set_state(numpy)
             sys.stdin, sys.stdout, sys.stderr = streams
-            for setting, was in zip(_SETTINGS, before, strict=True):
-                _take_back(setting, was, changes)
 
 
 def _take_back(setting: _Setting, was: Any, changes: Changes) -> None:

@@ -18,6 +18,7 @@ from devexplorer.core.formats import shape_text
 from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.casts import dtype_name, torch_dtype
 from devexplorer.core.workspace.extras import Extras
+from devexplorer.core.workspace.models.guard import settings_kept
 from devexplorer.core.workspace.models.guesses import Need, candidates, needs, vocabulary
 from devexplorer.core.workspace.models.shapes import parse_input_shapes
 from devexplorer.core.workspace.models.twins import twin
@@ -136,8 +137,8 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
     if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
         return NotImplementedError("it has lazy parameters, whose shapes appear with the first forward")
     try:
-        copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
-        with torch.no_grad():
+        with settings_kept(), torch.no_grad():
+            copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
             copied(*(one.tensor(_floating(model), torch.Generator(), "meta") for one in guess))
     except (Exception, SystemExit) as error:
         return error
@@ -149,7 +150,7 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
     if sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)) > CHEAP_BYTES:
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():
             copy.deepcopy(model).to("cpu")(*tensors(model, guess))
     except (Exception, SystemExit) as error:
         return error

@@ -23,6 +23,7 @@ from devexplorer.core.workspace.parameters.state import strays
 from devexplorer.core.workspace.parameters.targets import model_of
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.run import total
+from devexplorer.core.workspace.running import before_inputs, given_names, inputs_of, reached
 from devexplorer.core.workspace.walk import device_id, is_uninitialised
 
 if TYPE_CHECKING:
@@ -49,29 +50,30 @@ def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcom
             offers=(Offer("Make an Adam optimizer", MakeOptimizer(target=command.target)),),
         )
     _refuse_strays(command.target, optimizer)
-    fed = () if command.input is None else tuple(part.strip() for part in command.input.split(","))
+    fed = given_names(command.input)
     aim = workspace.aim(command.target)
-    inputs = workspace.inputs(aim, fed)
+    inputs = inputs_of(workspace, aim, fed)
+    leaves = before_inputs(workspace, fed, inputs)
     before = None
     if workspace.history.fits(_needed_bytes(model, optimizer)):
         before = workspace.before(command.target, values=True, gradients=True)
     if before is not None:
         before.take_optimizer()
-        workspace.changed(f"the training step of {command.target}", before, command=command)
+        workspace.changed(f"the training step of {command.target}", before, *leaves, command=command)
     old = {} if before is None else {id(parameter): values for parameter, values in before.values}
     optimizer.zero_grad(set_to_none=True)
     losses: list[float] = []
     try:
         with _noting(model, losses):
-            ran, _ = workspace._runner.run(aim, inputs, fed, backward=True)
+            ran, _ = workspace.runner.run(aim, inputs, fed, backward=True)
         _step(command.target, optimizer)
     finally:
         if before is None:
             workspace.history.cannot_undo()
-        workspace.publish(command.target, *(name for name in workspace.names if isinstance(workspace.get(name), Tensor)))
+        workspace.publish(command.target, *reached(leaves))
     changed = _changes(model, optimizer, old)
     answer = _answer(workspace, command, ran, losses, changed, measured=before is not None)
-    touched = [command.target, *(name for name in fed if workspace.tensor_named(name).requires_grad)]
+    touched = [command.target, *reached(leaves)]
     effects = ["a step of the optimizer", "gradients of a backward pass"]
     if ran.changed_buffers:
         effects.append("running statistics changed by a forward pass")

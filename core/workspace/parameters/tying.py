@@ -53,14 +53,23 @@ def untie(workspace: Workspace, command: Untie, watch: Watch) -> Outcome:
     target = _parameter(workspace, command.target)
     if not target.also:
         raise BadInput(f"'{command.target}' is tied to nothing: it is the only name of its Parameter")
+    with_it = _names_of_its_module(workspace, target)
+    left = [path for path in target.also if path not in with_it]
+    if not left:
+        other = with_it[0].rpartition(".")[0]
+        raise BadInput(
+            f"'{target.path}' cannot be untied from '{with_it[0]}': '{target.holder}' and '{other}' are two names of one module, which "
+            "holds it once; build the model with two modules"
+        )
     old = target.thing
     assert isinstance(old, Tensor)
     check_sizes([old.nbytes], device_id(old.device), workspace.fleet, "a Parameter of its own")
     with torch.no_grad():
         own = nn.Parameter(old.detach().clone(), requires_grad=old.requires_grad)
     _exchange(workspace, target, own, f"the untying of {command.target}", command)
+    has, its = ("have", "their") if with_it else ("has", "its")
     words = (
-        f"{target.path} has a Parameter of its own now, with the values that it shared with {' and '.join(target.also)}: "
+        f"{' and '.join((target.path, *with_it))} {has} a Parameter of {its} own now, with the values shared with {' and '.join(left)}: "
         f"{bytes_text(own.nbytes)} more on {device_id(own.device)}. From here on the two change by themselves; its gradient is empty."
     )
     told, offers = _optimizer_words(workspace, target.name, own, None)
@@ -79,6 +88,15 @@ def _parameter(workspace: Workspace, title: str) -> Target:
     if is_uninitialised(target.thing):
         raise BadInput(f"'{title}' has no shape before the first forward, so it cannot be tied; run the model once first")
     return target
+
+
+def _names_of_its_module(workspace: Workspace, target: Target) -> tuple[str, ...]:
+    """Other paths that lead to the same module: what stands under the one stands under the others."""
+    model = workspace.get(target.name)
+    assert isinstance(model, nn.Module)
+    holder = model.get_submodule(target.holder)
+    apart = (path.rpartition(".") for path in target.also)
+    return tuple(f"{place}{dot}{key}" for place, dot, key in apart if key == target.key and model.get_submodule(place) is holder)
 
 
 def _refuse_pair(first: Target, second: Target) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from torch import Tensor, nn
+
+from devexplorer.core.virtual.books import KIND
+from devexplorer.core.workspace.move_words import LAZILY
 from devexplorer.core.workspace.names import expression, quoted, variable
 from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.walk import is_uninitialised
 
 _HOPS = '''
 class Hops(TorchFunctionMode):
@@ -63,17 +68,25 @@ def unfollow(name: str) -> str:
 
 def place(aims: Sequence[Aim], devices: Mapping[str, str], direct: Collection[str]) -> str:
     """Moves each part; what a module holds directly goes without its children."""
-    lines = []
+    lines: list[str] = []
     for aim in aims:
         device = quoted(devices[aim.title])
         if aim.title in direct:
             lines.append(f"{expression(aim.title)}._apply(lambda tensor: tensor.to({device}), recurse=False)")
         else:
-            lines.append(f"{expression(aim.title)}.to({device})")
-    return "\n".join(lines)
+            lines.append(_to(aim.thing, expression(aim.title), devices[aim.title]))
+    return "\n".join([*([LAZILY] if any("move_lazily" in line for line in lines) else []), *lines])
 
 
-def join(name: str, device: str, *, hops: bool, hooks: bool) -> str:
+def _to(thing: nn.Module | Tensor, text: str, device: str) -> str:
+    """Moves a whole module; lazy parameters need help onto a virtual GPU."""
+    held = () if isinstance(thing, Tensor) else (*thing.parameters(), *thing.buffers())
+    if device.partition(":")[0] == KIND and any(map(is_uninitialised, held)):
+        return f"move_lazily({text}, {quoted(device)})"
+    return f"{text}.to({quoted(device)})"
+
+
+def join(name: str, model: nn.Module, device: str, *, hops: bool, hooks: bool) -> str:
     """Moves everything to one device, without hops and without hooks of accelerate."""
     lines = []
     if hooks:
@@ -84,7 +97,8 @@ def join(name: str, device: str, *, hops: bool, hooks: bool) -> str:
         ]
     if hops:
         lines.append(unfollow(name))
-    return "\n".join([*lines, f"{variable(name)}.to({quoted(device)})"])
+    moved = _to(model, variable(name), device)
+    return "\n".join([*([LAZILY] if "move_lazily" in moved else []), *lines, moved])
 
 
 def plan(name: str, budgets: Mapping[str, int], kept: Collection[str]) -> str:
@@ -95,9 +109,13 @@ def plan(name: str, budgets: Mapping[str, int], kept: Collection[str]) -> str:
     return (
         "from accelerate import infer_auto_device_map\n\n"
         f"devices = [{devices}]  # accelerate counts them and knows no other names\n"
-        f"device_map = infer_auto_device_map({variable(name)}, max_memory={{{room}}}, no_split_module_classes=[{whole}])\n"
-        "for path, number in device_map.items():\n"
-        '    print(path, devices[number] if number != "disk" else "no room")'
+        "try:\n"
+        f"    device_map = infer_auto_device_map({variable(name)}, max_memory={{{room}}}, no_split_module_classes=[{whole}])\n"
+        "except IndexError:  # as it does for some tied weights that do not fit together on one device\n"
+        '    print("accelerate has no plan for this")\n'
+        "else:\n"
+        "    for path, number in device_map.items():\n"
+        '        print(path, devices[number] if number != "disk" else "no room")'
     )
 
 

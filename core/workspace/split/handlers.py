@@ -100,11 +100,12 @@ def _split(workspace: Workspace, command: Split, watch: Watch) -> Outcome:
     snapshot = workspace.snapshot(name)
     answer = words.split(
         name,
-        _held(snapshot.bytes_by_device),
+        _held(snapshot),
         _bytes(reports),
         python,
         hops_were_there=hops_were_there,
         optimizer=extras.optimizer is not None and bool(_bytes(reports)),
+        waiting=sum(report.uninitialised for report in reports),
     )
     return Outcome(answer, (snapshot, *_beside(workspace, name)))
 
@@ -114,7 +115,7 @@ def _join(workspace: Workspace, command: Join, watch: Watch) -> Outcome:
     device = workspace.fleet.choose(command.device)
     title = f"the joining of {name}"
     hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
-    python = code.join(name, device, hops=hops, hooks=hooks)
+    python = code.join(name, model, device, hops=hops, hooks=hooks)
     if hops:
         workspace.changed(title, HopsChanged(workspace, name, None), command=command)
     if hooks:
@@ -132,7 +133,7 @@ def _join(workspace: Workspace, command: Join, watch: Watch) -> Outcome:
 def _insert(workspace: Workspace, command: InsertHops, watch: Watch) -> Outcome:
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
-    held = _held(workspace.snapshot(name).bytes_by_device)
+    held = _held(workspace.snapshot(name))
     there = workspace.extras(name).hops is not None
     if command.on == there:
         if not command.on:
@@ -155,8 +156,9 @@ def _model(workspace: Workspace, target: str) -> tuple[str, nn.Module]:
     return aim.name, aim.thing
 
 
-def _held(by_device: dict[str, int]) -> dict[str, int]:
-    return {device: size for device, size in by_device.items() if size}
+def _held(snapshot: ObjectSnapshot) -> dict[str, int]:
+    """Bytes by device; 0 where there are lazy parameters alone."""
+    return {device: snapshot.bytes_by_device.get(device, 0) for device in snapshot.rows[0].devices}
 
 
 def _bytes(reports: list[MoveReport]) -> int:

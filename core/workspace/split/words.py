@@ -38,11 +38,15 @@ def planned(plan: SplitPlan, code: str, offers: Sequence[Offer]) -> Answer:
     return Answer(title=title, words=words, facts=tuple(facts), code=code, offers=tuple(offers), subject=plan.target)
 
 
-def split(name: str, held: Mapping[str, int], moved_bytes: int, code: str, *, hops_were_there: bool, optimizer: bool) -> Answer:
-    """A model that was split; `held` are its bytes by device."""
+def split(
+    name: str, held: Mapping[str, int], moved_bytes: int, code: str, *, hops_were_there: bool, optimizer: bool, waiting: int = 0
+) -> Answer:
+    """A model that was split; `held` are its bytes by device, `waiting` counts its lazy parameters."""
     where = ", ".join(f"{bytes_text(size)} on {device}" for device, size in held.items())
     several = len(held) > 1
-    words = f"{where}; {bytes_text(moved_bytes)} moved." if moved_bytes else f"{where}; everything was there already."
+    words = f"{where}; {bytes_text(moved_bytes)} moved." if moved_bytes or waiting else f"{where}; everything was there already."
+    if waiting:
+        words += f" {count_text(waiting, 'parameter')} without a shape will be created where their parts are."
     words += " Its hops stay as they are." if hops_were_there else f" {FOLLOW}"
     offers: list[Offer] = []
     if optimizer:
