@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,12 +111,13 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
     return "\n\n".join([*groups, *(["\n".join(after)] if after else [])]), pieces
 
 
-def _apart(code: str) -> tuple[list[str], str]:
+@lru_cache(maxsize=4096)  # the window shows the whole session again after each action
+def _apart(code: str) -> tuple[Sequence[str], str]:
     """Imports, and everything else; code that is no Python becomes a comment."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
-        return [], "\n".join(f"# {line}" for line in code.splitlines())
+        return (), "\n".join(f"# {line}" for line in code.splitlines())
     lines: list[str | None] = [*code.splitlines()]
     found: list[str] = []
     for node in tree.body:
@@ -123,7 +125,7 @@ def _apart(code: str) -> tuple[list[str], str]:
             found += [ast.unparse(one) for one in _each(node)]
             for at in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[at] = None
-    return found, "\n".join(line for line in lines if line is not None).strip("\n")
+    return tuple(found), "\n".join(line for line in lines if line is not None).strip("\n")
 
 
 def _each(node: ast.Import | ast.ImportFrom) -> list[ast.Import | ast.ImportFrom]:

@@ -119,7 +119,7 @@ class Session:
         self._datasheets = datasheets()
         self._journal = Journal()
         self._pending: dict[int, Command] = {}
-        self._created: dict[int, str] = {}
+        self._created: dict[int, list[str]] = {}
         self._effects: dict[int, tuple[str, ...]] = {}
         self._answers: dict[int, Answer] = {}
         self._unchanged: set[int] = set()
@@ -324,7 +324,7 @@ class Session:
             case EngineLost(reason=reason):
                 return [self._after_death(reason)]
             case ObjectChanged(snapshot=snapshot):
-                self._created[request] = snapshot.name
+                self._created.setdefault(request, []).append(snapshot.name)
             case SideEffects(effects=effects):
                 self._effects[request] = effects
                 return []
@@ -345,7 +345,7 @@ class Session:
         return [event]
 
     def _job_ended(self, event: JobEnded, request: int, ok: bool) -> list[Event]:
-        created, effects, answer = self._created.pop(request, None), self._effects.pop(request, ()), self._answers.pop(request, None)
+        created, effects, answer = self._created.pop(request, []), self._effects.pop(request, ()), self._answers.pop(request, None)
         nothing_happened = request in self._unchanged
         self._unchanged.discard(request)
         if self._rebuild.owns(request):
@@ -353,7 +353,7 @@ class Session:
             return [event] if self._rebuild.running else [event, self._end_rebuild()]
         command_done = self._pending.pop(request, None)
         if ok and command_done is not None and not nothing_happened:
-            self._journal.add(command_done, created, effects, answer)
+            self._journal.add(command_done, created[-1] if created else None, effects, answer)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ way back. What failed is named, and not tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -48,11 +48,11 @@ class Rebuild:
         """The engine's words about a request that failed."""
         self._words[request] = words
 
-    def ended(self, request: int, *, ok: bool, created: str | None) -> None:
-        """A request of its own is over; `created` is the object that it made."""
+    def ended(self, request: int, *, ok: bool, created: Sequence[str]) -> None:
+        """A request of its own is over; `created` are the objects that it made or changed."""
         entry = self._sent.pop(request)
-        if ok and created is not None and created not in self._restored:
-            self._restored.append(created)
+        if ok:
+            self._restored += [name for name in created if name not in self._restored]
         if ok and isinstance(entry.command, Remove):
             self._restored = [name for name in self._restored if name not in entry.command.names]
         if not ok:

@@ -71,7 +71,7 @@ def _no_leaf(evidence: Evidence) -> bool:
     newest = evidence.newest
     if newest is None or not newest.ok or not isinstance(newest.command, Move):
         return False
-    rows = [row_of(evidence, target) for target in newest.command.targets]
+    rows = [row_of(evidence, target) for target in newest.command.targets if ":" not in target]
     return any(row is not None and row.is_leaf is False and row.grad_fn is not None for row in rows)
 
 
@@ -126,7 +126,7 @@ EXERCISES = (
         "is a setting of torch.",
         (
             Step("Let an operation on the CPU use one thread", "Ctrl+K, CPU threads: 1, OK", did(SetThreads, lambda c: c.threads == 1)),
-            Step("How many threads does it use now?", "Read it on the card of the CPU, or in the tab Device. Type the number.", answers=_threads),
+            Step("How many threads does it use now?", "Read it on the card of the CPU or in the tab Device, type it.", answers=_threads),
             Step("Give it several again", "Ctrl+K, CPU threads: as many as there are cores, OK", did(SetThreads, lambda c: c.threads > 1)),
         ),
     ),

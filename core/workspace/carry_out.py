@@ -63,10 +63,10 @@ def _new_tensor(workspace: Workspace, command: NewTensor, watch: Watch) -> Outco
 
 def _remove(workspace: Workspace, command: Remove, watch: Watch) -> Outcome:
     held = workspace.held_bytes_by_device()
-    workspace.remove(command.names, command)
+    kept = workspace.remove(command.names, command)
     left = workspace.held_bytes_by_device()
     freed = {device: size - left.get(device, 0) for device, size in held.items()}
-    return Outcome(words.removed(command.names, freed), removed=tuple(dict.fromkeys(command.names)))
+    return Outcome(words.removed(command.names, freed, kept), removed=tuple(dict.fromkeys(command.names)))
 
 
 def _edit(workspace: Workspace, command: EditElement, watch: Watch) -> Outcome:

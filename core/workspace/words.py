@@ -119,13 +119,24 @@ def _creation(report: Created, row: Row, command: NewTensor) -> str:
     return f"{name} = torch.{command.fill}({row.shape}{options})"
 
 
-def removed(gone: Sequence[str], freed: dict[str, int]) -> Answer:
-    """Objects that are gone; `freed` are bytes per device that named objects held before and hold no more."""
+def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> Answer:
+    """Objects that are gone; `freed` are bytes per device that named objects held before and hold no more.
+
+    `kept_bytes` wait in the host's memory for Undo, so that only other devices have their memory back.
+    """
     one = len(gone) == 1
-    why = "The name was the last thing that held it" if one else "The names were the last things that held them"
+    words = "The name was the last thing that held it" if one else "The names were the last things that held them"
+    if kept_bytes:
+        freed = {device: size for device, size in freed.items() if device != "cpu"}
+    if any(freed.values()) or not kept_bytes:
+        words += f": {_per_device(freed)} free again"
+    words += "."
+    if kept_bytes:
+        it = "it is" if one else "they are"
+        words += f" {bytes_text(kept_bytes)} wait in the host's memory, in case {it} wanted back: Undo brings {'it' if one else 'them'}."
     return Answer(
         title=f"{' and '.join(gone)} {'is' if one else 'are'} removed",
-        words=f"{why}: {_per_device(freed)} free again.",
+        words=words,
         code="\n".join(f"del {variable(name)}" for name in gone),
     )
 

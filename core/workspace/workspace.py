@@ -98,8 +98,8 @@ class Workspace:
         self.publish(name)
         return name
 
-    def remove(self, gone: Sequence[str], command: Command | None = None) -> None:
-        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo."""
+    def remove(self, gone: Sequence[str], command: Command | None = None) -> int:
+        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo: returns these bytes."""
         for name in gone:
             self.get(name)
         gone = tuple(dict.fromkeys(gone))
@@ -119,6 +119,7 @@ class Workspace:
             self.history.gone(gone, why)
             self.drop(gone)
         gc.collect()  # a model can hold itself in a circle, and its memory is to be free now
+        return sum(one.kept_bytes for one in parked)
 
     def drop(self, gone: Sequence[str]) -> Callable[[], None]:
         """Take names away; returns what gives them back."""

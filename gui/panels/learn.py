@@ -21,7 +21,7 @@ LIST_PX = 520
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise goes on when the window is live again."
-NEEDS = "This needs a second device, and there is only the CPU here. Virtual GPUs are simulated; everything can be tried on them."
+NEEDS = "This needs a second device, and there is only the CPU here. Virtual GPUs are simulated."
 WRONG = "✕ Not quite. Look again."
 
 
@@ -39,6 +39,9 @@ class LearnPanel(QWidget):
         self.learned = tuple(one for one in _BY_ID if one in learned)
         self._courses: dict[str, Course] = {}
         """Every exercise that was begun, as far as it has come."""
+        first = next((one for one in _BY_ID if one not in self.learned), EXERCISES[0].id)
+        self.course = self._courses[first] = Course(_BY_ID[first], state)
+        """The exercise on show."""
         self.model = RowsModel(_COLUMNS, self)
         self.table = RowsTable(self.model, "Exercises", [56, 308])
         self.table.setFixedWidth(LIST_PX)
@@ -73,7 +76,8 @@ class LearnPanel(QWidget):
         self._lay_out()
         self._fill()
         self.table.selectionModel().selectionChanged.connect(self._choose)
-        self.choose(next((one for one in _BY_ID if one not in self.learned), EXERCISES[0].id))
+        self.choose(first)
+        self._show()
 
     def _lay_out(self) -> None:
         top = QHBoxLayout()
@@ -106,12 +110,12 @@ class LearnPanel(QWidget):
         column.addWidget(self.note)
         column.addStretch(1)
         inner.setMaximumWidth(TEXT_PX)
-        self.scroll = QScrollArea()
-        self.scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self.scroll.setWidgetResizable(True)
-        self.scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.scroll.setWidget(inner)
-        self.scroll.setAccessibleName("The exercise")
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setWidget(inner)
+        self.area.setAccessibleName("The exercise")
         left = QVBoxLayout()
         left.setSpacing(4)
         left.addWidget(self.table, 1)
@@ -121,7 +125,7 @@ class LearnPanel(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addLayout(left)
-        layout.addWidget(self.scroll, 1)
+        layout.addWidget(self.area, 1)
 
     # --- what the window calls -----------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class LearnPanel(QWidget):
 
     def _choose(self) -> None:
         key = self.table.selected_key
-        if isinstance(key, str) and (not self._courses or self.course.exercise.id != key):
+        if isinstance(key, str) and self.course.exercise.id != key:
             known = self._courses.get(key)
             if known is not None:
                 known.resume()
@@ -158,7 +162,6 @@ class LearnPanel(QWidget):
 
     def _begin(self, exercise_id: str) -> None:
         self.course = self._courses[exercise_id] = Course(_BY_ID[exercise_id], self._state)
-        """The exercise on show."""
         if self.course.look():
             self._progressed()
 
@@ -247,7 +250,7 @@ class LearnPanel(QWidget):
         self.rows = [_StepRow(number, step, self._theme) for number, step in enumerate(exercise.steps, start=1)]
         for row in self.rows:
             self._steps.addWidget(row)
-        self.scroll.verticalScrollBar().setValue(0)
+        self.area.verticalScrollBar().setValue(0)
 
 
 class _StepRow(QWidget):

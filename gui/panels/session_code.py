@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from PySide6.QtCore import QItemSelectionModel, Qt, Signal
-from PySide6.QtGui import QGuiApplication, QShowEvent
+from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from devexplorer.core.formats import count_text
@@ -52,6 +52,7 @@ class SessionPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._jump)
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
+        self.text.setUndoRedoEnabled(False)
         self.text.setProperty("look", "log")
         self.text.setFont(font(Role.CODE))
         self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
@@ -108,7 +109,7 @@ class SessionPanel(QWidget):
         self._shown = actions
         self.model.set_rows([_row(number, action) for number, action in enumerate(actions)])
         script = self._source.script() if self._source is not None and actions else ""
-        self.text.setPlainText(script)
+        self._write(script)
         self._places = _places(script, actions)
         self.words.setText(f"{count_text(len(actions), 'action')}. What was undone is not in it." if actions else "")
         for button in (self.copy_button, self.save_button):
@@ -116,6 +117,16 @@ class SessionPanel(QWidget):
             button.setToolTip("" if actions else "Nothing was done yet.")
         bar = self.text.verticalScrollBar()
         bar.setValue(bar.maximum())
+        self.table.scrollToBottom()
+
+    def _write(self, script: str) -> None:
+        """Show a script; only what differs from the one on show is written and coloured, and that is its end after most actions."""
+        old, new = self.text.toPlainText().split("\n"), script.split("\n")
+        most = min(len(old), len(new)) - 1
+        same = next((at for at in range(most) if old[at] != new[at]), most)
+        cursor = QTextCursor(self.text.document().findBlockByNumber(same))
+        cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
+        cursor.insertText("\n".join(new[same:]))
 
     def _jump(self) -> None:
         """Show the code of the chosen action."""
@@ -135,7 +146,7 @@ class SessionPanel(QWidget):
 
 
 def _row(number: int, action: Action) -> TableRow:
-    time = datetime.fromtimestamp(action.time_unix_s).strftime("%H:%M:%S")
+    time = datetime.fromtimestamp(action.time_unix_s).time().isoformat("seconds")
     return TableRow(number, (Cell(time), Cell(action.title, tip=f"{action.title}\n{action.words}")))
 
 

@@ -1,18 +1,20 @@
-"""What rollback costs: moves against plain `module.to`, interleaved in one run.
+"""What rollback costs: moves against plain `module.to`, which take turns in one run.
 
-`python tests/benchmarks/move_overhead.py` prints a line each for VGG-16-BN between the CPU and a virtual GPU (the median ratio is to be at
-most 1.10), and for a model of 10,000 small parameters: there, back, a cast that loses nothing, and the cast back, for which the originals
-are kept and what was lost is counted.
+    python tests/benchmarks/move_overhead.py [--rounds 15] [--seconds 60]
+
+One line for VGG-16-BN between the CPU and a virtual GPU (the median ratio is to be at most 1.10), and some for a model of 10,000 small
+parameters: there, back, a cast that loses nothing, and the cast back, for which the originals are kept and what was lost is counted.
+`--seconds`: how long either of the two may take, about.
 """
 
 from __future__ import annotations
 
-import gc
+import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 from torch import nn
+from turns import Times, Work, load, nothing, ratio, take_turns
 
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -22,109 +24,104 @@ from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import Aim
 
-ROUNDS = 15
 LIMIT = 1.10
+PLAIN = ", plain"
+"""Ends the names of what `module.to` does."""
 
 
-def main(rounds: int = ROUNDS) -> dict[str, float | int | bool | str]:
-    """Seconds of a round trip both ways, and the median of the ratios of neighbouring rounds."""
-    machine = install()
-    machine.add(parse_virtual("Tesla T4"))
-    device = machine.gpus[-1].id
-    mover = Mover(Fleet([TorchBackend(), machine]))
-    model = zoo.build("vgg16-bn")
-    aim = Aim("vgg16-bn", "", model)
+class Ground:
+    """A model, the CPU, and a virtual GPU; moves of both kinds between these."""
 
-    def ours() -> None:
-        for destination in (device, "cpu"):
-            mover.move([aim], destination, None, lambda name, tensor: None)
+    def __init__(self, model: nn.Module) -> None:
+        machine = install()
+        machine.add(parse_virtual("Tesla T4"))
+        self.device = machine.gpus[-1].id
+        self.model = model
+        self._mover = Mover(Fleet([TorchBackend(), machine]))
 
-    def plain() -> None:
-        with swapping():
-            for destination in (device, "cpu"):
-                model.to(destination)
+    def ours(self, *steps: tuple[str, str | None]) -> Work:
+        """Moves to a device, in a dtype."""
 
-    ours_s, plain_s = _interleaved(ours, plain, lambda: None, rounds)
-    ratio = statistics.median(a / b for a, b in zip(ours_s, plain_s, strict=True))
-    assert isinstance(model, nn.Module)
-    return {
-        "name": "move_overhead",
-        "ratio": ratio,
-        "limit": LIMIT,
-        "ok": ratio <= LIMIT,
-        "move_seconds": statistics.median(ours_s),
-        "plain_seconds": statistics.median(plain_s),
-        "rounds": rounds,
-    }
-
-
-def small_parameters(rounds: int = 5) -> dict[str, tuple[float, float, float]]:
-    """What is done to 10,000 parameters of 16 or 4 elements -> seconds of a move, of `module.to`, median ratio of neighbouring rounds."""
-    machine = install()
-    machine.add(parse_virtual("Tesla T4"))
-    device = machine.gpus[-1].id
-    mover = Mover(Fleet([TorchBackend(), machine]))
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5000)))
-    aim = Aim("small", "", model)
-
-    def there() -> None:
-        with swapping():
-            model.to(device)
-
-    def back() -> None:
-        with swapping():
-            model.to("cpu")
-
-    def moved(destination: str, dtype: str | None) -> Callable[[], None]:
         def work() -> None:
-            mover.move([aim], destination, dtype, lambda name, tensor: None)
+            for device, dtype in steps:
+                self._mover.move([Aim("model", "", self.model)], device, dtype, lambda name, tensor: None)
 
         return work
 
-    cases: dict[str, tuple[Callable[[], object], Callable[[], object], Callable[[], object]]] = {
-        "cpu to vgpu": (moved(device, None), there, back),
-        "vgpu to cpu": (moved("cpu", None), back, there),
-        "float32 to float64": (moved("cpu", "float64"), model.double, model.float),
-        "float64 to float32": (moved("cpu", "float32"), model.float, model.double),
+    def plain(self, *devices: str) -> Work:
+        """The same with `module.to`."""
+
+        def work() -> None:
+            with swapping():
+                for device in devices:
+                    self.model.to(device)
+
+        return work
+
+
+def vgg(rounds: int, seconds: float) -> dict[str, Times]:
+    """A round trip of VGG-16-BN."""
+    model = zoo.build("vgg16-bn")
+    assert isinstance(model, nn.Module)
+    ground = Ground(model)
+    ours, plain = ground.ours((ground.device, None), ("cpu", None)), ground.plain(ground.device, "cpu")
+    return take_turns({"VGG-16-BN": (nothing, ours), "VGG-16-BN" + PLAIN: (nothing, plain)}, rounds, seconds)
+
+
+def small_parameters(rounds: int, seconds: float) -> dict[str, Times]:
+    """What is done to 10,000 parameters of 16 or 4 elements."""
+    ground = Ground(nn.Sequential(*(nn.Linear(4, 4) for _ in range(5000))))
+    model, gpu = ground.model, ground.device
+    there, back = ground.plain(gpu), ground.plain("cpu")
+
+    def on_host(prepare: Callable[[], object]) -> Work:
+        def work() -> None:
+            back()
+            prepare()
+
+        return work
+
+    narrow, wide = on_host(model.float), on_host(model.double)
+    cases: dict[str, tuple[Work, Work, Work]] = {
+        "CPU to vgpu": (narrow, ground.ours((gpu, None)), there),
+        "vgpu to CPU": (lambda: (narrow(), there()), ground.ours(("cpu", None)), back),
+        "float32 to float64": (narrow, ground.ours(("cpu", "float64")), model.double),
+        "float64 to float32": (wide, ground.ours(("cpu", "float32")), model.float),
     }
-    found: dict[str, tuple[float, float, float]] = {}
-    for name, (ours, plain, before) in cases.items():
-        ours_s, plain_s = _interleaved(ours, plain, before, rounds)
-        ratio = statistics.median(a / b for a, b in zip(ours_s, plain_s, strict=True))
-        found[name] = (statistics.median(ours_s), statistics.median(plain_s), ratio)
-        back()
-        model.float()
+    ways: dict[str, tuple[Work, Work]] = {}
+    for name, (prepare, ours, plain) in cases.items():
+        ways[name] = (prepare, ours)
+        ways[name + PLAIN] = (prepare, plain)
+    found = take_turns(ways, rounds, seconds)
+    for kind in ("", PLAIN):
+        trip = [found[name + kind] for name in ("CPU to vgpu", "vgpu to CPU")]
+        found["there and back" + kind] = Times(*([a + b for a, b in zip(*of_both, strict=True)] for of_both in zip(*trip, strict=True)))
     return found
 
 
-def _interleaved(
-    ours: Callable[[], object], plain: Callable[[], object], before: Callable[[], object], rounds: int
-) -> tuple[list[float], list[float]]:
-    """Seconds of both, each after `before`, which is not timed."""
-    ours_s: list[float] = []
-    plain_s: list[float] = []
-    for index in range(rounds + 2):
-        pair = [(ours, ours_s), (plain, plain_s)]
-        for work, times in pair if index % 2 else reversed(pair):  # neither always runs on the other's warm memory
-            before()
-            times.append(_seconds(work))
-    return ours_s[2:], plain_s[2:]  # without warm-up
+def told(found: dict[str, Times]) -> None:
+    """Print medians and ratios, of wall time and of the thread's CPU time."""
+    for name, ours in found.items():
+        if name.endswith(PLAIN):
+            continue
+        plain = found[name + PLAIN]
+        for clock, a, b in (("wall", ours.wall, plain.wall), ("cpu", ours.cpu, plain.cpu)):
+            medians = f"{1e3 * statistics.median(a):7.1f} ms with rollback, {1e3 * statistics.median(b):7.1f} ms plain"
+            print(f"{name:20} {clock:4} {medians}, median ratio {ratio(a, b):.3f} of {len(a)} rounds")
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    gc.collect()
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    given = parser.parse_args()
+    print(f"{load()}; VGG-16-BN goes there and back, wanted: at most {LIMIT:.2f} of the wall time")
+    told(vgg(given.rounds, given.seconds))
+    print("10,000 parameters of 16 or 4 elements, wanted: at most 1.00")
+    told(small_parameters(given.rounds, given.seconds))
+    print(load())
 
 
 if __name__ == "__main__":
-    figures = main()
-    print(
-        f"move of VGG-16-BN cpu ↔ vgpu: {figures['move_seconds']:.3f} s with rollback, {figures['plain_seconds']:.3f} s plain, "
-        f"median ratio {figures['ratio']:.3f} (limit {figures['limit']:.2f}, {figures['rounds']} rounds)"
-    )
-    for what, (move_s, plain_s, small) in small_parameters().items():
-        print(
-            f"10,000 small parameters, {what}: {1e3 * move_s:.0f} ms with rollback, {1e3 * plain_s:.0f} ms plain, median ratio {small:.2f}"
-        )
+    main()

@@ -33,7 +33,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.session import Session
 
-WAIT_S = 40.0
+WAIT_S = 120.0
 USER_CODE = """
 import os, subprocess, sys
 from devexplorer.core.engine import handlers

@@ -17,7 +17,7 @@ from torch import nn
 from devexplorer.core.records.messages import Move, Undo
 from devexplorer.core.records.objects import CastLosses
 from devexplorer.core.workspace import losses
-from devexplorer.core.workspace.losses import lost_between
+from devexplorer.core.workspace.losses import losses_between, lost_between
 
 
 @pytest.fixture
@@ -137,6 +137,33 @@ def test_other_layouts_and_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     found = lost_between(old, new)
     assert found.largest == pytest.approx(float(change.max()))
     assert found.changed == int((change != 0).sum())
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float16), (torch.float64, torch.float32), (torch.int64, torch.uint8)])
+@given(shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=2, max_size=6), seed=st.integers(0, 99))
+def test_together_they_are_counted_as_alone(dtypes: tuple[torch.dtype, torch.dtype], shapes: list[list[int]], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    wide = [torch.randn(shape, generator=generator) * 10.0 ** torch.randint(-9, 9, shape, generator=generator) for shape in shapes]
+    olds = [tensor.to(dtypes[0]).t() if tensor.dim() == 2 else tensor.to(dtypes[0]) for tensor in wide]
+    news = [old.to(dtypes[1]) for old in olds]
+    assert losses_between(olds, news) == [lost_between(old, new) for old, new in zip(olds, news, strict=True)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
+def test_of_many_small_tensors_and_a_large_one_the_worst_is_named(place: Place, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "HOST_PIECE", 40)
+    monkeypatch.setattr(losses, "SMALL", 30)
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)), nn.Linear(9, 9))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(1.0)
+        net[3].bias[:2] = 1e6
+        net[7].weight[0, :3] = 1e6
+        net[10].weight[0, :2] = 0.1
+    place.workspace.add("net", net)
+    found = cast(place, "net", "half", device)
+    assert (found.elements, found.changed, found.overflowed) == (10 * 20 + 90, 7, 5)
+    assert found.worst == "7.weight"
 
 
 def test_a_count_that_fails_does_not_fail_the_cast(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fakes.engine import EngineHere
-from torch import Tensor, nn
+from fakes.scripts import Here, script_gives_the_same
 
-from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records.messages import (
     AddVirtual,
-    Answer,
     Backward,
     BuildModel,
     Combine,
     Command,
     EditElement,
-    Event,
     Forward,
-    JobEnded,
     Move,
     NewTensor,
     Redo,
@@ -38,62 +29,6 @@ from devexplorer.core.records.messages import (
     Undo,
 )
 from devexplorer.core.script import Action, Surroundings, notebook, script, write
-from devexplorer.core.session import Session
-from devexplorer.core.workspace.names import variable
-
-PROBE = """
-import hashlib, json, torch
-from devexplorer.core.workspace.placement import snapshot
-
-
-def _look(name, thing):
-    held = {"": thing} if isinstance(thing, torch.Tensor) else {**dict(thing.named_parameters()), **dict(thing.named_buffers())}
-    rows = [
-        (r.path, r.kind, r.type, r.shape, r.dtype, r.devices, r.requires_grad, r.tied_to) for r in snapshot(name, thing).rows
-        if r.kind != "state"
-    ]
-    values = {
-        path: hashlib.sha256(t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
-        for path, t in held.items()
-    }
-    modes = [] if isinstance(thing, torch.Tensor) else [m.training for m in thing.modules()]
-    return [rows, values, modes]
-
-
-with open(__OUT__, "w") as _file:
-    json.dump({_name: _look(_name, globals()[_variable]) for _name, _variable in __NAMES__.items()}, _file)
-"""
-
-
-class Here:
-    """A session with the real engine in this process."""
-
-    def __init__(self, virtual_spec: str | None) -> None:
-        self.session = Session(make_engine=self._make, nvml=Nvml(), virtual_spec=virtual_spec)
-        self.engine: EngineHere
-        self.engine.start()
-        self.session.drain()
-
-    def _make(self, put: Any, spec: str | None, visible: str | None) -> EngineHere:
-        self.engine = EngineHere(put, spec, visible)
-        return self.engine
-
-    def do(self, command: Command) -> list[Event]:
-        """Send a command, wait for its end; it must work."""
-        request = self.session.send(command)
-        events: list[Event] = []
-        deadline = time.monotonic() + 60
-        while not any(isinstance(event, JobEnded) and event.request == request for event in events):
-            assert time.monotonic() < deadline, command
-            events += self.session.drain().events
-        said = [event for event in events if isinstance(event, Answer)]
-        assert not any(answer.failed for answer in said), (command, said)
-        return events
-
-    def close(self) -> None:
-        self.session.close()
-        if self.engine.engine.machine is not None:
-            self.engine.engine.machine.reset()
 
 
 @pytest.fixture
@@ -101,13 +36,6 @@ def here() -> Iterator[Here]:
     made = Here("2x Tesla T4")
     yield made
     made.close()
-
-
-def look(name: str, thing: nn.Module | Tensor) -> Any:
-    """What the probe writes, of a live object."""
-    names: dict[str, Any] = {}
-    exec(PROBE.partition("\nwith open")[0], names)
-    return json.loads(json.dumps(names["_look"](name, thing)))
 
 
 def commands(folder: Path) -> list[Command]:
@@ -192,22 +120,8 @@ def test_a_long_session_runs_again_as_a_script_in_a_new_process(here: Here, tmp_
         here.do(command)
     done = here.session.actions
     assert len(done) >= 30
-    text = here.session.script()
-    workspace = here.engine.engine.workspace
-    names = {name: variable(name) for name in workspace.names}
-    expected = {name: look(name, workspace.get(name)) for name in names}
-    out = tmp_path / "seen.json"
-    path = tmp_path / "session.py"
-    write(path, text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(names)))
-    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert ran.returncode == 0, f"{ran.stderr[-3000:]}\n{text}"
-    seen = json.loads(out.read_text())
-    for name in names:
-        rows, values, modes = expected[name]
-        assert seen[name][0] == rows, name
-        assert seen[name][1] == values, name
-        assert seen[name][2] == modes, name
-    assert "gone" not in names
+    text = script_gives_the_same(here, tmp_path)
+    assert "gone" not in here.engine.engine.workspace.names
     assert '"vgpu:1")' in text
     assert all(f"# {action.title}\n" in text for action in done)
     assert text.index('add_virtual_gpus("2x Tesla T4")') < text.index("zoo.build")

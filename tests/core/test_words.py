@@ -153,3 +153,13 @@ def test_what_does_not_fit_is_told_in_bytes() -> None:
 
 def test_other_errors_are_passed_on_as_a_sentence() -> None:
     assert words.refusal(MoveFailed("the copy broke")).words == "The copy broke."
+
+
+def test_a_removed_object_that_undo_keeps_frees_its_device_and_no_memory_of_the_host() -> None:
+    answer = words.removed(("mlp",), {"vgpu:0": 2048, "cpu": 512}, 2560)
+    assert answer.words.startswith("The name was the last thing that held it: 2.00 KiB on vgpu:0 free again. 2.50 KiB wait in the host's memory")
+    host = words.removed(("x", "y"), {"cpu": 512}, 512)
+    assert "free again" not in host.words
+    assert "Undo brings them" in host.words
+    final = words.removed(("x",), {"cpu": 512})
+    assert final.words == "The name was the last thing that held it: 512 B on cpu free again."

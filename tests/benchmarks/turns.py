@@ -1,0 +1,60 @@
+"""Lets several ways of doing something take turns in one run: what else the machine does then slows all of them alike."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+Work = Callable[[], object]
+FEWEST = 3
+"""Rounds that are run in any case, beside the one that warms up."""
+
+
+class Times(NamedTuple):
+    """Seconds of each round of one way."""
+
+    wall: list[float]
+    cpu: list[float]
+    """Of the calling thread alone: without waits for a core that others have, and without torch's other threads."""
+
+
+def take_turns(ways: Mapping[str, tuple[Work, Work]], rounds: int, seconds: float) -> dict[str, Times]:
+    """Each way is `(prepare, work)`, of which the work is timed; every other round goes backwards, so that none always follows the same.
+
+    No round begins when `seconds` are over, so that this ends on a busy machine as well; but `FEWEST` are run.
+    """
+    found = {name: Times([], []) for name in ways}
+    started = time.perf_counter()
+    for round_ in range(rounds + 1):
+        if round_ > FEWEST and time.perf_counter() - started > seconds:
+            break
+        for name in ways if round_ % 2 else reversed(ways):
+            prepare, work = ways[name]
+            prepare()
+            gc.collect()
+            wall, cpu = time.perf_counter(), time.thread_time()
+            work()
+            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+            if round_:  # the first one warms up
+                found[name].wall.append(wall)
+                found[name].cpu.append(cpu)
+    return found
+
+
+def nothing() -> None:
+    """The preparation of work that needs none."""
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Median of the ratios of the same rounds."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def load() -> str:
+    """How busy the machine is: the load of the last minute, where there is such a thing."""
+    cores = os.cpu_count()
+    return f"load {os.getloadavg()[0]:.1f} on {cores} cores" if hasattr(os, "getloadavg") else f"{cores} cores"
