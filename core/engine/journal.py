@@ -50,7 +50,6 @@ _REPLAYED: tuple[type, ...] = (
     lab.Tie,
     lab.Untie,
     lab.SetRequiresGrad,
-    lab.ClearGradients,
     lab.SetTraining,
     lab.MakeOptimizer,
     lab.MoveOptimizer,
@@ -129,6 +128,8 @@ class Journal:
             target = getattr(command, "target", "").partition(":")[0]
             for effect in entry.effects:
                 found[f"{target}, {effect}"] = "it cannot be repeated"
+            if isinstance(command, lab.ClearGradients) and ":" not in command.target:  # so that it need not be repeated
+                found.pop(f"{target}, gradients of a backward pass", None)
             if isinstance(command, Remove):
                 found = {key: why for key, why in found.items() if key.partition(",")[0] not in command.names}
         return [f"{name}: {why}" for name, why in found.items()]

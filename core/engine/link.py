@@ -9,6 +9,7 @@ not decode to a record of the expected union is refused alone, and the next one 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -17,6 +18,7 @@ import msgspec
 
 from devexplorer.core.errors import LinkError
 from devexplorer.core.records.base import BaseCommand
+from devexplorer.core.records.laboratory import Values
 from devexplorer.core.records.messages import Command, Event, ObjectChanged, RowsChanged, RowsFollow
 from devexplorer.core.records.objects import Row
 
@@ -154,21 +156,23 @@ def _with_rows(event: ObjectChanged | RowsChanged, rows: tuple[Row, ...], follow
     return msgspec.structs.replace(event, snapshot=msgspec.structs.replace(event.snapshot, rows=rows), following=following)
 
 
-def _sane(value: object) -> bool:
+def _sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
     """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a length to be read.
 
-    Rows and their places are taken as they are: they hold no floats, and there are thousands of them.
+    Rows and their places are taken as they are: they hold no floats, and there are thousands of them. What the values of a tensor are
+    like can be any finite number: a training that went wrong is what people look at.
     """
     if isinstance(value, tuple) and value and type(value[0]) in (Row, int):
         return True
     if isinstance(value, BaseCommand):
         return True  # an echo of what was sent, infinite numbers to be written into a tensor included
     if isinstance(value, float):
-        return abs(value) < LARGEST_NUMBER  # false for NaN as well
+        return abs(value) < largest  # false for NaN as well
     if isinstance(value, str):
         return len(value) <= LONGEST_TEXT
     if isinstance(value, msgspec.Struct):
-        return all(_sane(getattr(value, name)) for name in value.__struct_fields__)
+        limit = math.inf if isinstance(value, Values) else largest
+        return all(_sane(getattr(value, name), limit) for name in value.__struct_fields__)
     if isinstance(value, tuple):
         return len(value) <= LONGEST_LIST and all(map(_sane, value))
     if isinstance(value, dict):

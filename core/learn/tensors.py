@@ -101,7 +101,7 @@ EXERCISES = (
     ),
     Exercise(
         "visible-devices", "CUDA_VISIBLE_DEVICES", DEVICES,
-        "CUDA reads the variable once, when a process first uses it: changing it later changes nothing in that process. So the engine is "
+        "CUDA reads the variable once, when a process first uses CUDA: changing it later changes nothing there. So the engine is "
         "started again, and cuda:0 may be another card afterwards.",
         (
             Step("Let the engine see one card only, the last one",
@@ -111,8 +111,8 @@ EXERCISES = (
     ),
     Exercise(
         "absent-device", "A device that is not there", DEVICES,
-        "A device that is not there is an error in torch. A try_gpu(i) takes GPU i where there is one and the CPU otherwise, and a script "
-        "that uses it runs everywhere.",
+        "A device that is not there is an error in torch. The usual try_gpu(i) takes GPU i where there is one and the CPU otherwise, so "
+        "that the same script runs everywhere.",
         (
             Step(f"Ask for a tensor on {ABSENT}, with the CPU as the way out",
                  f"Tensor, device: type {ABSENT} and read what the dialog says; tick “use the CPU when there is no such device”, Create",

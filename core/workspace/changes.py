@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace.moves import Watch
@@ -50,6 +50,15 @@ class Change(Protocol):
 
     def without(self, name: str) -> Change | None:
         """The same, when that object is gone for good; None when nothing is left to take back."""
+        ...
+
+
+@runtime_checkable
+class Hosting(Protocol):
+    """A change that keeps originals where they were, which are not to stay there when their object is removed."""
+
+    def hosted(self, name: str) -> Change:
+        """With what it keeps of that object on the CPU."""
         ...
 
 

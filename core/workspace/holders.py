@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from torch import Tensor, nn
@@ -57,16 +58,12 @@ class Holders:
 
 def _held_twice(objects: Iterable[_Modules]) -> set[int]:
     """`id()` of every tensor with more than one place."""
-    once: set[int] = set()
-    again: set[int] = set()
-    for modules in objects:
-        for _, module in modules:
-            for register in (module._parameters, module._buffers):
-                for tensor in register.values():
-                    identity = id(tensor)
-                    if identity in once:
-                        again.add(identity)
-                    else:
-                        once.add(identity)
-    again.discard(id(None))
-    return again
+    places = Counter(
+        id(tensor)
+        for modules in objects
+        for _, module in modules
+        for register in (module._parameters, module._buffers)
+        for tensor in register.values()
+        if tensor is not None
+    )
+    return {identity for identity, count in places.items() if count > 1}

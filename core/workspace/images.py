@@ -19,7 +19,7 @@ from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.lazy_images import Waiting
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.walk import gradient_of, is_uninitialised, leaves_below
+from devexplorer.core.workspace.walk import gradient_of, is_uninitialised, leaves_below, size_of
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -50,6 +50,8 @@ class Before:
         self._gradients: list[_Gradient] = []
         self._waiting = [Waiting(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
         self._state: Any = None
+        self._replaced: Extras | None = None
+        """What was known before, when the command has given the object another optimizer."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,11 +63,11 @@ class Before:
     def needed_bytes(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> int:
         """What `take` would keep."""
         parameters = list(self._own_parameters())
-        needed = sum(tensor.nbytes for tensor in parameters) if values else 0
+        needed = sum(map(size_of, parameters)) if values else 0
         if values or buffers:
-            needed += sum(buffer.nbytes for _, _, buffer in self._own_buffers())
+            needed += sum(size_of(buffer) for _, _, buffer in self._own_buffers())
         if gradients:
-            needed += sum(gradient.nbytes for tensor in parameters if (gradient := gradient_of(tensor)) is not None)
+            needed += sum(size_of(gradient) for tensor in parameters if (gradient := gradient_of(tensor)) is not None)
         return needed
 
     def take(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> None:
@@ -84,9 +86,9 @@ class Before:
         return tuple(self._values)
 
     def take_optimizer(self) -> None:
-        """Copy the optimizer's state."""
+        """Copy the optimizer's state to the host."""
         if self._extras.optimizer is not None:
-            self._state = copy.deepcopy(self._extras.optimizer.state_dict())
+            self._state = _on_host(self._extras.optimizer.state_dict())
 
     def settle(self) -> None:
         """The command is over: let go of what it did not change."""
@@ -98,15 +100,17 @@ class Before:
             one if gradient_of(one.tensor) is one.gradient else one._replace(gradient=None) for one in self._gradients
         ]
         self._modules = []
+        self._replaced = self._old_extras if self._old_extras.optimizer is not self._extras.optimizer else None
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of every copy, and of Parameters that are no longer in the model."""
+        """Bytes of every copy, of Parameters that are no longer in the model, and of the state of an optimizer that it no longer has."""
         copies = [*(values for _, values in self._values), *(values for _, _, values in self._buffers)]
         copies += [one.values for one in self._gradients if one.values is not None]
         replaced: list[Tensor] = [old for module, key, old in self._slots if old is not None and module._parameters.get(key) is not old]
-        held = sum(tensor.nbytes for tensor in _each_once((*copies, *replaced)))
-        return held + sum(tensor.nbytes for tensor in _tensors_in(self._state))
+        held = sum(map(size_of, _each_once((*copies, *replaced))))
+        state = () if self._replaced is None else self._replaced.tensors()
+        return held + sum(map(size_of, (*_tensors_in(self._state), *state)))
 
     # --- giving it back
 
@@ -139,7 +143,7 @@ class Before:
             (module, key, _copied(buffer)) for module, key, _ in self._buffers if (buffer := module._buffers.get(key)) is not None
         ]
         now._gradients = [_gradient(one.tensor) for one in self._gradients]
-        now._state = None if self._state is None or self._extras.optimizer is None else copy.deepcopy(self._extras.optimizer.state_dict())
+        now._state = None if self._state is None or self._extras.optimizer is None else _on_host(self._extras.optimizer.state_dict())
         return now
 
     def _give_back(self) -> None:
@@ -168,7 +172,7 @@ class Before:
         for field in Extras.__slots__:
             setattr(self._extras, field, getattr(self._old_extras, field))
         if self._state is not None and self._extras.optimizer is not None:
-            self._extras.optimizer.load_state_dict(self._state)
+            self._extras.optimizer.load_state_dict(_on_host(self._state))  # a copy: it may take what it is given
 
     def without(self, name: str) -> Before | None:
         """Nothing is left of it without its object."""
@@ -252,7 +256,16 @@ def _copied(tensor: Tensor) -> Tensor:
 def _write(tensor: Tensor, values: Tensor) -> None:
     """Bits as they were; a tensor that has another shape by now is left alone."""
     if tensor.shape == values.shape:
-        tensor.detach().copy_(values)
+        (tensor.detach() if tensor.layout is torch.strided else tensor).copy_(values)  # of a sparse one, detach() has contents of its own
+
+
+def _on_host(state: Any) -> Any:
+    """A copy of an optimizer's state with every tensor in the host's memory."""
+    if isinstance(state, Tensor):
+        return _copied(state)
+    if isinstance(state, dict):
+        return {key: _on_host(value) for key, value in state.items()}
+    return copy.deepcopy(state)
 
 
 def _tensors_in(state: Any) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import json
 import keyword
@@ -13,6 +14,50 @@ from functools import lru_cache
 from devexplorer.core.errors import BadInput
 
 LENGTH_LIMIT = 60
+_TAKEN = frozenset(dir(builtins)) | frozenset(
+    [
+        "AutoConfig",
+        "Hops",
+        "TorchFunctionMode",
+        "accelerate",
+        "add_virtual_gpus",
+        "copy",
+        "cpu_seconds",
+        "device",
+        "device_map",
+        "devices",
+        "first_tensor",
+        "importlib",
+        "infer_auto_device_map",
+        "load_file",
+        "move_lazily",
+        "nn",
+        "np",
+        "number",
+        "numpy",
+        "os",
+        "path",
+        "random",
+        "remove_hook_from_submodules",
+        "safe_open",
+        "safetensors",
+        "sample_inputs",
+        "save_file",
+        "seconds",
+        "statistics",
+        "sys",
+        "time",
+        "torch",
+        "torchvision",
+        "total",
+        "transformers",
+        "tree_leaves",
+        "tree_map",
+        "warnings",
+        "zoo",
+    ]
+)
+"""What the Python of the answers imports and binds beside the objects, and what every Python has."""
 _ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")
 
 
@@ -58,12 +103,12 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 @lru_cache(maxsize=8192)  # every new name is compared with all that there are
 def variable(name: str) -> str:
-    """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`."""
+    """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`, and `torch` -> `torch_`, so that a script keeps what it is built of."""
     normal = unicodedata.normalize("NFKC", name)  # as Python does with identifiers
     word = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in normal)
     if not word.isidentifier():
         word = f"_{word}"
-    return f"{word}_" if keyword.iskeyword(word) else word
+    return f"{word}_" if keyword.iskeyword(word) or word in _TAKEN else word
 
 
 def quoted(text: str) -> str:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
+_NOWHERE_ELSE = ("cpu", "meta")
+"""Kinds of devices whose tensors have nothing on any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Removed:
     """An object that was removed, kept in the host's memory: what it held on other devices is free."""
@@ -62,7 +66,7 @@ def park(workspace: Workspace, mover: Mover, name: str) -> Removed:
     if isinstance(thing, Tensor):
         if not (thing.is_leaf or _all_on_cpu(thing)):
             raise BadInput(f"{name} is the result of a computation, and the graph that it came from would keep memory on its device")
-        if thing.device.type == "cpu" or is_uninitialised(thing) or workspace.sharing([name]):
+        if thing.device.type in _NOWHERE_ELSE or is_uninitialised(thing) or workspace.sharing([name]):
             return Removed(name, thing, extras, kept)
         return Removed(name, _copied(thing, torch.device("cpu")), extras, kept, device=thing.device)
     others = {id(tensor) for other in workspace.sharing([name]) for tensor in _named(workspace.get(other))}
@@ -70,7 +74,7 @@ def park(workspace: Workspace, mover: Mover, name: str) -> Removed:
     there: dict[int, list[tuple[str, str]]] = {}
     own: dict[int, Tensor] = {}
     for path, tensor in _paths(thing):
-        if id(tensor) in others or (not is_uninitialised(tensor) and storage_address(tensor) in shared):
+        if id(tensor) in others or tensor.is_meta or (not is_uninitialised(tensor) and storage_address(tensor) in shared):
             continue
         there.setdefault(id(tensor), []).append((name, path))
         own[id(tensor)] = tensor

@@ -345,7 +345,8 @@ def _was(keys: tuple[Key, ...], part: Part) -> Was:
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
+    """For what a part has kept: what it has from `parameter.data` is detached, what was swapped is a parameter still."""
+    return tensor if tensor is None or type(tensor) is Tensor else tensor.detach()
 
 
 def _ids(aims: Sequence[Aim]) -> set[int]:

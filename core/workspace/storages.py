@@ -74,6 +74,8 @@ class Held:
         self._storages: dict[str, dict[Storage, int]] = {}
         self._names: dict[Storage, tuple[str, ...]] = {}
         """Storage -> who holds it, in the order in which they came."""
+        self._shared: set[Storage] = set()
+        """Those that several hold."""
         self._bytes: dict[Storage, int] = {}
         self._owned: dict[str, dict[str, int]] = {}
         """Object -> device -> bytes that count for it."""
@@ -86,8 +88,8 @@ class Held:
     def sharing(self, names: Collection[str]) -> tuple[str, ...]:
         """Other objects that shared memory with these when they were last looked at."""
         known = set(names)
-        holders = {self._names[storage] for name in known for storage in self._storages.get(name, ())}
-        return tuple(sorted({other for names in holders for other in names} - known))
+        holders = {self._names[storage] for storage in self._shared}
+        return tuple(sorted({other for names in holders if not known.isdisjoint(names) for other in names} - known))
 
     @no_collections()
     def renew(self, names: Collection[str], objects: Mapping[str, nn.Module | Tensor]) -> None:
@@ -116,6 +118,7 @@ class Held:
                     totals[storage[0]] = totals.get(storage[0], 0) + size
                 elif name not in holders:
                     self._names[storage] = (*holders, name)
+                    self._shared.add(storage)
         for name in touched:
             self._owned.pop(name, None)
         for name in there:
@@ -126,6 +129,8 @@ class Held:
         left = tuple(other for other in self._names[storage] if other != name)
         if left:
             self._names[storage] = left
+            if len(left) == 1:
+                self._shared.discard(storage)
         else:
             del self._names[storage]
             totals[storage[0]] -= self._bytes.pop(storage)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from devexplorer.core.records.messages import Command, UndoState
-from devexplorer.core.workspace.changes import Change, MovedThere, total_kept
+from devexplorer.core.workspace.changes import Change, Hosting, total_kept
 
 BUDGET_BYTES = 1 << 30
 """Bytes that are kept alive for undo; the oldest changes leave first."""
@@ -90,7 +90,7 @@ class UndoStack:
     def host(self, name: str) -> None:
         """An object was removed: what is kept of it goes to the host's memory."""
         self._entries = [
-            replace(entry, changes=tuple(one.hosted(name) if isinstance(one, MovedThere) else one for one in entry.changes))
+            replace(entry, changes=tuple(one.hosted(name) if isinstance(one, Hosting) else one for one in entry.changes))
             for entry in self._entries
         ]
 

@@ -139,6 +139,17 @@ def _with_gradient(tensor: Tensor) -> Iterator[Tensor]:
             yield gradient
 
 
+def size_of(tensor: Tensor) -> int:
+    """Bytes of the tensor's values, and of the indices of a sparse one (which has no `nbytes`)."""
+    if tensor.layout is torch.strided:
+        return tensor.nbytes
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    indices = (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
+    return tensor.values().nbytes + sum(one.nbytes for one in indices)
+
+
 def type_name(thing: nn.Module | Tensor) -> str:
     """The class name; a virtual tensor is called what a real one on a GPU would be called."""
     kind = type(thing)

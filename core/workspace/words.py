@@ -6,7 +6,7 @@ refusals and errors in `refusals`; both are offered here, so that callers need o
 
 from __future__ import annotations
 
-import math
+import cmath
 import os
 from collections.abc import Sequence
 
@@ -189,7 +189,7 @@ def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:
     where = ", ".join(map(str, report.at)) or "..."
     kind = next((row.kind for row in snapshot.rows if row.path == path), "parameter")
     thing = f"{variable(name)}.get_{kind}({quoted(path)})" if path else variable(name)
-    value = repr(report.after) if math.isfinite(report.after) else f'float("{report.after}")'
+    value = repr(report.after) if cmath.isfinite(report.after) else f'{type(report.after).__name__}("{report.after}")'
     code = f"with torch.no_grad():\n    {thing}[{where}] = {value}"
     return Answer(title=f"{place} is now {report.after:g}", words=words, code=code, subject=name)
 

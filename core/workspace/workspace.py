@@ -39,7 +39,7 @@ from devexplorer.core.workspace.history import History
 from devexplorer.core.workspace.images import Before, Element
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.models.trial import Trials
-from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.moves import NOBODY, Mover, Watch, one_line
 from devexplorer.core.workspace.parking import Removed, park, parked_bytes, unpark
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import Aim, Was
@@ -108,8 +108,8 @@ class Workspace:
         if self.history.fits(sum(parked_bytes(self.get(name), self._extras[name]) for name in gone)):
             try:
                 parked = [park(self, self._mover, name) for name in gone]
-            except DevExplorerError as error:
-                why = str(error)
+            except (DevExplorerError, RuntimeError, MemoryError) as error:
+                why = one_line(error)
         if parked:
             self.drop(gone)
             for name in gone:
@@ -369,11 +369,14 @@ class Workspace:
         tensor, also = self.leaf(command.target)
         index = checked_index(command.target, tensor, command.index)
         refuse_value(tensor.dtype, command.value)
-        with torch.no_grad():
-            element = Element(command.target, index, tensor[index].detach().to("cpu", copy=True))
-            before = tensor[index].item()
-            tensor[index] = command.value
-            after = tensor[index].item()
+        try:
+            with torch.no_grad():
+                element = Element(command.target, index, tensor[index].detach().to("cpu", copy=True))
+                before = tensor[index].item()
+                tensor[index] = command.value
+                after = tensor[index].item()
+        except (RuntimeError, TypeError, NotImplementedError) as error:  # sparse, without values, made in inference mode
+            raise BadInput(f"an element of '{command.target}' cannot be set: {one_line(error)}") from error
         self.changed(f"the change of {command.target}", element, command=command)
         return Edited(command.target, index, before, after, also)
 

@@ -23,6 +23,7 @@ class FileField(QWidget):
         self.edit.setPlaceholderText("path")
         self.edit.textChanged.connect(self.changed)
         self.button = QPushButton("Choose…")
+        self.button.setAccessibleName(f"Choose: {title}")
         self.button.setAutoDefault(False)
         self.button.clicked.connect(self._choose)
         row = QHBoxLayout(self)

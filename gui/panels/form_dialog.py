@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLabel, QPushBu
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.plain import tip
-from devexplorer.gui.reading_order import put_in_order, reading_order
+from devexplorer.gui.reading_order import reading_order
 from devexplorer.gui.theme import theme_of
 
 MARGIN_PX = 16
@@ -117,7 +117,6 @@ class FormDialog(QDialog):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        put_in_order(self)
         first = next((widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled()), None)
         if first is not None:
             first.setFocus(Qt.FocusReason.TabFocusReason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelectionModel, Qt, Signal
+from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
@@ -46,7 +46,7 @@ class LearnPanel(QWidget):
         self.table = RowsTable(self.model, "Exercises", [56, 308])
         self.table.setFixedWidth(LIST_PX)
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.table.activated.connect(lambda _index: self._ask.isVisible() and self.answer.setFocus())
+        self.table.activated.connect(self._to_answer)
         self.progress = label(words="dim")
         self.title = label(role=Role.STRONG, wrap=True)
         self.why = label(words="soft", wrap=True)
@@ -64,7 +64,7 @@ class LearnPanel(QWidget):
         self.answer.setPlaceholderText("your answer, then Enter")
         self.answer.setFixedWidth(240)
         self.answer.returnPressed.connect(self._answer)
-        self.answer.textEdited.connect(lambda _text: self.wrong.clear())
+        self.answer.textEdited.connect(self._forgive)
         self.wrong = label(words="error")
         self.note = label(words="soft", wrap=True)
         self.note.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
@@ -179,6 +179,14 @@ class LearnPanel(QWidget):
             self.choose(following)
             self.table.setFocus()
 
+    def _to_answer(self) -> None:
+        """Enter in the list: type the answer where one is asked for."""
+        if self._ask.isVisible():
+            self.answer.setFocus()
+
+    def _forgive(self) -> None:
+        self.wrong.clear()
+
     def _answer(self) -> None:
         if not self.answer.text().strip():
             return
@@ -235,6 +243,12 @@ class LearnPanel(QWidget):
         words = PAUSED if not live else "" if not course.finished else "Done." if left else "Done, and with it all exercises."
         self.note.setText(words)
         self.note.setVisible(bool(words))
+        QTimer.singleShot(0, self, self._show_present)  # when the rows have their new heights
+
+    def _show_present(self) -> None:
+        """Where the page is low, the present step is the part to see."""
+        present = self.rows[self.course.at] if not self.course.finished else self.note
+        self.area.ensureWidgetVisible(present, 0, EDGE_PX)
 
     def _show_exercise(self) -> None:
         """Another one: its words, and a row for each step."""

@@ -5,6 +5,9 @@ Nothing is computed until somebody asks: looking at a tensor of gigabytes takes 
 
 from __future__ import annotations
 
+import itertools
+import math
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
@@ -13,6 +16,7 @@ from devexplorer.core.records.laboratory import Describe, Values
 from devexplorer.core.records.messages import Fact
 from devexplorer.core.records.objects import Row
 from devexplorer.core.state import State
+from devexplorer.gui.item_models.dragging import row_of
 from devexplorer.gui.panels.facts import FactsTable
 from devexplorer.gui.panels.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.plots.histogram import Histogram
@@ -115,27 +119,26 @@ class ValuesPanel(QWidget):
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show the values of the one selected tensor."""
-        tensors = [(target, row) for target in targets if (row := self._find(target)) is not None]
+        found = ((target, row) for target in targets if (row := self._find(target)) is not None)
+        tensors = list(itertools.islice(found, 2))  # of thousands nobody has to know more than that they are not one
         self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
         self.refresh()
 
     def _find(self, target: str) -> Row | None:
-        name, _, path = target.partition(":")
-        snapshot = self._state.objects.get(name)
-        if snapshot is None:
-            return None
-        rows = snapshot.rows if path else snapshot.rows[:1]
-        return next((row for row in rows if row.path == path and row.kind in ("parameter", "buffer", "tensor") and row.initialised), None)
+        row = row_of(self._state, target)
+        return row if row is not None and row.kind in ("parameter", "buffer", "tensor") and row.initialised else None
 
     def refresh(self) -> None:
         """Show what is known now."""
+        if self._target is not None:
+            self._row = self._find(self._target)  # it may have moved
         described = None if self._target is None else self._state.values.get(self._target)
         self._content.setVisible(described is not None)
         self.empty.setVisible(described is None)
         live = self._state.recording is None
         ready = self._state.engine is not None and live
         if described is None:
-            chosen = self._target is not None
+            chosen = self._row is not None
             self.empty.sentence.setText(self._invitation())
             self.empty.button.setVisible(chosen)
             self.empty.set_ready(ready, live=live)
@@ -148,7 +151,7 @@ class ValuesPanel(QWidget):
         self.exact.setVisible(values.sampled > 0)
         self.gradient.setVisible(values.gradient is not None)
         shown = values.gradient if self.gradient.isChecked() and values.gradient is not None else values
-        before = described.before if shown is values else None
+        before = described.before if shown is values and _drawable(described.before) else None
         self._show(shown, before)
 
     def _invitation(self) -> str:
@@ -165,14 +168,19 @@ class ValuesPanel(QWidget):
         device = self._state.devices.get(values.device)
         colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
         self.histogram.show_values(values, before, colour)
-        self.histogram.setVisible(bool(values.counts))
-        self.none.setVisible(not values.counts)
-        self.none.setText("There is nothing to draw: no finite values, or none that have an order.")
+        drawable = _drawable(values)
+        self.histogram.setVisible(drawable)
+        self.none.setVisible(not drawable)
+        self.none.setText("There is nothing to draw: no finite values, none that have an order, or some too far apart for an axis.")
         self.first.setText(values.first)
 
     def _ask(self, *, exact: bool = False) -> None:
         if self._target is not None:
             self.command_requested.emit(Describe(target=self._target, exact=exact))
+
+
+def _drawable(values: Values | None) -> bool:
+    return values is not None and bool(values.counts) and math.isfinite(values.high - values.low)
 
 
 def _facts(values: Values) -> tuple[Fact, ...]:
@@ -182,6 +190,8 @@ def _facts(values: Values) -> tuple[Fact, ...]:
     facts.append(Fact("zeros", f"{values.zeros:,}"))
     for name, count in (("NaN", values.nans), ("Inf", values.infinities)):
         facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))
+    if values.sampled:
+        facts.append(Fact("from a sample of", f"{values.sampled:,}"))
     clock = " (simulated)" if values.simulated else ""
     facts.append(Fact("computed in", f"{seconds_text(values.seconds)}{clock}"))
     return tuple(facts)

@@ -10,11 +10,11 @@ parameters: there, back, a cast that loses nothing, and the cast back, for which
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
-from collections.abc import Callable
 
 from torch import nn
-from turns import Times, Work, load, nothing, ratio, take_turns
+from turns import Times, Work, load, ratio, take_turns
 
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -65,7 +65,7 @@ def vgg(rounds: int, seconds: float) -> dict[str, Times]:
     assert isinstance(model, nn.Module)
     ground = Ground(model)
     ours, plain = ground.ours((ground.device, None), ("cpu", None)), ground.plain(ground.device, "cpu")
-    return take_turns({"VGG-16-BN": (nothing, ours), "VGG-16-BN" + PLAIN: (nothing, plain)}, rounds, seconds)
+    return take_turns({"VGG-16-BN": (gc.collect, ours), "VGG-16-BN" + PLAIN: (gc.collect, plain)}, rounds, seconds)
 
 
 def small_parameters(rounds: int, seconds: float) -> dict[str, Times]:
@@ -74,19 +74,18 @@ def small_parameters(rounds: int, seconds: float) -> dict[str, Times]:
     model, gpu = ground.model, ground.device
     there, back = ground.plain(gpu), ground.plain("cpu")
 
-    def on_host(prepare: Callable[[], object]) -> Work:
-        def work() -> None:
-            back()
-            prepare()
+    def after(*steps: Work) -> Work:
+        def prepare() -> None:
+            for step in (back, *steps, gc.collect):
+                step()
 
-        return work
+        return prepare
 
-    narrow, wide = on_host(model.float), on_host(model.double)
     cases: dict[str, tuple[Work, Work, Work]] = {
-        "CPU to vgpu": (narrow, ground.ours((gpu, None)), there),
-        "vgpu to CPU": (lambda: (narrow(), there()), ground.ours(("cpu", None)), back),
-        "float32 to float64": (narrow, ground.ours(("cpu", "float64")), model.double),
-        "float64 to float32": (wide, ground.ours(("cpu", "float32")), model.float),
+        "CPU to vgpu": (after(model.float), ground.ours((gpu, None)), there),
+        "vgpu to CPU": (after(model.float, there), ground.ours(("cpu", None)), back),
+        "float32 to float64": (after(model.float), ground.ours(("cpu", "float64")), model.double),
+        "float64 to float32": (after(model.double), ground.ours(("cpu", "float32")), model.float),
     }
     ways: dict[str, tuple[Work, Work]] = {}
     for name, (prepare, ours, plain) in cases.items():

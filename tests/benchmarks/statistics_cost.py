@@ -1,10 +1,10 @@
 """What the statistics of a large tensor cost, against one `torch.sum` over it. Both take turns in one run.
 
-    python tests/benchmarks/statistics_cost.py [--mib 1024] [--rounds 15] [--threads N] [--dtype float32]
+    python tests/benchmarks/statistics_cost.py [--mib 1024] [--rounds 15] [--seconds 120] [--threads N] [--dtype float32]
 
 Prints medians of the ratio of each pair. `default` is what the application does with a large tensor: one pass that gives the exact mean
 and the number of NaN and Inf, the rest from a sample. `exact` computes everything from every element; `moments` is that without the
-histogram. `pass alone` is a sum cut in the same pieces.
+histogram. `pass alone` is a sum cut in the same pieces. On a busy machine no round begins when `--seconds` are over; three are run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from turns import FEWEST, load
 
 from devexplorer.core.workspace.moves import NOBODY
 from devexplorer.core.workspace.parameters.pieces import pieces
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--dtype", default="float32")
     given = parser.parse_args()
@@ -52,15 +54,18 @@ def main() -> None:
     }
     ratios: dict[str, list[float]] = {name: [] for name in ways}
     bare: list[float] = []
+    started = time.perf_counter()
     for round_ in range(given.rounds + 1):
+        if round_ > FEWEST and time.perf_counter() - started > given.seconds:
+            break
         for name, work in ways.items():
-            if name == "exact" and round_ > 3:
+            if name == "exact" and round_ > FEWEST:
                 continue
             before, took, after = seconds(x.sum), seconds(work), seconds(x.sum)
             if round_:  # the first round warms up
                 ratios[name].append(2 * took / (before + after))
                 bare += [before, after]
-    print(f"torch {torch.__version__}, {given.threads} threads, {given.mib} MiB of {given.dtype}")
+    print(f"torch {torch.__version__}, {given.threads} threads, {given.mib} MiB of {given.dtype}; {load()}")
     gb_per_s = x.nbytes / statistics.median(bare) / 1e9
     print(f"torch.sum: median {statistics.median(bare) * 1e3:.1f} ms, {gb_per_s:.1f} GB/s")
     for name, found in ratios.items():

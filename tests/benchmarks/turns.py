@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+Result = TypeVar("Result")
 Work = Callable[[], object]
 FEWEST = 3
 """Rounds that are run in any case, beside the one that warms up."""
@@ -20,6 +20,15 @@ class Times(NamedTuple):
     wall: list[float]
     cpu: list[float]
     """Of the calling thread alone: without waits for a core that others have, and without torch's other threads."""
+
+    def of(self, work: Callable[[], Result]) -> Result:
+        """Do this and note its times."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        result = work()
+        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+        self.wall.append(wall)
+        self.cpu.append(cpu)
+        return result
 
 
 def take_turns(ways: Mapping[str, tuple[Work, Work]], rounds: int, seconds: float) -> dict[str, Times]:
@@ -35,14 +44,8 @@ def take_turns(ways: Mapping[str, tuple[Work, Work]], rounds: int, seconds: floa
         for name in ways if round_ % 2 else reversed(ways):
             prepare, work = ways[name]
             prepare()
-            gc.collect()
-            wall, cpu = time.perf_counter(), time.thread_time()
-            work()
-            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
-            if round_:  # the first one warms up
-                found[name].wall.append(wall)
-                found[name].cpu.append(cpu)
-    return found
+            found[name].of(work)
+    return {name: Times(times.wall[1:], times.cpu[1:]) for name, times in found.items()}  # the first round warms up
 
 
 def nothing() -> None:

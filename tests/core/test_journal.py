@@ -98,7 +98,6 @@ def test_everything_that_can_be_repeated_is() -> None:
         lab.Tie(first="m:a", second="m:b"),
         lab.Untie(target="m:b"),
         lab.SetRequiresGrad(targets=("m",), on=False),
-        lab.ClearGradients(target="m"),
         lab.SetTraining(target="m", on=False),
         lab.MakeOptimizer(target="m"),
         lab.MoveOptimizer(target="m"),
@@ -127,6 +126,17 @@ def test_what_cannot_be_made_again_is_named_until_it_is_removed_or_undone() -> N
     assert journal.lost() == []
     journal.take_back(4)
     assert journal.lost() == ["y: the result of a forward pass"], "the removal was undone"
+
+
+def test_gradients_that_were_cleared_are_not_lost_and_clearing_is_not_repeated() -> None:
+    journal = Journal()
+    journal.add(BUILD, "mlp")
+    journal.add(Backward(target="mlp"), effects=("gradients of a backward pass",))
+    journal.add(lab.ClearGradients(target="mlp:0"))
+    assert journal.lost() == ["mlp, gradients of a backward pass: it cannot be repeated"]
+    journal.add(lab.ClearGradients(target="mlp"))
+    assert journal.lost() == []
+    assert replayed(journal) == [BUILD]
 
 
 def test_after_a_rebuild_what_was_lost_is_no_part_of_the_session() -> None:

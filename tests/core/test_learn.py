@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -117,6 +118,12 @@ def test_exercises_of_a_topic_stand_together() -> None:
     topics = [one.topic for one in EXERCISES]
     changes = sum(here != after for here, after in itertools.pairwise(topics))
     assert changes == len(set(topics)) - 1
+
+
+def test_the_documentation_lists_each_and_says_which_need_a_second_device() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "learn.md").read_text(encoding="utf-8").splitlines()
+    listed = [line.split("|")[1].strip() for line in lines if line.startswith("| ") and not line.startswith(("| exercise", "| **"))]
+    assert listed == [f"{one.title}{' ²' if one.two_devices else ''}" for one in EXERCISES]
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.id)

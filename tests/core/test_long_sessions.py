@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fakes.other_models import BLOCK, SOURCES, TIED
-from fakes.scripts import Here, look, script_gives_the_same
+from fakes.scripts import Here, bound_beside, look, script_gives_the_same
 from torch import nn
 
 from devexplorer.core.records import laboratory as lab
@@ -25,6 +25,7 @@ from devexplorer.core.records.messages import (
     Remove,
     Undo,
 )
+from devexplorer.core.workspace.names import variable
 
 pytest.importorskip("transformers")
 FACTORY = """
@@ -131,7 +132,10 @@ def test_the_script_of_a_session_over_everything_gives_every_placement_and_every
     llama = here.engine.engine.workspace.get("llama")
     assert isinstance(llama, nn.Module)
     assert llama.get_parameter(TIED["llama-tiny"][0]) is llama.get_parameter(TIED["llama-tiny"][1])
-    assert "undo" not in text.lower()
+    taken = bound_beside(text, here.engine.engine.workspace.names)
+    assert {name for name in taken if variable(name) == name and not name.endswith("_hops")} == set(), (
+        "an object of that name would undo it"
+    )
 
 
 def test_after_the_death_of_the_engine_what_can_be_repeated_is_there_and_the_rest_is_named(here: Here, tmp_path: Path) -> None:

@@ -143,8 +143,10 @@ def test_other_layouts_and_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=2, max_size=6), seed=st.integers(0, 99))
 def test_together_they_are_counted_as_alone(dtypes: tuple[torch.dtype, torch.dtype], shapes: list[list[int]], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    wide = [torch.randn(shape, generator=generator) * 10.0 ** torch.randint(-9, 9, shape, generator=generator) for shape in shapes]
-    olds = [tensor.to(dtypes[0]).t() if tensor.dim() == 2 else tensor.to(dtypes[0]) for tensor in wide]
+    wide = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    sizes = [10.0 ** torch.randint(-9, 9, shape, generator=generator) for shape in shapes]
+    olds = [(one * size).to(dtypes[0]) for one, size in zip(wide, sizes, strict=True)]
+    olds = [old.t() if old.dim() == 2 else old for old in olds]
     news = [old.to(dtypes[1]) for old in olds]
     assert losses_between(olds, news) == [lost_between(old, new) for old, new in zip(olds, news, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from places import Place, place_of
 from torch import nn
 
+from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
-from devexplorer.core.records.messages import Backward, BuildModel, NewTensor
+from devexplorer.core.records.messages import Backward, BuildModel, EditElement, NewTensor
 from devexplorer.core.workspace.parameters import statistics
 
 
@@ -157,3 +159,16 @@ def test_it_changes_nothing(place: Place) -> None:
     model = place.workspace.get("mlp")
     assert isinstance(model, nn.Module)
     assert place.workspace.undo_state().title == "the new model mlp"
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 1e30), ("float32", math.inf), ("bfloat16", 3e38), ("float64", 1.7e308)])
+def test_values_of_a_training_that_went_wrong_arrive_in_the_window(dtype: str, value: float) -> None:
+    with LocalEngine() as engine:
+        engine.demand(NewTensor(name="x", shape=(100,), fill="ones", dtype=dtype, device="cpu"))
+        engine.demand(EditElement(target="x", index=(1,), value=value))
+        engine.demand(EditElement(target="x", index=(2,), value=-value))
+        described = next(event.values for event in engine.demand(Describe(target="x")) if isinstance(event, ValuesDescribed))
+    assert described.nans == 0
+    assert described.infinities == (2 if math.isinf(value) else 0)
+    assert sum(described.counts) == 100 - described.infinities
+    assert all(number is None or math.isfinite(number) for number in (described.mean, described.std, described.norm))

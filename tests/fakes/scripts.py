@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,18 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
         for what, mine, theirs in zip(("placement", "values", "modes"), expected[name], seen[name], strict=True):
             assert theirs == mine, (name, what)
     return text
+
+
+def bound_beside(text: str, objects: Collection[str]) -> set[str]:
+    """Names that a script binds at its top level beside the variables of its objects; those with an underscore in front left out."""
+    found: set[str] = set()
+    for node in ast.parse(text).body:
+        match node:
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                found |= {(one.asname or one.name).partition(".")[0] for one in names}
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case _:
+                held = [one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+                found |= {one.id for one in held}
+    return {name for name in found if not name.startswith("_")} - {variable(name) for name in objects}

@@ -197,6 +197,20 @@ def test_a_file_is_looked_into_and_some_of_it_is_loaded(qtbot: QtBot, state: Sta
     assert sent.args == [Load(path=str(path), entries=("b",), device="vgpu:0", name="mine")]
 
 
+def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbot: QtBot, state: State, tmp_path: Path):
+    path = tmp_path / "two.safetensors"
+    path.write_bytes(b"?")
+    state.apply(listed(path))
+    dialog = LoadFileDialog(state, DARK)
+    qtbot.addWidget(dialog)
+    dialog.file.set_path(str(path))
+    dialog.refresh()
+    assert not dialog.model.rows
+    state.apply(listed(path))
+    dialog.refresh()
+    assert len(dialog.model.rows) == 2
+
+
 def test_a_refusal_of_the_engine_stands_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
     path = tmp_path / "hostile.pt"
     path.write_bytes(b"?")
@@ -242,6 +256,19 @@ def test_keys_that_do_not_match_are_listed_and_need_a_tick(checkpoint: Checkpoin
     with qtbot.waitSignal(checkpoint.command_requested) as sent:
         qtbot.mouseClick(checkpoint.accept_button, LEFT)
     assert sent.args == [LoadCheckpoint(target="net", path=str(tmp_path / "net.pt"), partial=True)]
+
+
+def test_a_comparison_of_before_is_not_taken_for_one_of_now(qtbot: QtBot, state: State, tmp_path: Path):
+    (tmp_path / "net.pt").write_bytes(b"?")
+    state.apply(compared(tmp_path / "net.pt"))
+    dialog = CheckpointDialog(state, DARK, "net")
+    qtbot.addWidget(dialog)
+    dialog.file.set_path(str(tmp_path / "net.pt"))
+    dialog.refresh()
+    assert not dialog.accept_button.isEnabled()
+    state.apply(compared(tmp_path / "net.pt"))
+    dialog.refresh()
+    assert dialog.accept_button.isEnabled()
 
 
 def test_a_prefix_that_would_help_is_one_click(checkpoint: CheckpointDialog, qtbot: QtBot, state: State, tmp_path: Path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from fakes.look_records import CPU, ENGINE, VGPU, state_with
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
@@ -56,6 +57,11 @@ def signs(panel: LearnPanel) -> list[str]:
     return [f"{row.sign.text()}{'' if row.sign.pixmap().isNull() else '◆'} {row.sign.accessibleName()}" for row in panel.rows]
 
 
+def drawing(panel: LearnPanel) -> QImage:
+    """The shape of the first step's sign, without its colour."""
+    return panel.rows[0].sign.pixmap().toImage().convertToFormat(QImage.Format.Format_Alpha8)
+
+
 def listed(panel: LearnPanel, exercise_id: str) -> str:
     return panel.model.rows[IDS.index(exercise_id)].cells[0].text
 
@@ -63,10 +69,10 @@ def listed(panel: LearnPanel, exercise_id: str) -> str:
 def test_done_now_and_later_have_different_signs(panel: LearnPanel) -> None:
     panel.choose("new-tensor")
     assert signs(panel) == ["◆ now", "2 later", "3 later"]
-    drawing = panel.rows[0].sign.pixmap().toImage()
+    arrow = drawing(panel)
     end(panel, NewTensor(fill="ones"))
     assert signs(panel) == ["◆ done", "◆ now", "3 later"]
-    assert panel.rows[0].sign.pixmap().toImage() != drawing, "a tick and an arrow"
+    assert drawing(panel) != arrow, "a tick and an arrow, in whatever colour"
     assert [row.how.isHidden() for row in panel.rows] == [True, False, True]
     assert [(row.now.isHidden(), row.other.isHidden()) for row in panel.rows] == [(True, False), (False, True), (True, False)]
     assert listed(panel, "new-tensor") == "1/3"
@@ -80,6 +86,12 @@ def test_nothing_is_made_anew_while_nothing_changes(panel: LearnPanel) -> None:
     end(panel, NewTensor(fill="ones"))
     panel.set_theme(LIGHT)
     assert panel.rows == rows, "a step that is done changes its looks only"
+
+
+def test_signs_have_the_colours_of_the_theme(panel: LearnPanel) -> None:
+    dark = panel.rows[0].sign.pixmap().toImage()
+    panel.set_theme(LIGHT)
+    assert panel.rows[0].sign.pixmap().toImage() != dark
 
 
 def test_a_text_that_is_being_typed_stays(panel: LearnPanel) -> None:
@@ -100,6 +112,7 @@ def test_a_wrong_answer_can_be_put_right(panel: LearnPanel) -> None:
     QTest.keyClicks(panel.answer, "2")
     QTest.keyClick(panel.answer, Key.Key_Return)
     assert not panel.answer.isVisible()
+    assert panel.answer.text() == "", "the next question has its own answer"
     assert panel.note.text() == "Done."
     assert panel.learned == ("this-machine",)
     assert listed(panel, "this-machine") == "✓"
@@ -226,3 +239,18 @@ def test_nothing_is_cut_off(qtbot: QtBot, state: State, size: tuple[int, int]) -
     for exercise in IDS:
         panel.choose(exercise)
         assert panel.area.horizontalScrollBar().maximum() == 0, exercise
+
+
+def test_on_a_low_page_the_present_step_is_scrolled_into_sight(qtbot: QtBot, panel: LearnPanel) -> None:
+    panel.resize(900, 100)
+    panel.choose("several")
+
+    def in_sight() -> bool:
+        row = panel.rows[panel.course.at]
+        top = row.mapTo(panel.area.viewport(), QPoint(0, 0)).y()
+        return top >= 0 and top + row.height() <= panel.area.viewport().height()
+
+    qtbot.waitUntil(in_sight)
+    end(panel, NewTensor(), NewTensor())
+    assert panel.course.at == 1
+    qtbot.waitUntil(in_sight)

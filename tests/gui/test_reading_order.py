@@ -105,11 +105,11 @@ def dialogs() -> dict[str, FormDialog]:
 
 
 ORDER = {
-    "open": ["from", "Python file", "Choose…", "class or function", "inputs", "name", "device", "dtype", "seed", "Cancel"],
+    "open": ["from", "Python file", "Choose: Python file", "class or function", "inputs", "name", "device", "dtype", "seed", "Cancel"],
     "trust": ["Cancel", "Run it", "do not ask again for this folder"],
-    "load": ["File", "Choose…", "to device", "name", "What the file holds", "Cancel"],
-    "checkpoint": ["File", "Choose…", "take away", "load what fits and leave the rest", "Keys that do not match", "Cancel"],
-    "save": ["form", "Save to", "Choose…", "Cancel"],
+    "load": ["File", "Choose: File", "to device", "name", "What the file holds", "Cancel"],
+    "checkpoint": ["File", "Choose: File", "take away", "load what fits and leave the rest", "Keys that do not match", "Cancel"],
+    "save": ["form", "Save to", "Choose: Save to", "Cancel"],
     "initialise": ["rule", "mean", "deviation", "seed", "Cancel", "Initialise"],
 }
 """What Tab reaches in each dialog as it opens; the button that cannot be pressed yet is left out."""

@@ -143,6 +143,7 @@ def test_a_sample_says_so_and_every_element_is_one_click(panel: ValuesPanel, sta
     state.apply(ValuesDescribed(values=values(sampled=4096)))
     panel.refresh()
     assert "from a sample of 4,096" in panel.sample.full_text
+    assert facts(panel)["from a sample of"] == "4,096"  # where there is no room for the words
     with qtbot.waitSignal(panel.command_requested) as sent:
         qtbot.mouseClick(panel.exact, LEFT)
     assert sent.args == [Describe(target=TARGET, exact=True)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.errors import BadInput, DevExplorerError
 from devexplorer.core.records.experiments import Ask
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace import names
@@ -82,6 +82,8 @@ class Questions(NamedTuple):
     of_models: Mapping[str, ModelQuestion]
 
 
+CALLS = {"item": "item()", "tolist": "tolist()", "numpy": "numpy()", "cpu-numpy": "cpu().numpy()", "type": "type()"}
+"""What each question is in Python, behind the tensor."""
 WITHOUT_VALUES = ("device", "is-leaf")
 """What a lazy parameter can answer before its first forward."""
 
@@ -102,7 +104,15 @@ def ask(workspace: Workspace, command: Ask, questions: Questions) -> Answer:
     tensor, _ = workspace.leaf(command.target)
     if is_uninitialised(tensor) and command.question not in WITHOUT_VALUES:
         raise BadInput(f"'{command.target}' has no shape and no values before its first forward; run the model once, then ask again")
-    return questions.of_tensors[command.question](Asked(command.target, _leaf_code(workspace, command.target), tensor, workspace))
+    asked = Asked(command.target, _leaf_code(workspace, command.target), tensor, workspace)
+    try:
+        return questions.of_tensors[command.question](asked)
+    except DevExplorerError:
+        raise
+    except Exception as error:  # of a kind of tensor that can be in a model and answers next to nothing: sparse, quantised, without values
+        layout = str(tensor.layout).removeprefix("torch.")
+        why = f"It is {layout}, {str(tensor.dtype).removeprefix('torch.')}, and not every tensor can answer every question."
+        return asked.refused(CALLS.get(command.question, command.question), error, why)
 
 
 def _module(workspace: Workspace, target: str) -> nn.Module | None:

@@ -23,7 +23,7 @@ from devexplorer.core.workspace.models.guesses import Need, candidates, needs, v
 from devexplorer.core.workspace.models.shapes import parse_input_shapes
 from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.moves import one_line
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.workspace.walk import is_uninitialised, size_of
 
 CHEAP_BYTES = 512 << 20
 """A model of up to this size is copied to try a guess with values."""
@@ -147,7 +147,7 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
 
 def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
     """The same on a copy with values, for models that look at them or hold tensors that PyTorch does not see."""
-    if sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)) > CHEAP_BYTES:
+    if sum(size_of(tensor) for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)) > CHEAP_BYTES:
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
         with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():

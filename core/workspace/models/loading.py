@@ -71,6 +71,10 @@ def make(source: Source, factory: Any, folder: str) -> Any:
         raise BadInput(f"{call} gave the class {model.__name__}, not a model; let it return {model.__name__}(…)")
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is needed")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise BadInput(
+            f"{call} gave a TorchScript model, whose parts cannot be looked at or moved one by one; give the model it was made from"
+        )
     return model
 
 

@@ -108,6 +108,10 @@ class Slot(NamedTuple):
     original: Tensor | None
     """Itself, where moving back would not restore its bits."""
 
+    def hosted(self) -> Slot:
+        """With the original on the CPU."""
+        return self if self.original is None else self._replace(original=self.original.to("cpu"))
+
 
 @dataclass
 class StateMoved(_OfOneObject):
@@ -125,11 +129,17 @@ class StateMoved(_OfOneObject):
         """Put every tensor back where it was."""
         now = [self.optimizer.state[slot.parameter][slot.key] for slot in self.slots]
         old = [
-            value.to(slot.device, slot.dtype) if slot.original is None else slot.original
+            value.to(slot.device, slot.dtype) if slot.original is None else slot.original.to(slot.device)
             for slot, value in zip(self.slots, now, strict=True)
         ]
         self._put(workspace, old)
         return Undone(touched=self.names, back=lambda: self._put(workspace, now))
+
+    def hosted(self, name: str) -> StateMoved:
+        """With the originals on the CPU, when that object is removed."""
+        if name != self.name:
+            return self
+        return StateMoved(name, self.optimizer, tuple(slot.hosted() for slot in self.slots))
 
     def _put(self, workspace: Workspace, values: Sequence[Tensor]) -> None:
         for slot, value in zip(self.slots, values, strict=True):

@@ -82,8 +82,8 @@ def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, ex
         known = moments.count > 0
         values = Values(
             **_known(title, tensor),
-            mean=moments.mean if known else None,
-            std=moments.deviation if known else None,
+            mean=_finite(moments.mean) if known else None,
+            std=_finite(moments.deviation) if known else None,
             minimum=moments.minimum if known else None,
             maximum=moments.maximum if known else None,
             zeros=moments.zeros,
@@ -92,7 +92,7 @@ def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, ex
             counts=found.counts,
             low=found.low,
             high=found.high,
-            norm=found.norm if known else None,
+            norm=_finite(found.norm) if known else None,
             sampled=found.sampled,
         )
     backend.synchronize(device)
@@ -115,6 +115,11 @@ def refuse_without_values(title: str, tensor: Tensor) -> None:
         raise BadInput(f"'{title}' is {kind}: only some elements are stored; look at to_dense(), or at its values()")
     if tensor.is_meta or getattr(getattr(tensor, "_inner", None), "is_meta", False):
         raise BadInput(f"'{title}' has no values: it only has a shape")
+
+
+def _finite(number: float) -> float | None:
+    """None for what is above the largest number: the squares of float64 values can be."""
+    return number if math.isfinite(number) else None
 
 
 def _known(title: str, tensor: Tensor) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from devexplorer.core.workspace.parameters.targets import model_of
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.run import total
 from devexplorer.core.workspace.running import before_inputs, given_names, inputs_of, reached
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
+from devexplorer.core.workspace.walk import device_id, is_uninitialised, size_of
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -83,8 +83,8 @@ def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcom
 def _needed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """What Undo would keep of a step."""
     held = [tensor for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor)]
-    gradients = sum(tensor.grad.nbytes for tensor in held if tensor.is_leaf and tensor.grad is not None)
-    return sum(tensor.nbytes for tensor in held) + gradients + sum(state_bytes(optimizer).values())
+    gradients = sum(size_of(tensor.grad) for tensor in held if tensor.is_leaf and tensor.grad is not None)
+    return sum(map(size_of, held)) + gradients + sum(state_bytes(optimizer).values())
 
 
 def _refuse_strays(name: str, optimizer: torch.optim.Optimizer) -> None:

@@ -22,16 +22,26 @@ class Hops(TorchFunctionMode):
         self.hooks += [module.register_forward_pre_hook(self.fetch, with_kwargs=True) for module in model.modules()]
         self.hooks += [model.register_forward_hook(self.end, with_kwargs=True, always_call=True)]
 
+    def __deepcopy__(self, memo):
+        made = Hops.__new__(Hops)  # in a copy of the model nothing follows
+        made.hooks = []
+        return made
+
     def begin(self, model, args, kwargs):
-        self.home = next((value.device for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)), None)
-        self.__enter__()
+        if self.hooks:
+            self.home = next((value.device for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)), None)
+            self.__enter__()
 
     def fetch(self, module, args, kwargs):
+        if not self.hooks:
+            return None
         own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         devices = {tensor.device for tensor in (own[:1] or [*module.parameters(), *module.buffers()])}
         return self.to((args, kwargs), devices.pop()) if len(devices) == 1 else None
 
     def end(self, model, args, kwargs, output):
+        if not self.hooks:
+            return output
         self.__exit__(None, None, None)
         return output if self.home is None else self.to(output, self.home)
 
