@@ -44,6 +44,7 @@ from devexplorer.gui.record_button import RecordButton
 from devexplorer.gui.status_bar import StatusBar
 from devexplorer.gui.theme import Theme
 from devexplorer.gui.toolbar import Toolbar
+from devexplorer.gui.typing_keys import TypingKeys
 
 if TYPE_CHECKING:
     from devexplorer.core.telemetry.recorder import Recorder
@@ -103,6 +104,9 @@ class MainWindow(QMainWindow):
         """The error that the line across the window spoke of last."""
         self._splits = dict(SPLITS_PX)
         self._lay_out()
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        self._typing = TypingKeys(app, self)
         self._connect()
         self._bind_move_keys()
         for plot in (self.memory, self.throughput):

@@ -20,7 +20,7 @@ from devexplorer.core.devices.cpu import cpu_facts
 SCRIPTS = {
     "startup.py": ["--times", "3"],
     "matmul_fidelity.py": ["--quick"],
-    "move_overhead.py": [],
+    "move_overhead.py": ["--rounds", "3", "--seconds", "20"],
     "placement_scale.py": ["--rounds", "3"],
     "statistics_cost.py": ["--mib", "256", "--rounds", "3"],
     "timeline_memory.py": ["--hours", "1"],

@@ -132,9 +132,9 @@ def test_gradients_that_were_cleared_are_not_lost_and_clearing_is_not_repeated()
     journal = Journal()
     journal.add(BUILD, "mlp")
     journal.add(Backward(target="mlp"), effects=("gradients of a backward pass",))
-    journal.add(lab.ClearGradients(target="mlp:0"))
+    journal.add(lab.ClearGradients(target="mlp:0"), answer=told("cleared"))
     assert journal.lost() == ["mlp, gradients of a backward pass: it cannot be repeated"]
-    journal.add(lab.ClearGradients(target="mlp"))
+    journal.add(lab.ClearGradients(target="mlp"), answer=told("cleared"))
     assert journal.lost() == []
     assert replayed(journal) == [BUILD]
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtGui import QCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QCheckBox, QComboBox, QDialog, QLineEdit, QMenu, QPushButton, QWidget
 
@@ -44,11 +43,10 @@ class Hands(Driver):
                 assert menu is None or menu.isVisible(), f"{word} does not open"
 
         assert button.isEnabled(), button.toolTip()
-        pointer = QCursor.pos()
         QTest.mouseMove(button)  # a click where the pointer was when the menu opened is none to Qt
         QTimer.singleShot(0, pick)
         self.click(button)
-        QCursor.setPos(pointer)  # nor for whoever opens a menu next
+        QTest.mouseMove(self.window, QPoint(1, 1))  # away from the menu that somebody opens next
         self._went(1 + len(words))
 
     def lab(self, *words: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
+import symtable
 import sys
 import time
 from collections.abc import Collection
@@ -110,15 +110,11 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
 
 
 def bound_beside(text: str, objects: Collection[str]) -> set[str]:
-    """Names that a script binds at its top level beside the variables of its objects; those with an underscore in front left out."""
-    found: set[str] = set()
-    for node in ast.parse(text).body:
-        match node:
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                found |= {(one.asname or one.name).partition(".")[0] for one in names}
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case _:
-                held = [one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-                found |= {one.id for one in held}
-    return {name for name in found if not name.startswith("_")} - {variable(name) for name in objects}
+    """Names that a script binds at its top level beside the variables of its objects, and that an object's variable could take."""
+    symbols = symtable.symtable(text, "script", "exec").get_symbols()
+    bound = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()} - {variable(name) for name in objects}
+    return {
+        name
+        for name in bound
+        if not name.startswith(("_", "AutoModel")) and not name.endswith(("_hops", "_file")) and variable(name) == name
+    }
