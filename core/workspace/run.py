@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from devexplorer.core.errors import DevExplorerError
-from devexplorer.core.workspace.models.guard import settings_kept
 from devexplorer.core.workspace.moves import one_line
 from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, unregistered
 
@@ -63,9 +62,9 @@ class RunFailed(DevExplorerError):
 def run(module: nn.Module, path: str, inputs: Sequence[Tensor], entered: set[int] | None = None) -> Any:
     """`module(*inputs)`; raises `RunFailed` with the layer that could not work. `path` is where the module stands in its model.
 
-    `entered` gets the `id()` of every module that was at work. Settings of the process that its code changes are put back.
+    `entered` gets the `id()` of every module that was at work.
     """
-    with settings_kept(), _watched(module, path, entered) as stack:
+    with _watched(module, path, entered) as stack:
         try:
             return module(*inputs)
         except (Exception, SystemExit) as error:

@@ -15,6 +15,7 @@ from devexplorer.core.virtual.backend import backward_guard
 from devexplorer.core.workspace import run
 from devexplorer.core.workspace.cut import NOTHING_MISSING, no_backward, without_gradient
 from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.models.guard import settings_kept
 from devexplorer.core.workspace.plan import Aim
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.run import operand
@@ -33,8 +34,13 @@ class Runner:
     def run(self, aim: Aim, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool) -> tuple[Ran, Tensor | None]:
         """Forward, and with `backward` the backward of the output's sum; returns what happened and the first tensor of the output.
 
-        `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no backward.
+        `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no backward. Settings of
+        the process that the model's code changes are put back.
         """
+        with settings_kept():  # around the timing: it takes longer than a small layer
+            return self._run(aim, inputs, given, backward=backward)
+
+    def _run(self, aim: Aim, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool) -> tuple[Ran, Tensor | None]:
         model = aim.thing
         if isinstance(model, Tensor):
             raise BadInput(f"'{aim.title}' is a tensor and cannot be run; choose a model")

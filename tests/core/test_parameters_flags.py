@@ -173,3 +173,27 @@ def test_modes(place: Place) -> None:
         place.do(SetTraining(target="x", on=True))
     tensor = place.workspace.get("x")
     assert isinstance(tensor, Tensor)
+
+
+@pytest.mark.parametrize("target", ["lazy", "lazy:0", "lazy:0.weight"])
+def test_what_waits_for_its_shape_is_frozen_by_the_code_too(target: str) -> None:
+    with place_of("vgpu") as place:
+        names: dict[str, object] = {}
+        for command in (BuildModel(recipe="lazy-mlp", name="lazy", device="vgpu:0"), SetRequiresGrad(targets=(target,), on=False)):
+            exec(place.do(command).answer.code, names)
+        ours, theirs = place.workspace.get("lazy"), names["lazy"]
+        assert isinstance(ours, torch.nn.Module)
+        assert isinstance(theirs, torch.nn.Module)
+        assert [p.requires_grad for p in theirs.parameters()] == [p.requires_grad for p in ours.parameters()]
+        assert not ours.get_parameter("0.weight").requires_grad
+
+
+def test_whole_numbers_stay_out_of_it_in_the_code_too() -> None:
+    with place_of("cpu") as place:
+        model = nn.Linear(2, 2)
+        model.counts = nn.Parameter(torch.arange(3), requires_grad=False)
+        place.workspace.add("net", model.requires_grad_(False))
+        code = place.do(SetRequiresGrad(targets=("net",), on=True)).answer.code
+        model.requires_grad_(False)
+        exec(code, {"net": model})
+        assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == ["weight", "bias"]

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.workspace import run
 from devexplorer.core.workspace.meter import Meter
+from devexplorer.core.workspace.models.guard import settings_kept
 from devexplorer.core.workspace.run import Operand, operand
 from devexplorer.core.workspace.walk import device_id
 
@@ -77,7 +78,7 @@ class ReplicaRun:
         """The whole batch on the first device, then each chunk on its own, then everything as one."""
         first = self._devices[0]
         working = list(zip(self._devices, self._copies, chunks, strict=False))
-        with _evaluating(self._copies), torch.no_grad():
+        with settings_kept(), _evaluating(self._copies), torch.no_grad():
             whole = _moved([one.detach() for one in inputs], first)
             for device, copied, chunk in [(first, self._copies[0], whole), *working]:
                 if not self._fleet.info(device).simulated:  # the first run of a real device loads its libraries

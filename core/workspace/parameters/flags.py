@@ -62,10 +62,21 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Wat
     answer = Answer(
         title=_title([target.title for target, _ in found], command.on),
         words=_frozen_words(workspace, found, changed, left, command.on),
-        code="\n".join(f"{target.code()}.requires_grad_({command.on})" for target, _ in found),
+        code="\n".join(_flag_code(target, tensors, command.on) for target, tensors in found),
         subject=names[0] if len(names) == 1 else None,
     )
     return Outcome(answer, tuple(workspace.snapshot(name) for name in names))
+
+
+def _flag_code(target: Target, tensors: list[Tensor], on: bool) -> str:
+    """What sets the flag; parameters without a shape have the attribute, and no method for it, and whole numbers cannot have it."""
+    if on and isinstance(target.thing, nn.Module) and len(tensors) < len(list(target.thing.parameters())):
+        return f"for _p in {target.code()}.parameters():\n    _p.requires_grad = _p.is_floating_point() or _p.is_complex()"
+    if not any(map(is_uninitialised, tensors)):
+        return f"{target.code()}.requires_grad_({on})"
+    if isinstance(target.thing, Tensor):
+        return f"{target.code()}.requires_grad = {on}"
+    return f"for _p in {target.code()}.parameters():\n    _p.requires_grad = {on}"
 
 
 def _title(titles: list[str], on: bool) -> str:

@@ -1,4 +1,7 @@
-"""The Python that splits a model, lets activations hop, and joins it again: it needs torch and nothing else. Pure functions, any thread."""
+"""The Python that splits a model, lets activations hop, and joins it again: with torch alone, unless a lazy part waits on a virtual GPU.
+
+Pure functions, any thread.
+"""
 
 from __future__ import annotations
 
