@@ -80,6 +80,11 @@ class Entry:
         """Whether a new engine is given it."""
         return isinstance(self.command, _REPLAYED)
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changed something, rather than asked, ran or saved what was there."""
+        return self.replayed or bool(self.effects) or getattr(self.command, "output", None) is not None
+
 
 class Journal:
     """An ordered list of acknowledged commands, without those that were undone."""
@@ -96,12 +101,14 @@ class Journal:
             named: Any = command
             command = msgspec.structs.replace(named, name=created)
         entry = Entry(command, created, tuple(effects), action)
-        if entry.replayed or action is not None or effects or getattr(command, "output", None) is not None:
+        if entry.changes or action is not None:
             self._entries.append(entry)
 
     def take_back(self, request: int) -> None:
-        """The command of that number was undone."""
-        self._entries = [entry for entry in self._entries if entry.command.request != request]
+        """The command of that number was undone: what was only asked since then was about something that stands no more."""
+        at = next((at for at, entry in enumerate(self._entries) if entry.command.request == request), None)
+        if at is not None:
+            self._entries[at:] = [entry for entry in self._entries[at + 1 :] if entry.changes]
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -65,8 +65,8 @@ def contents(snapshot: ObjectSnapshot, seconds: float) -> str:
         words += f" {count_text(waiting, 'parameter')} have no shape yet: the first forward finds it out and creates them."
     if hidden:
         words += (
-            f" {count_text(len(hidden), 'tensor')} in a plain list: parameters(), .to() and state_dict() do not see them. "
-            "An nn.ModuleList would register them."
+            f" {count_text(len(hidden), 'tensor')} in a plain list or attribute: parameters(), .to() and state_dict() do not see them. "
+            "Hold layers in an nn.ModuleList and tensors in a buffer."
         )
     return words + _ties(snapshot.rows)
 

@@ -18,6 +18,8 @@ from devexplorer.core.records.messages import Undo
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
+SMALL_GPT2 = {"vocab_size": 50, "n_positions": 20, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+
 
 @pytest.fixture(params=["cpu", "vgpu"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
@@ -33,7 +35,7 @@ def bert() -> Any:
 
 
 def gpt2() -> Any:
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=50, n_positions=20, n_embd=16, n_layer=2, n_head=2))
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**SMALL_GPT2))
 
 
 def llama() -> Any:

@@ -99,9 +99,11 @@ class Recipe:
         module = _variable(file)
         lines = (
             f"{path}  # what stands beside the file can be imported",
-            f"spec = importlib.util.spec_from_file_location({quoted(module)}, {quoted(str(file))})",
-            f"{module} = sys.modules[{quoted(module)}] = importlib.util.module_from_spec(spec)",
-            f"spec.loader.exec_module({module})",
+            f"{module} = sys.modules.get({quoted(module)})",
+            f"if getattr({module}, '__file__', None) != {quoted(str(file))}:  # a second time its classes would be others",
+            f"    spec = importlib.util.spec_from_file_location({quoted(module)}, {quoted(str(file))})",
+            f"    {module} = sys.modules[{quoted(module)}] = importlib.util.module_from_spec(spec)",
+            f"    spec.loader.exec_module({module})",
         )
         return Code(("import importlib.util", "import sys"), lines, f"{module}.{source.factory}({given})")
 

@@ -45,12 +45,19 @@ def factory_of(source: Source, folder: str) -> Any:
     factory: Any = module
     for at, part in enumerate(source.factory.split(".")):
         if not hasattr(factory, part):
-            public = [name for name in vars(module) if not name.startswith("_")] if at == 0 else []
+            public = _offered(module) if at == 0 else []
             hint = f"; {nearest(part, public)}" if public else ""
             raise BadInput(f"the module '{_title(source)}' has no class or function '{source.factory}'{hint}")
         factory = getattr(factory, part)
     _check_factory(source, factory)
     return factory
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """The names in a module that could be meant: what it defines itself, or else everything that is public."""
+    public = {name: thing for name, thing in vars(module).items() if not name.startswith("_")}
+    own = [name for name, thing in public.items() if callable(thing) and getattr(thing, "__module__", None) == module.__name__]
+    return own or list(public)
 
 
 def make(source: Source, factory: Any, folder: str) -> Any:

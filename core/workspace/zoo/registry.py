@@ -49,6 +49,8 @@ def find(name: str) -> Recipe:
     if key in known:
         return known[key]
     near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+    if key.endswith(".py"):
+        raise BadInput(f"there is no sample model '{name}'; a model of a file is named with its class or function, as in {name}:Net")
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise BadInput(f"there is no sample model '{name}'; {hint}")
 
