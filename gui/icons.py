@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 
 from PySide6.QtCore import QByteArray, QRectF, Qt
@@ -20,8 +21,13 @@ def names() -> list[str]:
 
 def svg(name: str, colour: str) -> bytes:
     """The drawing with `currentColor` replaced by `colour` (`#RRGGBB`). FileNotFoundError: no such icon."""
-    source = files("devexplorer.resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
-    return source.replace("currentColor", colour).encode()
+    return _drawing(name).replace("currentColor", colour).encode()
+
+
+@cache
+def _drawing(name: str) -> str:
+    """Each is read once: an icon has four pixmaps, and the window's first picture waits for them."""
+    return files("devexplorer.resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
 
 
 def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPixmap:
