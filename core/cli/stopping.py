@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any
@@ -46,11 +46,11 @@ class Stopping:
             self._undo.callback(end.close)
         self._woken = woken
         self._undo.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
-        for number in SIGNALS:
-            before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:  # started with nohup: it stays deaf
-                signal.signal(number, self._hear(before))
-                self._undo.callback(signal.signal, number, before)
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {number: usual for number, usual in before.items() if usual is not signal.SIG_IGN}  # started with nohup: it stays deaf
+        for number, usual in before.items():
+            signal.signal(number, self._hear(before))
+            self._undo.callback(signal.signal, number, usual)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -66,9 +66,10 @@ class Stopping:
                 self._woken.recv(4096)
         return self.asked
 
-    def _hear(self, before: Any) -> Callable[[int, FrameType | None], None]:
+    def _hear(self, before: Mapping[signal.Signals, Any]) -> Callable[[int, FrameType | None], None]:
         def heard(number: int, _frame: FrameType | None) -> None:
             self._number = self._number or number
-            signal.signal(number, before)
+            for one, usual in before.items():  # a second one of either kind ends the program
+                signal.signal(one, usual)
 
         return heard

@@ -155,3 +155,14 @@ def test_what_failed_once_is_not_tried_again() -> None:
     journal.add(Combine(left="a", right="b"), "c")
     journal.forget(journal.replay()[1:])
     assert replayed(journal) == [BUILD]
+
+
+def test_what_was_asked_about_something_that_was_undone_is_no_part_of_the_session() -> None:
+    journal = Journal()
+    journal.add(BUILD, "mlp", answer=told("built"))
+    journal.add(lab.Ask(target="mlp", question="type"), answer=told("asked"))
+    journal.add(lab.OpenModel(source="net.py:Net", request=2), "net", answer=told("opened"))
+    journal.add(Forward(target="net"), answer=told("ran"))
+    journal.add(lab.Save(targets=("net",), path="net.safetensors"), answer=told("saved"))
+    journal.take_back(2)
+    assert titles(journal) == ["built", "asked"], "net(x) without net would end the script"

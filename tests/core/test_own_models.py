@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import random
@@ -12,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy
 import psutil
@@ -26,7 +28,7 @@ from devexplorer.core.errors import BadInput, DevExplorerError, DoesNotFit
 from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.records.messages import Answer, Cancel, EngineLost, Event, JobEnded, JobProgress, Log, ObjectChanged
 from devexplorer.core.workspace.carry_out import carry_out
-from devexplorer.core.workspace.models import trial
+from devexplorer.core.workspace.models import loading, trial
 from devexplorer.core.workspace.models.build import Recipe
 from devexplorer.core.workspace.models.source import parse
 from devexplorer.core.workspace.models.trial import Trials, tried
@@ -382,3 +384,36 @@ def test_the_end_of_the_process_that_waits_for_it_ends_a_trial(write: Write, tmp
     waiting.wait()
     _, alive = psutil.wait_procs([trial_process], timeout=10)
     assert not alive
+
+
+def test_the_python_of_two_models_of_one_file_imports_it_once(tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text("from torch import nn\nclass Net(nn.Linear):\n    def __init__(self, n=2): super().__init__(n, n)\n")
+    scope: dict[str, Any] = {"sys": sys, "importlib": importlib}
+    try:
+        for name in ("first", "second"):
+            code = Recipe(parse(f"{file}:Net"), "").code()
+            exec("\n".join((*code.imports, *code.lines, f"{name} = {code.expression}")), scope)
+        assert type(scope["first"]) is type(scope["second"]), "torch.save(first) names its class"
+    finally:
+        sys.modules.pop("twice_file", None)
+        sys.path[:] = [entry for entry in sys.path if entry != str(tmp_path)]
+
+
+def test_a_factory_that_is_not_there_is_answered_with_what_the_file_defines(tmp_path: Path) -> None:
+    (tmp_path / "offers.py").write_text("import os, sys, torch\nfrom torch import nn\nclass Wide(nn.Linear): ...\ndef make(): ...\n")
+    try:
+        with pytest.raises(BadInput, match=r"there are Wide, make$"):
+            loading.factory_of(parse(f"{tmp_path / 'offers.py'}:Qqqq"), "")
+    finally:
+        sys.modules.pop("offers", None)
+
+
+def test_a_tensor_in_an_attribute_is_said_to_belong_in_a_buffer(place: Place, write: Write) -> None:
+    path = write(
+        "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(2, 2)\n        self.scale = torch.ones(2)\n"
+    )
+    words = place.answer(OpenModel(source="net:Net", folder=str(path.parent))).words
+    assert "1 tensor in a plain list or attribute" in words
+    assert "tensors in a buffer" in words

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import operator
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -67,7 +68,7 @@ class _Hook:
         self._forward, self._path = forward, path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (contextlib.nullcontext(), "__exit__")
+        return operator.attrgetter("__exit__"), (contextlib.nullcontext(),)  # builtins.getattr in a file looks like an attack
 
 
 class Fetch(_Hook):
