@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from devexplorer.core.devices.nvml import Nvml
@@ -48,6 +49,7 @@ class Here:
     """A session with the real engine in this process."""
 
     def __init__(self, virtual_spec: str | None) -> None:
+        self._threads = torch.get_num_threads()
         self.session = Session(make_engine=self._make, nvml=Nvml(), virtual_spec=virtual_spec)
         self.engine: EngineHere
         self.engine.start()
@@ -81,6 +83,7 @@ class Here:
 
     def close(self) -> None:
         self.session.close()
+        torch.set_num_threads(self._threads)  # a session may set them, and sums of a later test would be rounded in another order
         if self.engine.engine.machine is not None:
             self.engine.engine.machine.reset()
 
