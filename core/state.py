@@ -20,6 +20,7 @@ from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.doctor import Checked, Diagnosis
 from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
 from devexplorer.core.records.laboratory import (
     CheckpointCompared,
@@ -59,6 +60,7 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records.planner import FitPlanned, FitReport
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
 from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memory_parts
@@ -179,6 +181,10 @@ class State:
         self.work: WorkTimed | None = None
         """Products that were timed without synchronising, and with."""
         self.crossover: CrossoverMeasured | None = None
+        self.diagnoses: dict[str, Diagnosis] = {}
+        """What the doctor said last about each model."""
+        self.fit: FitReport | None = None
+        """What the planner said last."""
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
@@ -281,6 +287,12 @@ class State:
                 return Change.LABORATORY
             case WorkTimed():
                 self.work = event
+                return Change.LABORATORY
+            case Checked(target=target, diagnosis=diagnosis):
+                self.diagnoses[target] = diagnosis
+                return Change.LABORATORY
+            case FitPlanned(report=report):
+                self.fit = report
                 return Change.LABORATORY
             case Answer(request=request):
                 self.answer = event
@@ -410,7 +422,7 @@ class State:
         self.objects.clear()
         self.outlines.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
-        for memory in (self.values, self.split_plans, self.hops):
+        for memory in (self.values, self.split_plans, self.hops, self.diagnoses):
             memory.clear()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason

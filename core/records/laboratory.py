@@ -1,6 +1,6 @@
 """Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
 
-Those of the experiments are in `experiments`; the unions below hold them too. A target is `name`, or
+Those of the experiments, the doctor and the planner are in modules of their own; the unions below hold them too. A target is `name`, or
 `name:path` for a module, parameter or buffer of a model.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.doctor import Check, Checked
 from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
+from devexplorer.core.records.planner import FitPlanned, PlanFit
 
 # --- own models
 
@@ -389,6 +391,10 @@ LaboratoryCommand = (
     | Replicate
     | TimeWork
     | Crossover
+    | Check
+    | PlanFit
 )
 
-LaboratoryEvent = CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | WorkTimed | CrossoverMeasured
+LaboratoryEvent = (
+    CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | WorkTimed | CrossoverMeasured | Checked | FitPlanned
+)

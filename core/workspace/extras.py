@@ -37,6 +37,8 @@ class Extras:
     """The sample model it was built from."""
     source: str | None = None
     """What it was opened from, as `OpenModel.source`."""
+    folder: str = ""
+    """The folder that was importable then, absolute; empty where there is no source."""
     inputs: str = ""
     """Shapes of what its forward gets, as the user gave them."""
     guessed: str = ""

@@ -50,6 +50,8 @@ _DOING: Mapping[str, Callable[[Any], str]] = {
     "Replicate": lambda c: f"replicating {c.target}",
     "TimeWork": lambda c: f"timing work on {c.device}",
     "Crossover": lambda c: f"comparing {c.device} with the CPU",
+    "Check": lambda c: f"checking {c.target}",
+    "PlanFit": lambda c: f"planning {c.target or c.spec.source}",
 }
 
 _REFUSED: Mapping[str, str] = {
@@ -91,6 +93,8 @@ _REFUSED: Mapping[str, str] = {
     "Replicate": "Nothing was replicated",
     "TimeWork": "Nothing was timed",
     "Crossover": "Nothing was measured",
+    "Check": "The model was not checked",
+    "PlanFit": "There is no plan",
 }
 
 

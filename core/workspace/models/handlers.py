@@ -58,7 +58,7 @@ def open_model(workspace: Workspace, command: OpenModel, watch: Watch) -> Outcom
     if not dispatched:  # what accelerate has placed stays where its own map says, unless somebody asks for a device
         Mover(workspace.fleet).move([Aim(name, "", made.model)], device, dtype_text, _bind_nothing, watch)
     seconds = time.perf_counter() - started
-    workspace.add(name, made.model, Extras(source=recipe.source.text, inputs=command.inputs))
+    workspace.add(name, made.model, Extras(source=recipe.source.text, folder=folder, inputs=command.inputs))
     workspace.changed(f"the new model {name}", Made((name,)), command=command)
     snapshot = workspace.snapshot(name)
     stays = dispatched or (device == "cpu" and dtype is None)

@@ -1,0 +1,87 @@
+"""Collects what the rules find, each thing once. Runs where the model is examined: the main thread of its own process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from devexplorer.core.doctor.places import NOWHERE, Place, code_lines
+from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.records.doctor import Finding, Unchecked
+
+
+@dataclass(slots=True)
+class _Entry:
+    finding: Finding
+    place: Place
+
+
+class Book:
+    """Findings and what could not be checked; `path` is the module that is at work now, which whoever watches keeps up to date."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self._entries: dict[tuple[str, str, int, str], _Entry] = {}
+        self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
+
+    def add(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *,
+        path: str | None = None,
+        place: Place | None = None,
+        severity: str | None = None,
+        bytes: int | None = None,
+        seconds: float | None = None,
+        simulated: bool = False,
+        patch: str | None = None,
+    ) -> None:
+        """Note a finding. `path` is where the model is at work now unless it is given.
+
+        The same rule at the same line, or for the same path where there is no line, is one finding that happened several times. What is
+        only slow in an installed library is a note: its user cannot change it.
+        """
+        where = self.path if path is None else path
+        at = place or NOWHERE
+        key = (rule, at.file, at.line, "" if at.line else where)
+        known = self._entries.get(key)
+        if known is not None:
+            known.finding = replace(known.finding, count=known.finding.count + 1)
+            return
+        weight = severity or RULES[rule].severity
+        if weight == "warning" and at.library:
+            weight = "note"
+        finding = Finding(
+            rule=rule,
+            path=where,
+            file=at.file,
+            line=at.line,
+            message=message,
+            fix=fix,
+            severity=weight,
+            bytes=bytes,
+            seconds=seconds,
+            simulated=simulated,
+            patch=patch,
+        )
+        self._entries[key] = _Entry(finding, at)
+
+    def not_checked(self, what: str, reason: str, place: Place | None = None) -> None:
+        """Note that something could not be looked at."""
+        at = place or NOWHERE
+        self._unchecked.setdefault((what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line))
+
+    def has(self, rule: str, place: Place) -> bool:
+        """Whether that rule was found at that line."""
+        return (rule, place.file, place.line, "") in self._entries
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything with its code, in the order in which it was found."""
+        return tuple(replace(entry.finding, code=code_lines(entry.place) if entry.place.line else None) for entry in self._entries.values())
+
+    def unchecked(self) -> tuple[Unchecked, ...]:
+        """What could not be looked at, in order."""
+        return tuple(self._unchecked.values())

@@ -1,0 +1,83 @@
+"""Which line of whose code is being run: the innermost one of the user's own. Any thread; no torch.
+
+Frames of torch, of Python's library and of DevExplorer are passed over (sample models of the zoo count as the user's). A line of another
+installed package is taken where there is none of the user's further out within the model.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from devexplorer.core.records.doctor import CodeLines
+
+AROUND = 4
+"""Lines of code that are shown before and after one."""
+_CORE = str(Path(__file__).parents[1]) + os.sep
+_ZOO = str(Path(__file__).parents[1] / "workspace" / "zoo") + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD = tuple(str(Path(sysconfig.get_path(name))) + os.sep for name in ("stdlib", "platstdlib"))
+
+
+class Place(NamedTuple):
+    """A line of Python."""
+
+    file: str
+    """Absolute."""
+    line: int
+    function: str
+    library: bool = False
+    """Whether it is of an installed package rather than the user's own."""
+
+
+NOWHERE = Place("", 0, "")
+
+
+@lru_cache(maxsize=4096)
+def kind_of(file: str) -> str:
+    """`user`, `library` (an installed package other than torch) or `skipped`."""
+    if file.startswith("<") or not file:
+        return "skipped"
+    path = os.path.abspath(file)
+    if path.startswith(_CORE):
+        return "user" if path.startswith(_ZOO) else "skipped"
+    parts = Path(path).parts
+    if any(part in _INSTALLED for part in parts):
+        at = max(index for index, part in enumerate(parts) if part in _INSTALLED)
+        package = parts[at + 1] if at + 1 < len(parts) else ""
+        return "skipped" if package in ("torch", "functorch", "torchgen") else "library"
+    return "skipped" if path.startswith(_STANDARD) else "user"
+
+
+def place_of(frame: FrameType | None) -> Place | None:
+    """The innermost line of the user's own from this frame outwards, else the innermost one of a library; None where there is neither."""
+    library: Place | None = None
+    while frame is not None:
+        code = frame.f_code
+        kind = kind_of(code.co_filename)
+        if kind == "user":
+            return Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name)
+        if kind == "library" and library is None:
+            library = Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name, library=True)
+        frame = frame.f_back
+    return library
+
+
+def here(skip: int = 1) -> Place | None:
+    """`place_of` the caller; `skip` frames further out where it is more than 1."""
+    return place_of(sys._getframe(skip))
+
+
+def code_lines(place: Place) -> CodeLines | None:
+    """The lines around a place; None where the file cannot be read."""
+    first = max(1, place.line - AROUND)
+    lines = [linecache.getline(place.file, number) for number in range(first, place.line + AROUND + 1)]
+    while lines and not lines[-1]:
+        lines.pop()
+    return CodeLines(first=first, lines=tuple(line.rstrip("\n") for line in lines)) if lines else None

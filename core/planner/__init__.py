@@ -1,0 +1,1 @@
+"""The planner: will a model fit a card, and how fast would it be? Runs the real graph without values, in a process of its own."""

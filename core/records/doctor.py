@@ -1,0 +1,124 @@
+"""What the placement doctor is asked and what it finds. Any thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+
+
+class Check(BaseCommand, frozen=True, kw_only=True):
+    """Let the placement doctor check a model of the workspace; changes nothing. Answered with `Checked`."""
+
+    target: str
+    """Name of the model."""
+    device: str
+    """Where it is moved in the trial."""
+    train: bool = False
+    """Backward and a step of the optimizer, too."""
+    inputs: str = ""
+    """Shapes as `--input` takes them; empty: what the workspace knows, or a guess."""
+
+
+class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of its own is asked in which the doctor works."""
+
+    source: str
+    """A sample model's name, or a source as `core.workspace.models.source` reads it."""
+    folder: str = ""
+    """The folder that is importable; empty: the current one."""
+    device: str = ""
+    """Empty: the first GPU of PyTorch's, or else `vgpu:0`."""
+    virtual: str = ""
+    """Virtual GPUs that are made first, `[Nx ]PROFILE[, ...]`; empty: two Tesla T4 where no other GPU can be used."""
+    visible: str | None = None
+    """What CUDA_VISIBLE_DEVICES says about the virtual ones, where the user gave it."""
+    train: bool = False
+    inputs: str = ""
+    dtype: str | None = None
+    """dtype that the model is moved to; None: its own."""
+    seed: int = 0
+    """Of the initial values."""
+
+
+class CodeLines(msgspec.Struct, frozen=True, kw_only=True):
+    """A few lines of a file around one of them."""
+
+    first: int
+    """Number of the first of the lines, from 1."""
+    lines: tuple[str, ...]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the doctor found."""
+
+    rule: str
+    """Key of `core.doctor.rules.RULES`: `unregistered-module`."""
+    path: str
+    """Module, parameter or attribute in the model, as in `named_modules`: `blocks.0.scale`; empty: the model itself."""
+    file: str
+    """Absolute; empty where no line of Python is to blame."""
+    line: int
+    """From 1; 0 where there is no file."""
+    message: str
+    """One sentence: what is wrong."""
+    fix: str
+    """One sentence: what would be right."""
+    severity: str = "error"
+    """`error` (fails or computes something else on the device), `warning` (slower, or not everywhere), `note` (worth knowing)."""
+    count: int = 1
+    """How often it happened in one forward (and backward)."""
+    bytes: int | None = None
+    """Memory or traffic that it costs each time."""
+    seconds: float | None = None
+    """Time that it costs each time, on the clock of the device."""
+    simulated: bool = False
+    """Whether `seconds` are those of a virtual GPU."""
+    code: CodeLines | None = None
+    """The lines around `line`."""
+    patch: str | None = None
+    """The fix as a unified diff, where it is mechanical."""
+
+
+class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the doctor could not look at, which is therefore neither right nor wrong."""
+
+    what: str
+    """`the forward`, `torch.cuda.Stream`, …"""
+    reason: str
+    """One sentence."""
+    file: str = ""
+    line: int = 0
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the doctor says about a model."""
+
+    target: str
+    device: str
+    device_name: str = ""
+    """`Tesla T4`."""
+    simulated: bool = False
+    """Whether the device is a virtual GPU."""
+    train: bool = False
+    inputs: str = ""
+    """Shapes that forward got."""
+    problems: tuple[Finding, ...] = ()
+    """Errors and warnings, the errors first, each kind in the order in which they happened."""
+    notes: tuple[Finding, ...] = ()
+    """What is worth knowing and no fault."""
+    unchecked: tuple[Unchecked, ...] = ()
+    operations: int = 0
+    """Operations that were watched."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything was checked and nothing is wrong."""
+        return not self.problems and not self.unchecked
+
+
+class Checked(BaseEvent, frozen=True, kw_only=True):
+    """What the doctor says about a model of the workspace."""
+
+    target: str
+    diagnosis: Diagnosis

@@ -1,0 +1,158 @@
+"""What is asked of the planner ("will it fit?") and what it answers. Every figure of time in it is simulated. Any thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+
+
+class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall run, and how."""
+
+    source: str
+    """A sample model's name, or a source as `core.workspace.models.source` reads it."""
+    folder: str = ""
+    """The folder that is importable; empty: the current one."""
+    gpus: tuple[str, ...] = ()
+    """Each `[Nx ]PROFILE[, ...]`: one card, or several over which the model is split. Empty: every profile, one card each."""
+    batch: int = 1
+    dtype: str | None = None
+    """dtype of parameters and inputs; None: the model's own."""
+    autocast: str | None = None
+    """`float16`, `bfloat16`: what products are computed in."""
+    train: bool = False
+    """Forward, backward and a step of the optimizer; otherwise a forward without gradients."""
+    optimizer: str = "adamw"
+    """`sgd`, `momentum`, `adam`, `adamw`; of meaning with `train` only."""
+    checkpointing: bool = False
+    """Compute the activations of repeated blocks again in backward instead of keeping them."""
+    inputs: str = ""
+    """Shapes as `--input` takes them (the first dimension is replaced by `batch`); empty: a guess."""
+    search: bool = True
+    """Look for the largest batch."""
+    options: bool = True
+    """Work out what would help."""
+
+
+class FitBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the memory is at the moment when most is allocated, in blocks of the allocator (multiples of 512 B)."""
+
+    parameters: int = 0
+    buffers: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    """Everything else that is alive then: inputs, what backward needs, temporary tensors."""
+    library_workspace: int = 0
+    """cuBLAS and cuDNN."""
+    context: int = 0
+    """The CUDA context."""
+
+    @property
+    def allocated(self) -> int:
+        """What `torch.cuda.max_memory_allocated` would say, the workspace of libraries left out."""
+        return self.parameters + self.buffers + self.gradients + self.optimizer + self.activations
+
+    @property
+    def total(self) -> int:
+        """Everything."""
+        return self.allocated + self.library_workspace + self.context
+
+
+class FitCard(msgspec.Struct, frozen=True, kw_only=True):
+    """One card of a fit."""
+
+    gpu: str
+    """The profile's name."""
+    capacity_bytes: int
+    bytes: FitBytes
+    reserved_bytes: int
+    """The most that the allocator would have taken from the card, without context: with what its blocks leave over."""
+    fits: bool
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for one card, or for several over which the model is split."""
+
+    gpu: str
+    """As it was asked for: `Tesla T4`, `2x Tesla T4`."""
+    fits: bool
+    cards: tuple[FitCard, ...]
+    """One for each card."""
+    largest_batch: int | None = None
+    """The largest batch that fits; 0: not even one; None: not looked for."""
+    at_least: bool = False
+    """The search ended at its limit: a larger batch would fit too."""
+    step_seconds: float | None = None
+    """Simulated, by the roofline; None where it does not fit."""
+    samples_per_s: float | None = None
+    """Simulated."""
+    reason: str = ""
+    """Why it does not fit, or could not be split; empty otherwise."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of all cards together."""
+        return sum(card.capacity_bytes for card in self.cards)
+
+    @property
+    def bytes(self) -> FitBytes:
+        """Of all cards together."""
+        fields = FitBytes.__struct_fields__
+        return FitBytes(**{name: sum(getattr(card.bytes, name) for card in self.cards) for name in fields})
+
+
+class Help(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that would make it smaller, worked out for the same batch."""
+
+    key: str
+    """`bfloat16`, `autocast`, `checkpointing`, `sgd`, `adam8bit`, `two-cards`, `half-batch`, …"""
+    title: str
+    """`Parameters and activations in bfloat16`"""
+    words: str
+    """One sentence with the numbers."""
+    gpu: str
+    """For which card the figures are."""
+    total_bytes: int
+    """What it would take then, on the fullest card."""
+    saved_bytes: int
+    """Against now, on the fullest card; negative: it takes more."""
+    fits: bool
+    largest_batch: int | None = None
+    step_seconds: float | None = None
+    """Simulated."""
+
+
+class FitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one `FitSpec`."""
+
+    spec: FitSpec
+    fits: tuple[Fit, ...]
+    """In the order of `spec.gpus`, or of the profiles."""
+    helps: tuple[Help, ...] = ()
+    """For the first of `spec.gpus` only."""
+    parameters: int = 0
+    """Elements; tied ones once."""
+    inputs: str = ""
+    """Shapes that were used."""
+    flop_per_step: int | None = None
+    assumptions: tuple[str, ...] = ()
+    """What the figures rest on, a sentence each."""
+    simulated: bool = True
+    """Always: no card was asked."""
+
+
+class PlanFit(BaseCommand, frozen=True, kw_only=True):
+    """Ask the planner; runs in a process of its own and changes nothing. Answered with `FitPlanned`."""
+
+    spec: FitSpec
+    target: str = ""
+    """A model of the workspace: then its source stands in for `spec.source`."""
+
+
+class FitPlanned(BaseEvent, frozen=True, kw_only=True):
+    """What the planner says."""
+
+    target: str
+    report: FitReport
