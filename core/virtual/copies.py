@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
+from devexplorer.core.virtual import attention
 from devexplorer.core.virtual.books import KIND, gpu_of
 from devexplorer.core.virtual.cost import transfer_seconds
 from devexplorer.core.virtual.machine import VirtualGpu
@@ -97,6 +98,11 @@ def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
     return False
 
 
+def _attention(operation: Operation, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """In inference mode, where nothing above this asks for gradients."""
+    return attention.attention(*args, **kwargs)
+
+
 HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.copy_.default: _copy,
@@ -104,5 +110,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._foreach_copy_.default: _foreach_copy,
     aten._pin_memory.default: _not_pinned,
     aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
+    aten.scaled_dot_product_attention.default: _attention,
 }
 """What has a function of its own; the first argument is the `Operation`."""

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from devexplorer.core.virtual import attention
+
 FRESH, VIEW = -1, -2
 """Kinds of a returned tensor; from 0 on it is the argument with that position itself (in-place, `out=`)."""
 
@@ -89,11 +91,15 @@ HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
     aten._pad_packed_sequence: ("batch_sizes",),
     aten._ctc_loss: ("input_lengths", "target_lengths"),
     aten._ctc_loss_backward: ("input_lengths", "target_lengths"),
+    aten._scaled_dot_product_fused_attention_overrideable_backward: ("cum_seq_q", "cum_seq_k", "philox_seed", "philox_offset"),
 }
 """Arguments that CUDA takes from the CPU too."""
 
-HOST_RESULTS: dict[Any, tuple[int, ...]] = {aten._pack_padded_sequence: (1,)}
-"""Positions of results that stay on the CPU: batch sizes of a packed sequence."""
+HOST_RESULTS: dict[Any, tuple[int, ...]] = {
+    aten._pack_padded_sequence: (1,),
+    aten._scaled_dot_product_fused_attention_overrideable: (2, 3, 6, 7, 8),
+}
+"""Positions of results that stay on the CPU: batch sizes of a packed sequence; what the host keeps for the backward of attention."""
 
 
 def rate(operation: Operation, dtype: torch.dtype) -> str:
@@ -133,6 +139,8 @@ SHORT_FLOPS: dict[Any, Flops] = {
     aten.addmv: lambda c, a, b, **_: 2 * a.numel(),
     aten.dot: lambda a, b, **_: 2 * a.numel(),
     aten._transformer_encoder_layer_fwd: _encoder_layer,
+    aten._scaled_dot_product_fused_attention_overrideable: attention.forward_flop,
+    aten._scaled_dot_product_fused_attention_overrideable_backward: attention.backward_flop,
 }
 """The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks."""
 
@@ -189,5 +197,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": gru_cell,
     "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
+    "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward,
 }
 """Fused kernels that torch has for accelerators only; the CPU stands in with plain operations, counted as one kernel."""

@@ -245,7 +245,7 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     try:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
     except (RuntimeError, NotImplementedError):
-        if not _mixes_values_and_none(plain):
+        if not _mixes_values_and_none(_flat(plain)):
             raise
         plain = [_without_values(value) for value in plain]
         result = operation.call(*plain, **(named or {}))
@@ -341,7 +341,14 @@ def _mixes_values_and_none(plain: list[Any]) -> bool:
     return len(kinds) == 2
 
 
+def _flat(plain: list[Any]) -> list[Any]:
+    """Arguments and the items of those that are lists: `torch.cat` takes one."""
+    return [item for value in plain for item in (value if isinstance(value, (list, tuple)) else (value,))]
+
+
 def _without_values(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_without_values(item) for item in value]
     return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 

@@ -27,7 +27,14 @@ def test_a_recipe_builds_and_runs_on_its_sample_input(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("mlp", 7_946), ("lenet", 61_706), ("resnet18", 11_689_512), ("vgg11-bn", 132_868_840), ("vgg16-bn", 138_365_992)],
+    [
+        ("mlp", 7_946),
+        ("lenet", 61_706),
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("vgg11-bn", 132_868_840),
+        ("vgg16-bn", 138_365_992),
+    ],
 )
 def test_published_parameter_counts(name: str, parameters: int) -> None:
     assert sum(p.numel() for p in zoo.meta(name).parameters()) == parameters

@@ -32,6 +32,7 @@ _RECIPES = (
     Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters", vision.vgg11_bn, _IMAGE, batch=1),
     Recipe("vgg16-bn", "VGG-16 with batch norm, 138,365,992 parameters", vision.vgg16_bn, _IMAGE, batch=1),
     Recipe("resnet18", "ResNet-18, 11,689,512 parameters", vision.resnet18, _IMAGE),
+    Recipe("resnet50", "ResNet-50, 25,557,032 parameters", vision.resnet50, _IMAGE),
     Recipe("transformer", "Transformer encoder over tokens, two layers of width 64", sequence.transformer, _TOKENS),
     Recipe("lstm", "LSTM over tokens, two layers of width 64", sequence.lstm, _TOKENS),
 )  # fmt: skip

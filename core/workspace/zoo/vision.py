@@ -1,4 +1,4 @@
-"""Image models: LeNet, VGG with batch norm, ResNet-18. Built on the jobs thread.
+"""Image models: LeNet, VGG with batch norm, ResNet-18 and ResNet-50. Built on the jobs thread.
 
 Layouts and parameter counts follow the papers and torchvision's models of the same names, so that `state_dict` keys match torchvision's.
 """
@@ -93,21 +93,44 @@ class BasicBlock(nn.Module):
         return cast(Tensor, self.relu(x + shortcut))
 
 
-class ResNet18(nn.Module):
-    """ResNet-18 (He et al. 2015): (batch, 3, 224, 224) → (batch, 1000)."""
+class Bottleneck(nn.Module):
+    """A 3×3 convolution between two of 1×1, of which the last has four times the width; the stride is that of the 3×3 (version 1.5)."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        wide = width * 4
+        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, wide, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or channels != wide:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        return cast(Tensor, self.relu(self.bn3(self.conv3(x)) + shortcut))
+
+
+class ResNet(nn.Module):
+    """A residual network (He et al. 2015): (batch, 3, 224, 224) → (batch, 1000). `depths` are the blocks of its four stages."""
+
+    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, int, int, int]) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
-        channels = 64
-        for index, width in enumerate((64, 128, 256, 512), start=1):
-            stride = 1 if index == 1 else 2
-            stage = nn.Sequential(BasicBlock(channels, width, stride), BasicBlock(width, width, 1))
-            self.add_module(f"layer{index}", stage)
-            channels = width
+        channels, grows = 64, 4 if block is Bottleneck else 1
+        for index, (width, depth) in enumerate(zip((64, 128, 256, 512), depths, strict=True), start=1):
+            first = block(channels, width, 1 if index == 1 else 2)
+            channels = width * grows
+            self.add_module(f"layer{index}", nn.Sequential(first, *(block(channels, width, 1) for _ in range(depth - 1))))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, 1000)
 
@@ -120,4 +143,9 @@ class ResNet18(nn.Module):
 
 def resnet18() -> nn.Module:
     """ResNet-18: 11,689,512 parameters."""
-    return ResNet18()
+    return ResNet(BasicBlock, (2, 2, 2, 2))
+
+
+def resnet50() -> nn.Module:
+    """ResNet-50: 25,557,032 parameters."""
+    return ResNet(Bottleneck, (3, 4, 6, 3))
