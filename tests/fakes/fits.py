@@ -1,0 +1,73 @@
+"""Reports of the planner for tests of the window: figures that are invented, for every card there is a profile of."""
+
+from __future__ import annotations
+
+from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.virtual.profiles import load_profiles
+
+GIB = 1 << 30
+BYTES = FitBytes(
+    parameters=3 * GIB,
+    gradients=3 * GIB,
+    optimizer=6 * GIB,
+    activations=5 * GIB,
+    buffers=GIB // 64,
+    library_workspace=GIB // 32,
+    context=GIB // 2,
+)
+
+
+def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit:
+    """The answer for one card; it fits when there is room."""
+    fits = found.total <= capacity
+    card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=found, reserved_bytes=found.allocated, fits=fits)
+    told: dict[str, object] = {
+        "gpu": gpu,
+        "fits": fits,
+        "cards": (card,),
+        "largest_batch": 8 * capacity // found.total if fits else 0,
+        "step_seconds": 0.31 if fits else None,
+        "samples_per_s": 25.8 if fits else None,
+        "reason": "" if fits else "needs 17.6 GiB, and the card has less; the largest part is optimizer state, 6.0 GiB",
+    }
+    return Fit(**{**told, **more})  # type: ignore[arg-type]
+
+
+def report(spec: FitSpec | None = None, helps: tuple[Help, ...] = ()) -> FitReport:
+    """Every card, or those that the specification names."""
+    spec = spec or FitSpec(source="transformers:gpt2", batch=8, train=True, options=False)
+    profiles = load_profiles()
+    fits = tuple(fit(name, profiles[name].memory_bytes) for name in spec.gpus or profiles)
+    return FitReport(
+        spec=spec,
+        fits=fits,
+        helps=helps,
+        parameters=805_306_368,
+        inputs="8x1024:int64",
+        flop_per_step=40_000_000_000_000,
+        assumptions=("cuBLAS keeps a workspace of 8.1 MiB", "a CUDA context takes 400 MiB"),
+    )
+
+
+HELPS = (
+    Help(
+        key="checkpointing",
+        title="Checkpointing of the 12 blocks",
+        words="Activations would take 0.9 GiB instead of 5.0; each step takes about a third longer.",
+        gpu="Tesla T4",
+        total_bytes=13 * GIB,
+        saved_bytes=4 * GIB,
+        fits=True,
+        largest_batch=11,
+        step_seconds=0.41,
+    ),
+    Help(
+        key="adam8bit",
+        title="An optimizer with states of 8 bits",
+        words="The optimizer's state would take 1.5 GiB instead of 6.0.",
+        gpu="Tesla T4",
+        total_bytes=13 * GIB,
+        saved_bytes=4 * GIB,
+        fits=True,
+    ),
+)
