@@ -46,6 +46,14 @@ def parse_dtype(text: str, *, tf32: bool = False) -> str:
     raise BadInput(f"there is no dtype '{text}'; there are {known}")
 
 
+def parse_model_dtype(text: str) -> str:
+    """The same for a whole model, which is floating point or complex, as `Module.to` wants it."""
+    dtype = parse_dtype(text)
+    if dtype.startswith(("float", "bfloat", "complex")):
+        return dtype
+    raise BadInput(f"a model cannot become {dtype}: its parameters are floating point; take float32, float16, bfloat16 or float64")
+
+
 def item_bytes(dtype: str) -> int:
     """Bytes of one element of a canonical dtype name (`tf32` has float32's storage)."""
     return ITEM_BYTES["float32" if dtype == "tf32" else dtype]

@@ -183,6 +183,8 @@ class State:
         self.crossover: CrossoverMeasured | None = None
         self.diagnoses: dict[str, Diagnosis] = {}
         """What the doctor said last about each model."""
+        self.checked_as: dict[str, ObjectSnapshot | None] = {}
+        """What each model was then."""
         self.fit: FitReport | None = None
         """What the planner said last."""
         self.topologies: dict[str, Topology] = {}
@@ -263,6 +265,7 @@ class State:
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
                 self.answers.pop(name, None)
+                self.diagnoses.pop(name, None)
                 self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
                 self.outlines.keep(self.objects)
                 return Change.OBJECTS
@@ -289,7 +292,7 @@ class State:
                 self.work = event
                 return Change.LABORATORY
             case Checked(target=target, diagnosis=diagnosis):
-                self.diagnoses[target] = diagnosis
+                self.diagnoses[target], self.checked_as[target] = diagnosis, self.objects.get(target)
                 return Change.LABORATORY
             case FitPlanned(report=report):
                 self.fit = report

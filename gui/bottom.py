@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from devexplorer.gui.panels.alerts import AlertsPanel
     from devexplorer.gui.panels.benchmark import BenchmarkPanel
     from devexplorer.gui.panels.details import DetailsPanel
+    from devexplorer.gui.panels.doctor import DoctorPanel
     from devexplorer.gui.panels.experiments import ExperimentsPanel
+    from devexplorer.gui.panels.fit import FitPanel
     from devexplorer.gui.panels.history import HistoryPanel
     from devexplorer.gui.panels.history_source import HistorySource
     from devexplorer.gui.panels.learn import LearnPanel
@@ -51,6 +53,8 @@ HEIGHTS_PX = {
     "values": 304,
     "split": 304,
     "experiments": 304,
+    "doctor": 304,
+    "fit": 304,
     "session": 304,
     "learn": 304,
     "alerts": 244,
@@ -85,6 +89,8 @@ class Bottom(BottomTabs):
     rules_changed = Signal(object)
     """Other rules for alerts (tuple of `Rule`)."""
     notifications_changed = Signal(bool)
+    target_chosen = Signal(str, str)
+    """Something is to be selected in the tree: name of the object, path in it or near it."""
 
     def __init__(
         self,
@@ -225,6 +231,27 @@ class Bottom(BottomTabs):
         return panel
 
     @cached_property
+    def doctor(self) -> DoctorPanel:
+        """Which line puts a tensor on the wrong device."""
+        from devexplorer.gui.panels.doctor import DoctorPanel
+
+        panel = self._placed("doctor", DoctorPanel(self._state, self._theme))
+        panel.set_selection(self._selection)
+        panel.command_requested.connect(self._controller.send)
+        panel.target_chosen.connect(self.target_chosen)
+        return panel
+
+    @cached_property
+    def fit(self) -> FitPanel:
+        """Which card a model would fit, and how fast it would be there."""
+        from devexplorer.gui.panels.fit import FitPanel
+
+        panel = self._placed("fit", FitPanel(self._state, self._theme))
+        panel.set_selection(self._selection)
+        panel.command_requested.connect(self._controller.send)
+        return panel
+
+    @cached_property
     def session(self) -> SessionPanel:
         """Everything done so far, as Python."""
         from devexplorer.gui.panels.session_code import SessionPanel
@@ -300,6 +327,8 @@ class Bottom(BottomTabs):
             self._refresh("device", "topology", "memory")
         if changes & (Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE):
             self._refresh("values", "split", "experiments")
+        if changes & (Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE):
+            self._refresh("doctor", "fit")
         if changes & (Change.JOBS | Change.ENGINE):
             self._refresh("session", "experiments")
         if changes & (Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES):
@@ -341,7 +370,7 @@ class Bottom(BottomTabs):
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """What is selected in the tree."""
         self._selection = targets
-        for page in self._made("values", "split", "experiments"):
+        for page in self._made("values", "split", "experiments", "doctor", "fit"):
             cast(_SelectionPage, page).set_selection(targets)
 
     def set_actions(self, source: SessionSource) -> None:

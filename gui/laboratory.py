@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.experiments import Ask
 from devexplorer.core.records.laboratory import (
     ClearGradients,
@@ -115,6 +116,13 @@ class Laboratory:
         if (reason := self._controller.why_no_selection()) is not None:
             return reason
         return None if self.model() is not None else "Select one model, or something in it."
+
+    def why_no_check(self) -> str | None:
+        """Reason why the doctor cannot check a model."""
+        if (reason := self.why_no_model()) is not None:
+            return reason
+        jobs = self._controller.state.jobs.values()
+        return "The doctor is at work." if any(isinstance(job.command, Check) for job in jobs) else None
 
     def why_no_step(self) -> str | None:
         """Reason why there can be no training step."""

@@ -29,6 +29,8 @@ def laboratory_table(lab: Laboratory, controller: Controller, dialogs: Laborator
         ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model", d.checkpoint, lab.why_no_model),
         ActionSpec("save", "Save…", "Write the selected objects to a file", d.save, c.why_no_selection, "Ctrl+S"),
         ActionSpec("save_all", "Save the workspace…", "Write every object to one file", d.save_all, window.why_nothing_there),
+        ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device", window.check,
+                   lab.why_no_check, "C", "check"),
         ActionSpec("values", "Values", "Histogram and statistics of the selected tensor", window.show_values, lab.why_no_values, "V"),
         ActionSpec("initialise", "Initialise…", "Give a parameter, or all weights of a module, new values", d.initialise,
                    lab.why_no_one_target, "I"),

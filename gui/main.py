@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         missing = missing_display()
         if missing is not None:
             if arguments.command != "tour":
-                raise BadInput(f"{missing} Without a display try 'devexplorer tour', devices, watch, bench, place or env.")
+                raise BadInput(f"{missing} Without a display try 'devexplorer tour', devices, watch, bench, place, doctor, fit or env.")
             os.environ["QT_QPA_PLATFORM"] = "offscreen"
     except DevExplorerError as error:
         return refuse(str(error))

@@ -166,6 +166,8 @@ class MainWindow(QMainWindow):
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.build_requested.connect(c.build)
+        self.objects.finding_opened.connect(self.show_finding)
+        self.below.target_chosen.connect(self.objects.select_near)
         self.objects.drag_started.connect(self.devices.show_verdicts)
         self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
         self.inspector.offer_chosen.connect(c.take)
@@ -191,7 +193,7 @@ class MainWindow(QMainWindow):
             self._bind_move_keys()
         if changes & (Change.DEVICES | Change.ENGINE):
             self.toolbar.refresh_menus()
-        if changes & (Change.OBJECTS | Change.ENGINE):
+        if changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE):  # what the doctor found stands in the tree
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
@@ -287,6 +289,16 @@ class MainWindow(QMainWindow):
         """The page with the values of the selected tensor."""
         self.below.show_page("values")
         self.laboratory.describe()
+
+    def check(self) -> None:
+        """Let the doctor check the selected model."""
+        self.below.show_page("doctor")
+        self.below.doctor.check()
+
+    def show_finding(self, name: str, number: int) -> None:
+        """The line of one of the doctor's findings."""
+        self.below.show_page("doctor")
+        self.below.doctor.show_finding(name, number)
 
     def why_nothing_there(self) -> str | None:
         """Reason why there is nothing to save."""

@@ -74,7 +74,7 @@ def context_menu(parent: QWidget, controller: Controller, actions: dict[str, QAc
         casts.addAction(dtype, partial(controller.cast, dtype))
     casts.setEnabled(copy_reason is None)
     menu.addSeparator()
-    for action_id in ("forward", "backward", "train_step", "add"):
+    for action_id in ("forward", "backward", "train_step", "check", "add"):
         menu.addAction(actions[action_id])
     menu.addSeparator()
     fill_laboratory_menu(menu, actions)

@@ -143,6 +143,11 @@ def device_colour(index: int, theme: Theme) -> str:
     return theme.cpu if index < 0 else theme.devices[index % len(theme.devices)]
 
 
+def severity_colour(severity: str, theme: Theme) -> str:
+    """`#RRGGBB` of an error, a warning, or what is only worth knowing. Never without its sign or its word."""
+    return {"error": theme.error, "warning": theme.warning}.get(severity, theme.dim)
+
+
 def device_dash(index: int, theme: Theme) -> list[float]:
     """Dash pattern in pen widths that tells the ninth device from the first; empty for a solid line."""
     return list(DASHES[0 if index < 0 else (index // len(theme.devices)) % len(DASHES)])

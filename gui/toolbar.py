@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import State
@@ -36,11 +36,13 @@ class Toolbar(QFrame):
         self._state = state
         self._actions = actions
         self._icons: dict[QPushButton, str] = {}
+        self._words: dict[QPushButton, str] = {}
+        """What stands on a button where there is room for it."""
         self._layout = QHBoxLayout(self)
         self._layout.setContentsMargins(12, 0, 12, 0)
         self._layout.setSpacing(8)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
-        self._action_button("new_tensor", "Tensor")
+        self._shortened = [self._action_button("new_tensor", "Tensor")]
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
         for action_id in (*FILE_ACTIONS, "", "replay", "snapshot", "", "session"):
             if action_id:
@@ -53,7 +55,8 @@ class Toolbar(QFrame):
         self.cast_button = self._menu_button("dtype", "", "Change the dtype of the selection")
         self._gap()
         self._action_button("forward", "Forward")
-        self._action_button("backward", "Backward")
+        self._shortened.append(self._action_button("backward", "Backward"))
+        self._action_button("check", "Check")
         self._action_button("undo", "").setAccessibleName("Undo")
         self._action_button("redo", "").setAccessibleName("Redo")
         self._gap()
@@ -85,6 +88,7 @@ class Toolbar(QFrame):
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.setIconSize(QSize(16, 16))
         button.setToolTip(tip)
+        self._words[button] = text
         if icon_name:
             self._icons[button] = icon_name
         self._layout.addWidget(button)
@@ -120,6 +124,28 @@ class Toolbar(QFrame):
 
     def _gap(self) -> None:
         self._layout.addSpacing(8)
+
+    # --- where there is less room ----------------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        """Leave the words of some buttons away where there is no room for all; their icons, names and tooltips stay."""
+        for button in self._shortened:
+            button.setText(self._words[button])
+        for button in reversed(self._shortened):
+            if self._layout.minimumSize().width() > self.width():
+                button.setText("")
+
+    def minimumSizeHint(self) -> QSize:
+        full = super().minimumSizeHint()
+        return QSize(full.width() - sum(map(self._spare_px, self._shortened)), full.height())
+
+    def _spare_px(self, button: QPushButton) -> int:
+        """By how much the button becomes narrower without its words."""
+        return button.fontMetrics().horizontalAdvance(button.text())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
 
     # --- keeping them current -------------------------------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ TARGET = (
     "a sample model (mlp, lenet, vgg16-bn, …), package.module:factory, path/to/file.py:factory, torchvision:NAME, transformers:TYPE or "
     "transformers:path/to/config.json; options as in transformers:gpt2?n_layer=2"
 )
-"""What models `place` and `bench model` take."""
+"""What models `place`, `doctor`, `fit` and `bench model` take."""
+SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)"
+TIMEOUT = "seconds after which its process is ended (default 120)"
 MODES = ("live", "burst", "sustained")
 """How `bench matmul` measures."""
 
@@ -78,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
     place.add_argument("--device", metavar="D", help="move there first")
     _json(place)
 
+    _doctor(commands.add_parser("doctor", parents=[common], help="find the line that puts a tensor on the wrong device"))
+    _fit(commands.add_parser("fit", parents=[common], help="say whether a model fits a card, and how fast it would be"))
+
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
     _json(env)
     return top
@@ -114,11 +119,38 @@ def _bench(bench: argparse.ArgumentParser) -> None:
     bandwidth.add_argument("--both-ways", action="store_true", default=None, help="there and back at once, too")
     model = bench.add_argument_group("model")
     model.add_argument("--batch-size", metavar="N", help="samples per step (default 8)")
-    model.add_argument("--input", metavar="SHAPES", help="what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)")
+    model.add_argument("--input", metavar="SHAPES", help=SHAPES)
     model.add_argument("--train", action="store_true", default=None, help="forward, backward and optimizer step; otherwise forward")
     model.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, adam or adamw (default sgd)")
     model.add_argument("--autocast", metavar="T", help="float16 or bfloat16")
     model.add_argument("--compile", action="store_true", default=None, help="through torch.compile")
+
+
+def _doctor(doctor: argparse.ArgumentParser) -> None:
+    doctor.add_argument("target", metavar="TARGET", help=TARGET)
+    doctor.add_argument("--device", metavar="D", help="where the model is moved and runs (default: the first GPU, or else vgpu:0)")
+    doctor.add_argument("--input", metavar="SHAPES", help=SHAPES)
+    doctor.add_argument("--train", action="store_true", help="backward and a step of an optimizer, too")
+    doctor.add_argument("--dtype", metavar="T", help="move the model to this dtype, too")
+    doctor.add_argument("--timeout", metavar="S", help=TIMEOUT)
+    doctor.add_argument("--allow-unchecked", action="store_true", help="exit code 0 also when something could not be checked")
+    _json(doctor)
+    doctor.add_argument("--github", action="store_true", help="print annotations for GitHub Actions")
+
+
+def _fit(fit: argparse.ArgumentParser) -> None:
+    fit.add_argument("target", metavar="TARGET", help=TARGET)
+    cards = 'a card, or several with the model split over them: "2x Tesla T4"; can be given again (default: the cards of --virtual, or else every profile)'
+    fit.add_argument("--gpu", metavar="GPU", action="append", help=cards)
+    fit.add_argument("--batch", metavar="N", help="samples per step (default 1, or the first size of --input)")
+    fit.add_argument("--dtype", metavar="T", help="of parameters and inputs (default: the model's own)")
+    fit.add_argument("--autocast", metavar="T", help="float16 or bfloat16")
+    fit.add_argument("--train", action="store_true", help="forward, backward and optimizer step; otherwise forward")
+    fit.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, momentum, adam or adamw (default adamw)")
+    fit.add_argument("--checkpointing", action="store_true", help="with --train: compute activations of blocks again in backward")
+    fit.add_argument("--input", metavar="SHAPES", help=SHAPES)
+    fit.add_argument("--timeout", metavar="S", help=TIMEOUT)
+    _json(fit)
 
 
 def _json(command: argparse.ArgumentParser, words: str = "print one JSON document") -> None:

@@ -9,11 +9,11 @@ from functools import partial
 import msgspec
 
 from devexplorer.core.benchmark.ranges import parse_byte_sizes, parse_shapes
-from devexplorer.core.benchmark.spec import check_product, parse_count, parse_seconds, parse_shape
+from devexplorer.core.benchmark.spec import check_product, parse_shape
 from devexplorer.core.cli.arguments import BENCHMARKS, MODES
 from devexplorer.core.cli.findings import Findings
+from devexplorer.core.cli.options import AUTOCAST, count, one_of, seconds
 from devexplorer.core.dtypes import parse_dtype
-from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.workspace.models.shapes import parse_input_shapes
@@ -22,7 +22,6 @@ SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}
 """Measured when nothing else is asked for, by mode; sustained: until the speed has settled, and its window."""
 SIZE, SCALING_SIZE, SIZES = "1024", "1000", "256:2048:256"
 OPTIMIZERS = ("sgd", "adam", "adamw")
-AUTOCAST = ("float16", "bfloat16")
 TRANSPOSES = ("", "a", "b", "ab", "ba")
 
 _TAKEN_BY = {
@@ -92,24 +91,24 @@ def on_devices(spec: BenchSpec, devices: Sequence[DeviceInfo]) -> BenchSpec:
 
 def _matmul(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     m, n, k = findings.checked(partial(parse_shape, arguments.size or SIZE), (1, 1, 1))
-    mode = _one_of(arguments.mode, MODES, "--mode", findings) or "live"
-    transpose = _one_of(arguments.transpose and arguments.transpose.casefold(), TRANSPOSES, "--transpose", findings) or ""
-    iterations = _count(arguments.iterations, "--iterations", findings)
-    seconds = _seconds(arguments.seconds, "--seconds", findings)
+    mode = one_of(arguments.mode, MODES, "--mode", findings) or "live"
+    transpose = one_of(arguments.transpose and arguments.transpose.casefold(), TRANSPOSES, "--transpose", findings) or ""
+    iterations = count(arguments.iterations, "--iterations", findings)
+    duration = seconds(arguments.seconds, "--seconds", findings)
     if arguments.seconds is None and arguments.iterations is None:
-        seconds = SECONDS[mode]
+        duration = SECONDS[mode]
     spec = MatmulSpec(
         device="cpu",
         dtype=_dtype(arguments, findings),
         m=m,
         n=n,
         k=k,
-        batch=_count(arguments.batch, "--batch", findings) or 1,
+        batch=count(arguments.batch, "--batch", findings) or 1,
         transpose_a="a" in transpose,
         transpose_b="b" in transpose,
         flush_cache=bool(arguments.flush_cache),
         mode=mode,
-        seconds=seconds,
+        seconds=duration,
         iterations=iterations,
     )
     return [msgspec.structs.replace(spec, device=name) for name in _devices(arguments)]
@@ -124,8 +123,8 @@ def _sweep(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]
         device="cpu",
         dtype=_dtype(arguments, findings),
         shapes=shapes,
-        search_seconds=_seconds(arguments.search, "--search", findings),
-        shape_seconds=_seconds(arguments.seconds, "--seconds", findings) or 0.2,
+        search_seconds=seconds(arguments.search, "--search", findings),
+        shape_seconds=seconds(arguments.seconds, "--seconds", findings) or 0.2,
     )
     return [msgspec.structs.replace(spec, device=name) for name in _devices(arguments)]
 
@@ -142,7 +141,7 @@ def _bandwidth(arguments: argparse.Namespace, findings: Findings) -> list[BenchS
             sizes=sizes,
             pinned=kinds or given.pinned,
             both_ways=bool(arguments.both_ways),
-            seconds=_seconds(arguments.seconds, "--seconds", findings) or given.seconds,
+            seconds=seconds(arguments.seconds, "--seconds", findings) or given.seconds,
         )
     ]
 
@@ -151,7 +150,7 @@ def _scaling(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpe
     m, n, k = findings.checked(partial(parse_shape, arguments.size or SCALING_SIZE), (1, 1, 1))
     if not m == n == k:
         findings.add(f"bench scaling multiplies square matrices; write --size {m}, not --size {arguments.size}")
-    iterations = _count(arguments.iterations, "--iterations", findings) or 1000
+    iterations = count(arguments.iterations, "--iterations", findings) or 1000
     return [ScalingSpec(devices=tuple(_devices(arguments, default=())), dtype=_dtype(arguments, findings), size=m, iterations=iterations)]
 
 
@@ -164,12 +163,12 @@ def _model(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]
     spec = ModelSpec(
         target=arguments.target or "mlp",
         device="cpu",
-        batch=_count(arguments.batch_size, "--batch-size", findings) or given,
+        batch=count(arguments.batch_size, "--batch-size", findings) or given,
         train=bool(arguments.train),
-        optimizer=_one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings) or "sgd",
-        autocast=_one_of(autocast, AUTOCAST, "--autocast", findings),
+        optimizer=one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings) or "sgd",
+        autocast=one_of(autocast, AUTOCAST, "--autocast", findings),
         compiled=bool(arguments.compile),
-        seconds=_seconds(arguments.seconds, "--seconds", findings) or SECONDS["live"],
+        seconds=seconds(arguments.seconds, "--seconds", findings) or SECONDS["live"],
         inputs=arguments.input if shapes else "",
     )
     return [msgspec.structs.replace(spec, device=name) for name in _devices(arguments)]
@@ -185,22 +184,3 @@ def _devices(arguments: argparse.Namespace, default: tuple[str, ...] = ("cpu",))
 
 def _dtype(arguments: argparse.Namespace, findings: Findings) -> str:
     return findings.checked(lambda: check_product(parse_dtype(arguments.dtype or "float32", tf32=True)), "float32")
-
-
-def _count(text: str | None, option: str, findings: Findings) -> int | None:
-    return None if text is None else findings.checked(partial(parse_count, text, option), None)
-
-
-def _seconds(text: str | None, option: str, findings: Findings) -> float | None:
-    return None if text is None else findings.checked(partial(parse_seconds, text, option), None)
-
-
-def _one_of(text: str | None, known: Sequence[str], option: str, findings: Findings) -> str | None:
-    """`text` when it is one of these; None where it was not given or is something else."""
-
-    def check() -> str | None:
-        if text is not None and text not in known:
-            raise BadInput(f"there is no {option} '{text}'; there are {', '.join(filter(None, known))}")
-        return text
-
-    return findings.checked(check, None)

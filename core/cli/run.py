@@ -79,6 +79,14 @@ def _command(arguments: argparse.Namespace) -> int:
             from devexplorer.core.cli.place import place
 
             return place(arguments)
+        case "doctor":
+            from devexplorer.core.cli.doctor import doctor
+
+            return doctor(arguments)
+        case "fit":
+            from devexplorer.core.cli.fit import fit
+
+            return fit(arguments)
         case "env":
             from devexplorer.core.cli.env import env
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from devexplorer.core.cli.output import printable
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.telemetry.device_facts import held_in_short
@@ -135,7 +136,7 @@ class WatchTable:
         """What every terminal shows, then one column after the other, then longer names, words and bars."""
         device = max([6, *(cell_len(reading.info.id) for reading in readings)])
         memory = max([13, *(cell_len(_memory(reading.sample)) for reading in readings)])
-        longest = max([4, *(cell_len(_clean(reading.info.name)) for reading in readings)])
+        longest = max([4, *(cell_len(printable(reading.info.name)) for reading in readings)])
         words = max([0, *(cell_len(_state(reading)) for reading in readings)])
         self._state = max(self._state, min(words, STATE))
         state = self._state
@@ -164,10 +165,10 @@ class WatchTable:
         return [Text((" " * GAP).join(header), style="dim"), *(self._device(reading, layout) for reading in readings)]
 
     def _device(self, reading: Reading, layout: _Layout) -> Text:
-        cells = [self._cell(reading.info.id, layout.device), self._cell(_clean(reading.info.name), layout.name)]
+        cells = [self._cell(reading.info.id, layout.device), self._cell(printable(reading.info.name), layout.name)]
         if reading.problem:
             line = Text((" " * GAP).join([*cells, ""]))
-            return line.append(self._plain(f"✕ {_clean(reading.problem)}"), style="red")
+            return line.append(self._plain(f"✕ {printable(reading.problem)}"), style="red")
         memory = self._cell(_memory(reading.sample), layout.memory, right=True)
         cells.append(f"{self._bar(reading.sample, layout.bar)} {memory}" if layout.bar else memory)
         cells += [self._cell(column.text(reading.sample), width, right=True) for column, width in layout.columns.items()]
@@ -213,12 +214,12 @@ class WatchTable:
             cells = [
                 self._cell(device, device_cells),
                 self._cell(str(use.pid), 7, right=True),
-                self._cell(_clean(use.user or MISSING), 8),
+                self._cell(printable(use.user or MISSING), 8),
                 self._cell(bytes_text(use.memory_bytes), 10, right=True),
                 self._cell(_number(use.utilization_percent), 5, right=True),
             ]
             room = max(width - sum(cell_len(cell) + GAP for cell in cells), 8)
-            lines.append(Text((" " * GAP).join([*cells, self._cell(_clean(use.command or use.name or MISSING), room)])))
+            lines.append(Text((" " * GAP).join([*cells, self._cell(printable(use.command or use.name or MISSING), room)])))
         if hidden:
             lines.append(Text(self._plain(f"{', '.join(hidden)}: processes are not visible from here"), style="dim"))
         return lines
@@ -266,9 +267,4 @@ def _state(reading: Reading) -> str:
     words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
     if reading.info.memory_shared:
         words.append("shared memory")
-    return ", ".join([*words, *map(_clean, held_in_short(reading.sample.throttle_reasons))])
-
-
-def _clean(text: str) -> str:
-    """Names come from outside: what would move the cursor or colour the screen is replaced."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return ", ".join([*words, *map(printable, held_in_short(reading.sample.throttle_reasons))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -77,6 +78,14 @@ class Book:
     def has(self, rule: str, place: Place) -> bool:
         """Whether that rule was found at that line."""
         return (rule, place.file, place.line, "") in self._entries
+
+    def made_fail(self, rule: str, place: Place, where: Place | None) -> None:
+        """What was found at that line made the run fail elsewhere: it is an error, and says so."""
+        entry = self._entries[(rule, place.file, place.line, "")]
+        words = f" Because of that the run fails at {Path(where.file).name}, line {where.line}." if where is not None else ""
+        message = entry.finding.message
+        said = message if " Because of that " in message else f"{message}{words}"
+        entry.finding = replace(entry.finding, severity="error", message=said)
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything with its code, in the order in which it was found."""

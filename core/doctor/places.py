@@ -55,10 +55,13 @@ def kind_of(file: str) -> str:
     return "skipped" if path.startswith(_STANDARD) else "user"
 
 
-def place_of(frame: FrameType | None) -> Place | None:
-    """The innermost line of the user's own from this frame outwards, else the innermost one of a library; None where there is neither."""
+def place_of(frame: FrameType | None, until: FrameType | None = None) -> Place | None:
+    """The innermost line of the user's own from this frame outwards, else the innermost one of a library; None where there is neither.
+
+    `until` is the first frame that does not belong to the model any more.
+    """
     library: Place | None = None
-    while frame is not None:
+    while frame is not None and frame is not until:
         code = frame.f_code
         kind = kind_of(code.co_filename)
         if kind == "user":

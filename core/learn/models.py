@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devexplorer.core.learn.checks import Check, built, did, either, elsewhere, moved, refused, row_of, there
+from devexplorer.core.learn import checks
+from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, refused, row_of, there
 from devexplorer.core.learn.exercise import Evidence, Exercise, Step
 from devexplorer.core.records.benchmark import ScalingResult, ScalingSpec
+from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.records.laboratory import Describe, Initialise, InsertHops, ListFile, Load, Save, Tie
 from devexplorer.core.records.messages import Backward, EditElement, Forward, Move, NewTensor, StartBenchmark
 
 MODELS, PARAMETERS, FILES, MANY = "Models", "Parameters", "Files", "Several devices"
+
+
+def _lines_found(evidence: Evidence) -> set[str]:
+    """The lines that the doctor named in a sample model."""
+    found = [one for name, one in evidence.state.diagnoses.items() if name.startswith("noise-pitfall")]
+    return {f"{word}{finding.line}" for one in found for finding in one.problems for word in ("", "line ")}
 
 
 def _build(recipe: str, words: str = "") -> Step:
@@ -39,7 +47,7 @@ def _still_tied(evidence: Evidence) -> bool:
     return _model_moved(models)(evidence) and any(row is not None and row.tied_to is not None for row in rows)
 
 
-def _model_moved(models: set[str]) -> Check:
+def _model_moved(models: set[str]) -> checks.Check:
     return moved(lambda r, c: r.parameters and models & set(c.targets))
 
 
@@ -134,6 +142,19 @@ EXERCISES = (
         "custom-layers", "Layers of your own", MODELS,
         "A layer without parameters works wherever its input is; one with parameters has a place. y_k = Σ W_ijk x_i x_j is a layer too.",
         (_build("custom-layers"), Step("Run it", "Select it, F", did(Forward, lambda c: c.target.startswith("custom-layers")))),
+    ),
+    Exercise(
+        "doctor", "Which line is it?", MODELS,
+        "A tensor that forward makes without naming a device is on the CPU, wherever the model is. The doctor runs the model on a device, "
+        "in a process of its own, and names the line.",
+        (
+            _build("noise-pitfall"),
+            Step("Move it to a GPU", "Select it, Ctrl+1",
+                 moved(lambda r, c: "noise-pitfall" in c.targets[0] and elsewhere(r.destination))),
+            Step("Run it: it fails", "F", refused(Forward)),
+            Step("Let the doctor check it", "Check", did(Check, lambda c: c.target.startswith("noise-pitfall"))),
+            Step("Which line of custom.py is it?", "Tab Doctor: the finding", answers=_lines_found),
+        ), two_devices=True,
     ),
     Exercise(
         "vgg", "138 million parameters", MODELS,

@@ -10,7 +10,6 @@ import torch
 
 from devexplorer.core.virtual import attention
 from devexplorer.core.virtual.books import KIND, gpu_of
-from devexplorer.core.virtual.cost import transfer_seconds
 from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import Operation, aten
 from devexplorer.core.virtual.tensor import VirtualTensor, new_tensor, run
@@ -74,10 +73,9 @@ def _not_pinned(operation: Operation, source: VirtualTensor, device: torch.devic
 
 def book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
     """Both ends of a copy are busy with it; the wall time is booked once."""
-    seconds = transfer_seconds(None if source is None else source.profile, None if destination is None else destination.profile, nbytes)
-    for gpu in (source, destination):
+    for gpu, other in ((source, destination), (destination, source)):
         if gpu is not None:
-            gpu.clock.advance(seconds, wall)
+            gpu.clock.advance(gpu.copy_seconds(other, nbytes), wall)
             wall = 0.0
 
 
@@ -103,6 +101,14 @@ def _attention(operation: Operation, *args: Any, **kwargs: Any) -> torch.Tensor:
     return attention.attention(*args, **kwargs)
 
 
+def _pack(operation: Operation, values: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
+    """`aten._pack_padded_sequence`: the host has to know the lengths."""
+    if isinstance(lengths, VirtualTensor):
+        kind = lengths.type().rpartition(".")[2].removesuffix("Tensor")
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {kind} tensor")
+    return run(operation, (values, lengths, batch_first), None)
+
+
 HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
     aten.copy_.default: _copy,
@@ -110,6 +116,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._foreach_copy_.default: _foreach_copy,
     aten._pin_memory.default: _not_pinned,
     aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
+    aten._pack_padded_sequence.default: _pack,
     aten.scaled_dot_product_attention.default: _attention,
 }
 """What has a function of its own; the first argument is the `Operation`."""

@@ -81,6 +81,10 @@ class Roofline:
         memory = nbytes * self._seconds_per_byte
         return (compute if compute > memory else memory) + LAUNCH_SECONDS
 
+    def copy_seconds(self, other: Profile | None, nbytes: int) -> float:
+        """Seconds of a copy between this card and one of another profile, or the host (None)."""
+        return transfer_seconds(self.profile, other, nbytes)
+
     def host_copy_seconds(self, nbytes: int) -> float:
         """Seconds of a copy between the host (pinned memory) and this card."""
         return _copy_seconds(nbytes, self.profile.host_gb_s)

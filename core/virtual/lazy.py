@@ -65,7 +65,9 @@ def _made(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> torch.Tenso
     return cast(torch.Tensor, made)
 
 
-_swap: Any = torch.utils.swap_tensors  # torch publishes no types for it
+def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
+    swap: Any = torch.utils.swap_tensors  # torch publishes no types for it
+    swap(first, second)
 
 
 def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> None:

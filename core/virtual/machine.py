@@ -53,6 +53,8 @@ class VirtualGpu:
         self.memory = CachingAllocator(profile.memory_bytes, context_bytes, index)
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
+        self.values_bytes: int | None = None
+        """Not None, for plans: floating tensors here have no values but for single ones, others up to so many bytes."""
         self.used = False
         """Whether a tensor was ever put here; from then on the context counts."""
 
@@ -60,6 +62,10 @@ class VirtualGpu:
         """Take memory for a storage; the first one creates the context. Raises `OutOfDeviceMemory`."""
         self.used = True
         return self.memory.allocate(nbytes)
+
+    def copy_seconds(self, other: VirtualGpu | None, nbytes: int) -> float:
+        """Seconds of a copy between this card and another one, or the host (None)."""
+        return self.roofline.copy_seconds(None if other is None else other.profile, nbytes)
 
     @property
     def context_bytes(self) -> int:

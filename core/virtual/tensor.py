@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devexplorer.core.virtual.backward import backward_guard, failure
 from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
@@ -20,6 +21,8 @@ from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import VIEW, Operation, rate
 
 _is_multithreaded = torch._C._is_multithreading_enabled
+_shown: Any = handle_torch_function
+"""Calls a function as torch calls its own: a `TorchFunctionMode` that is on gets to see it."""
 _clock = time.perf_counter
 _operations: dict[Any, Operation] = {}
 _devices: dict[int, torch.device] = {}
@@ -87,6 +90,8 @@ class VirtualTensor(torch.Tensor):
         return VirtualTensor(inner["_inner"], gpu)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        if has_torch_function_unary(self):
+            return str(_shown(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
         text = repr(self._inner)
         if self._inner.is_meta:
             text = text.replace("device='meta'", f"device='{self._gpu.id}'").replace("tensor(...", "tensor(no values")
@@ -99,6 +104,8 @@ class VirtualTensor(torch.Tensor):
         return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
 
     def __format__(self, format_spec: str) -> str:
+        if has_torch_function_unary(self):
+            return str(_shown(VirtualTensor.__format__, (self,), self, format_spec))
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
@@ -130,6 +137,8 @@ class VirtualTensor(torch.Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""
+        if has_torch_function_unary(self):
+            return _shown(VirtualTensor.numpy, (self,), self, force=force)
         if force:
             return self.detach().cpu().numpy()
         raise TypeError(
@@ -141,6 +150,8 @@ class VirtualTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """The values, copied to the host as on CUDA."""
+        if has_torch_function_unary(self):
+            return _shown(VirtualTensor.tolist, (self,), self)
         return self.detach().cpu().tolist()
 
     def data_ptr(self) -> int:
@@ -297,11 +308,22 @@ def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
         if value.layout is not torch.strided:
             raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {value.layout}")
         if kind != VIEW:
+            value = _kept(value, gpu)
             count(value.untyped_storage(), gpu)
         return VirtualTensor(value, gpu)
     if isinstance(value, (list, tuple)):
         return [_wrap(item, gpu, kind) for item in value]
     return value
+
+
+def _kept(inner: torch.Tensor, gpu: VirtualGpu) -> torch.Tensor:
+    """The tensor, without its values where this card keeps none of that kind."""
+    if gpu.values_bytes is None or inner.is_meta:
+        return inner
+    floating = inner.is_floating_point() or inner.is_complex()
+    if inner.numel() == 1 or (not floating and inner.nbytes <= gpu.values_bytes):
+        return inner
+    return torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device="meta")
 
 
 def _mutated(operation: Operation, position: int, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
@@ -381,7 +403,7 @@ def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -
     """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
     block = take(gpu, nbytes)
     try:
-        inner = make()
+        inner = _kept(make(), gpu)
     except BaseException:
         gpu.memory.free(block)
         raise

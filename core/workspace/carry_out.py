@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from devexplorer.core.planner import handlers as planner
 from devexplorer.core.records.laboratory import Hopped
 from devexplorer.core.records.messages import (
     Backward,
@@ -23,6 +24,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import words, zoo
+from devexplorer.core.workspace.doctor import handlers as doctor
 from devexplorer.core.workspace.experiments import handlers as experiments
 from devexplorer.core.workspace.files import handlers as files
 from devexplorer.core.workspace.models import handlers as models
@@ -166,7 +168,16 @@ _TOPIC: Topic = {
     EditElement: _edit,
     Combine: _combine,
 }
-TOPICS: tuple[Topic, ...] = (_TOPIC, files.TOPIC, models.TOPIC, experiments.TOPIC, split.TOPIC, parameters.TOPIC)
+TOPICS: tuple[Topic, ...] = (
+    _TOPIC,
+    files.TOPIC,
+    models.TOPIC,
+    experiments.TOPIC,
+    split.TOPIC,
+    parameters.TOPIC,
+    doctor.TOPIC,
+    planner.TOPIC,
+)
 """Every command of the workspace and who carries it out; `Undo` and `Redo` are above."""
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from devexplorer.core.dtypes import parse_dtype
+from devexplorer.core.dtypes import parse_dtype, parse_model_dtype
 from devexplorer.core.errors import BadInput
 
 
@@ -26,12 +26,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def model_dtype(text: str) -> torch.dtype:
     """The dtype for a whole model: floating point or complex, as `Module.to` wants it."""
-    dtype = torch_dtype(text)
-    if dtype.is_floating_point or dtype.is_complex:
-        return dtype
-    raise BadInput(
-        f"a model cannot become {dtype_name(dtype)}: its parameters are floating point; take float32, float16, bfloat16 or float64"
-    )
+    return torch_dtype(parse_model_dtype(text))
 
 
 def cast_of(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:

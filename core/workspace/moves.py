@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy as deep
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -21,6 +20,8 @@ from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import DevExplorerError, MoveFailed
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.virtual.lazy import move_uninitialised
+from devexplorer.core.watch import NOBODY as NOBODY
+from devexplorer.core.watch import Watch as Watch
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
 from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.fit import check_sizes
@@ -36,19 +37,6 @@ Bind = Callable[[str, Tensor], None]
 
 class MoveCancelled(MoveFailed):
     """The move was cancelled; everything is as it was before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What a long job tells while it runs, and what it asks between two steps."""
-
-    progress: Callable[[float, str], None] = lambda done, text: None
-    """Gets the share that is done, 0 to 1, and what is being done."""
-    cancelled: Callable[[], bool] = lambda: False
-
-
-NOBODY = Watch()
-"""Nobody watches and nobody cancels."""
 
 
 class Result(NamedTuple):

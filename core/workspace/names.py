@@ -15,10 +15,11 @@ from devexplorer.core.errors import BadInput
 
 LENGTH_LIMIT = 60
 _TAKEN = frozenset(dir(builtins)) | {
-    *("AutoConfig", "Hops", "TorchFunctionMode", "accelerate", "add_virtual_gpus", "config", "copy", "cpu_seconds", "device", "device_map"),
-    *("devices", "first_tensor", "importlib", "infer_auto_device_map", "load_file", "model", "move_lazily", "nn", "np", "number", "numpy"),
-    *("os", "path", "random", "remove_hook_from_submodules", "safe_open", "safetensors", "sample_inputs", "save_file", "seconds", "spec"),
-    *("statistics", "sys", "time", "torch", "torchvision", "total", "transformers", "tree_leaves", "tree_map", "zoo"),
+    *("AutoConfig", "Hops", "TorchFunctionMode", "accelerate", "add_virtual_gpus", "assert_placement_clean", "config", "copy"),
+    *("cpu_seconds", "device", "device_map", "devices", "first_tensor", "importlib", "infer_auto_device_map", "load_file", "model"),
+    *("move_lazily", "nn", "np", "number", "numpy", "os", "path", "random", "remove_hook_from_submodules", "safe_open"),
+    *("safetensors", "sample_inputs", "save_file", "seconds", "spec", "statistics", "sys", "time", "torch", "torchvision", "total"),
+    *("transformers", "tree_leaves", "tree_map", "zoo"),
 }
 """What the Python of the answers imports and binds beside the objects, and what every Python has."""
 _ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")

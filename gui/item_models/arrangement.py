@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.outline import Ints
+from devexplorer.core.records.doctor import Finding
 from devexplorer.core.records.objects import Row
 from devexplorer.gui.item_models.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
 
@@ -89,10 +90,10 @@ class Entry:
         """What commands are addressed to for these rows, in the order of the tree; what is in another of them is left out.
 
         Of a module that is only partly on the device of this group those parts that are all there; tensors that it holds itself
-        cannot be told apart from the rest of it by a move, and stay out.
+        cannot be told apart from the rest of it by a move, and stay out. A finding stands for what it is about.
         """
         shape, end = self.known.outline.shape, 0
-        for row in sorted(rows):
+        for row in sorted(rows if self.known.findings is None else set(map(self.addressed, rows))):
             if row >= end:
                 end = shape.ends[row]
                 yield from self._whole(row, end)
@@ -111,8 +112,17 @@ class Entry:
 
     def target(self, row: int) -> str:
         """`name`, or `name:path`."""
-        path = self.known.outline.shape.paths[row]
+        path = self.known.outline.shape.paths[self.addressed(row)]
         return f"{self.name}:{path}" if path else self.name
+
+    def addressed(self, row: int) -> int:
+        """The row that commands are addressed to: of a finding, what it is about."""
+        findings = self.known.findings
+        return row if findings is None or row not in findings.findings else findings.parent(row)
+
+    def finding(self, row: int) -> Finding | None:
+        """The finding that this row is."""
+        return None if self.known.findings is None else self.known.findings.findings.get(row)
 
 
 class Arrangement:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from devexplorer.core.records.doctor import Finding
 from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.gui.item_models.findings import tally, told
 
 
 class Badge(NamedTuple):
-    """A word or two behind the name; a warning comes with a triangle."""
+    """A word or two behind the name; a warning comes with a triangle, an error with a cross."""
 
     words: str
     warning: bool
     meaning: str = ""
     """A sentence for the tooltip."""
+    error: bool = False
 
 
 _MIXED: Final = Badge("mixed", True, "mixed: its tensors are on more than one device")
@@ -47,3 +51,9 @@ def badges(row: Row, snapshot: ObjectSnapshot | None = None, *, trains: bool = F
     if row.tied_to is not None:
         found.append(Badge(f"tied to {row.tied_to}", False, f"tied to {row.tied_to}: the very same one under another name"))
     return tuple(found)
+
+
+def doctor_badge(findings: Sequence[Finding]) -> Badge:
+    """What the doctor found about a row and in it: how much, as bad as the worst of it."""
+    worst = {finding.severity for finding in findings}
+    return Badge(tally(findings), "warning" in worst and "error" not in worst, told(findings), error="error" in worst)

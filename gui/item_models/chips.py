@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap
-from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem, QTreeView, QWidget
 
+from devexplorer.core.records.doctor import Finding
 from devexplorer.gui.icons import pixmap
-from devexplorer.gui.item_models.object_cells import BADGES_ROLE, DEVICES_ROLE, Column
-from devexplorer.gui.theme import CPU, Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.item_models.findings import place_text
+from devexplorer.gui.item_models.object_cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, Column
+from devexplorer.gui.item_models.objects import ObjectsModel
+from devexplorer.gui.theme import CPU, Role, Theme, device_colour, device_pen, font, severity_colour
 
 ROW_PX = 26
 _CHIP_PX = 18
@@ -43,15 +46,23 @@ class ChipsDelegate(QStyledItemDelegate):
         self._theme = theme
         self._text, self._label = font(Role.TEXT), font(Role.LABEL)
         self._text_metrics, self._label_metrics = QFontMetrics(self._text), QFontMetrics(self._label)
-        self._signs: dict[float, QPixmap] = {}
+        self._signs: dict[tuple[str, float], QPixmap] = {}
 
     def sizeHint(self, _option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(40, ROW_PX)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
         where: QRect = option.rect
+        model = index.model()
+        finding = index.data(FINDING_ROLE) if isinstance(model, ObjectsModel) and model.has_findings else None
         painter.save()
         match index.column():
+            case Column.MIB if finding is not None:  # the last one: its words may go across all the others
+                assert isinstance(option.widget, QTreeView)
+                left = option.widget.visualRect(index.sibling(index.row(), Column.NAME)).left()
+                self._paint_finding(painter, where.adjusted(left - where.left(), 0, 0, 0), finding)
+            case _ if finding is not None:
+                pass
             case Column.DEVICE:
                 self._paint_chips(painter, where, index.data(DEVICES_ROLE) or ())
             case Column.NAME:
@@ -80,20 +91,33 @@ class ChipsDelegate(QStyledItemDelegate):
             words, warning = badge.words, badge.warning
             if where.right() - x < 12:
                 return
-            if warning:
-                painter.drawPixmap(x, where.center().y() - 5, self._sign(painter))
+            colour = self._theme.error if badge.error else self._theme.warning if warning else self._theme.dim
+            if warning or badge.error:
+                painter.drawPixmap(x, where.center().y() - 5, self._sign(painter, "error" if badge.error else "warning"))
                 x += 15
             painter.setFont(self._label)
-            painter.setPen(QColor(self._theme.warning if warning else self._theme.dim))
+            painter.setPen(QColor(colour))
             text = self._label_metrics.elidedText(words, Qt.TextElideMode.ElideRight, where.right() - x)
             painter.drawText(QRect(x, where.top(), where.right() - x, where.height()), Qt.AlignmentFlag.AlignVCenter, text)
             x += self._label_metrics.horizontalAdvance(text) + 8
 
-    def _sign(self, painter: QPainter) -> QPixmap:
-        ratio = painter.device().devicePixelRatio()
-        if ratio not in self._signs:
-            self._signs[ratio] = pixmap("warning", self._theme.warning, 12, ratio)
-        return self._signs[ratio]
+    def _sign(self, painter: QPainter, severity: str) -> QPixmap:
+        key = severity, painter.device().devicePixelRatio()
+        if key not in self._signs:
+            self._signs[key] = pixmap(severity, severity_colour(severity, self._theme), 12, key[1])
+        return self._signs[key]
+
+    def _paint_finding(self, painter: QPainter, where: QRect, finding: Finding) -> None:
+        """Its sign, what is wrong, and at the right the line."""
+        painter.drawPixmap(where.left() + 4, where.center().y() - 5, self._sign(painter, finding.severity))
+        place = place_text(finding)
+        width = self._label_metrics.horizontalAdvance(place)
+        words = where.adjusted(22, 0, -_PAD - (width + 16 if place else 0), 0)
+        self._words(painter, words, finding.message, self._theme.soft)
+        painter.setFont(self._label)
+        painter.setPen(QColor(self._theme.dim))
+        side = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(where.adjusted(0, 0, -_PAD, 0), side | Qt.TextFlag.TextSingleLine, place)
 
     def _paint_chips(self, painter: QPainter, where: QRect, devices: tuple[str, ...]) -> None:
         """One chip per device; those that have no room are counted behind the last: `+3`."""

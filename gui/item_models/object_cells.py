@@ -10,7 +10,8 @@ from PySide6.QtCore import Qt
 
 from devexplorer.core.formats import shape_text
 from devexplorer.gui.item_models.arrangement import Entry
-from devexplorer.gui.item_models.badges import Badge, badges
+from devexplorer.gui.item_models.badges import Badge, badges, doctor_badge
+from devexplorer.gui.item_models.findings import KIND, place_text, words_of
 from devexplorer.gui.plain import tip
 
 MIB = 1 << 20
@@ -39,6 +40,8 @@ BADGES_ROLE = TARGET_ROLE + 2
 """What the user should know about it (tuple of `Badge`)."""
 ROW_ROLE = TARGET_ROLE + 3
 """The record itself; None for a device."""
+FINDING_ROLE = TARGET_ROLE + 4
+"""The finding that the row is; None for everything else."""
 
 
 def mib_text(count: int) -> str:
@@ -56,6 +59,8 @@ def _text(entry: Entry, at: int, column: int) -> str:
     match column:
         case Column.NAME:
             return row.name if at else entry.name
+        case _ if row.kind == KIND:
+            return ""
         case Column.TYPE:
             return row.type
         case Column.SHAPE:
@@ -69,6 +74,17 @@ def _text(entry: Entry, at: int, column: int) -> str:
 
 
 def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
+    row, findings = entry.known.outline.rows[at], entry.known.findings
+    if findings is not None:
+        if row.kind == KIND:
+            return ()
+        found = findings.inside(at)
+        if found:
+            return (doctor_badge(found), *_own_badges(entry, at))
+    return _own_badges(entry, at)
+
+
+def _own_badges(entry: Entry, at: int) -> tuple[Badge, ...]:
     row = entry.known.outline.rows[at]
     looks_frozen = row.kind == "parameter" and row.requires_grad is False  # asked first: whether it trains may be a look at all rows
     return badges(row, None if at else entry.known.snapshot, trains=looks_frozen and entry.known.outline.trains)
@@ -76,6 +92,9 @@ def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
 
 def _tooltip(entry: Entry, at: int, column: int) -> str:
     row = entry.known.outline.rows[at]
+    finding = entry.finding(at)
+    if finding is not None:
+        return tip("\n".join((words_of(finding), place_text(finding))).rstrip())
     if column == Column.MIB:
         here = "" if entry.is_whole(at) else f" on {entry.group}, {row.bytes:,} in all"
         return f"{entry.bytes(at):,} bytes{here}"
@@ -89,7 +108,10 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
 
 def _accessible(entry: Entry, at: int, column: int) -> str:
     words = [_text(entry, at, column)]
-    if column == Column.NAME:
+    finding = entry.finding(at) if column == Column.NAME else None
+    if finding is not None:
+        words.insert(0, finding.severity)
+    elif column == Column.NAME:
         words += [badge.words for badge in _badges(entry, at)]
     return ", ".join(words)
 
@@ -102,5 +124,6 @@ ANSWERS: dict[int, Callable[[Entry, int, int], Any]] = {
     DEVICES_ROLE: lambda entry, at, _column: entry.known.outline.rows[at].devices,
     BADGES_ROLE: _badges,
     ROW_ROLE: lambda entry, at, _column: entry.known.outline.rows[at],
+    FINDING_ROLE: lambda entry, at, _column: entry.finding(at),
 }
 """Role: how it is answered for a row of an entry, and a column."""

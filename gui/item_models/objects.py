@@ -24,12 +24,13 @@ from PySide6.QtCore import (
 )
 
 from devexplorer.core.outline import Outlines
+from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.gui.item_models.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.item_models.badges import Badge, badges
 from devexplorer.gui.item_models.dragging import encode
 from devexplorer.gui.item_models.object_cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
-from devexplorer.gui.item_models.visible import Known, Options, visible
+from devexplorer.gui.item_models.visible import Known, Options, known_as, visible
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -51,22 +52,27 @@ class ObjectsModel(QAbstractItemModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._objects: dict[str, Known] = {}
+        self.has_findings = False
+        """Whether some rows are findings of the doctor."""
         self._numbers = itertools.count(1)
         self._own_outlines = Outlines()
         self._shown = Arrangement({}, Options(), self._numbers)
 
     # --- taking over new snapshots ---------------------------------------------------------------------------------
 
-    def update(self, objects: Mapping[str, ObjectSnapshot], outlines: Outlines | None = None) -> None:
-        """Make the tree show `objects`; what did not change is not touched."""
-        outlines = outlines or self._own_outlines
+    def update(
+        self, objects: Mapping[str, ObjectSnapshot], outlines: Outlines | None = None, diagnoses: Mapping[str, Diagnosis] | None = None
+    ) -> None:
+        """Make the tree show `objects`, and what the doctor found in them; what did not change is not touched."""
+        outlines, diagnoses = outlines or self._own_outlines, diagnoses or {}
         before, now = self._objects, {}
         for name, snapshot in objects.items():
-            known = before.get(name)
-            if known is not None and known.snapshot is snapshot:
+            known, diagnosis = before.get(name), diagnoses.get(name)
+            if known is not None and known.snapshot is snapshot and known.diagnosis is diagnosis:
                 now[name] = known
             elif snapshot.rows:
-                now[name] = Known(snapshot, outlines.of(snapshot))
+                now[name] = known_as(snapshot, outlines.of(snapshot), diagnosis, known)
+        self.has_findings = any(known.findings is not None for known in now.values())
         changes = {name: _changes(before[name], known) for name, known in now.items() if name in before and before[name] is not known}
         self._objects = {name: now[name] for name in (*before, *(name for name in now if name not in before)) if name in now}
         new = [name for name in self._objects if name not in before]
@@ -162,6 +168,22 @@ class ObjectsModel(QAbstractItemModel):
         """The index of `name` or `name:path`; invalid when there is none."""
         name, _, path = target.partition(":")
         return self._index_of(Key(None, name, path))
+
+    def finding_at(self, index: Index) -> tuple[str, int] | None:
+        """The object and the number of the finding that this row is."""
+        found = self._shown.found(index.internalId()) if index.isValid() else None
+        findings = None if found is None else found[0].known.findings
+        if found is None or findings is None or found[1] not in findings.numbers:
+            return None
+        return found[0].name, findings.numbers[found[1]]
+
+    def finding_index(self, name: str, number: int) -> QModelIndex:
+        """The index of a finding, by its number in the diagnosis of the object; invalid when it is not there."""
+        for entry in self._shown.of(name):
+            for at, found in entry.known.findings.numbers.items() if entry.known.findings is not None else ():
+                if found == number and entry.is_shown(at):
+                    return self._index(entry.base | at)
+        return QModelIndex()
 
     def group_index(self, device: str) -> QModelIndex:
         """The index of a device that objects are grouped below; invalid when there is none."""

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.outline import Mask, Outline
+from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.gui.item_models.filter import Query
+from devexplorer.gui.item_models.findings import Findings, findings_of
 
 NOWHERE: Final = ""
 """The group of objects that hold no tensor."""
@@ -42,6 +44,21 @@ class Known(NamedTuple):
 
     snapshot: ObjectSnapshot
     outline: Outline
+    """With a row for each finding, where there are some."""
+    diagnosis: Diagnosis | None = None
+    findings: Findings | None = None
+    """What the doctor found in it."""
+
+
+def known_as(snapshot: ObjectSnapshot, outline: Outline, diagnosis: Diagnosis | None, before: Known | None = None) -> Known:
+    """The object with this outline, and with what the doctor found in it. `before`: what was known, which may still be right."""
+    if diagnosis is None or not findings_of(diagnosis):
+        return Known(snapshot, outline, diagnosis)
+    if before is not None and before.diagnosis is diagnosis and before.findings is not None and before.findings.follow(outline):
+        findings = before.findings
+    else:
+        findings = Findings(outline, diagnosis)
+    return Known(snapshot, findings.outline, diagnosis, findings)
 
 
 class Visible(NamedTuple):
@@ -72,6 +89,9 @@ def visible(known: Known, options: Options, group: str | None) -> Visible:
         part = _part(outline, group)
         shown = part if shown is None else shown & part
         shown |= shape.around(shown)
+        if known.findings is not None:  # they are where the row is that they are about
+            for at in known.findings.findings:
+                shown[at] = shown[shape.parents[at]]
     if not options.query.words:
         return Visible(shown)
     matches = options.query.matches(outline, known.snapshot.name)

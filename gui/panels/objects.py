@@ -9,11 +9,13 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPo
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 
+from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.arrangement import Key
 from devexplorer.gui.item_models.chips import ChipsDelegate, DeviceLook
 from devexplorer.gui.item_models.dragging import tensors_of
 from devexplorer.gui.item_models.filter import HINT, Query
+from devexplorer.gui.item_models.findings import holder
 from devexplorer.gui.item_models.object_cells import SORTED_BY
 from devexplorer.gui.item_models.objects import ObjectsModel
 from devexplorer.gui.item_models.totals import Preparing, Totals
@@ -38,6 +40,8 @@ class ObjectsPanel(Panel):
     drag_started = Signal(object)
     """Targets (tuple of str)."""
     drag_ended = Signal()
+    finding_opened = Signal(object, int)
+    """Double-click or Return on a finding: name of the object (str), number of the finding."""
 
     def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Objects", parent=parent)
@@ -47,6 +51,8 @@ class ObjectsPanel(Panel):
         self._announced: tuple[str, ...] = ()
         self._known: set[str] = set()
         self._known_engine = False
+        self._diagnoses: dict[str, Diagnosis] = {}
+        """What the tree has shown of the doctor's."""
         self.by_device = _toggle("by device", "Group by device: below each device what is there, of a mixed model only its parts")
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)
@@ -95,6 +101,7 @@ class ObjectsPanel(Panel):
         self.tree.customContextMenuRequested.connect(self._on_context_menu)
         self.tree.drag_started.connect(self.drag_started)
         self.tree.drag_ended.connect(self.drag_ended)
+        self.tree.finding_opened.connect(self.finding_opened)
         self.tree.selectionModel().selectionChanged.connect(self._on_selection)
         self.model.rearranging.connect(self._put_selection_aside)
         self.model.repaint_wanted.connect(self.tree.viewport().update)
@@ -109,7 +116,7 @@ class ObjectsPanel(Panel):
         """Objects changed: show the new ones, keep selection and expansion."""
         new = [name for name in self._state.objects if name not in self._known]
         self._known = set(self._state.objects)
-        self.model.update(self._state.objects, self._state.outlines)
+        self.model.update(self._state.objects, self._state.outlines, self._state.diagnoses)
         self._select_again()
         empty = not self._state.objects
         self.show_empty(empty)
@@ -118,11 +125,21 @@ class ObjectsPanel(Panel):
             tool.setVisible(not empty)
         for name in new:
             self.expand(name)
+        self._open_findings()
         if new:
             self.select(new[-1])  # what was just made is what is moved next
             self.tree.setFocus()
         self._on_selection()
         self._add_up()
+
+    def _open_findings(self) -> None:
+        """The doctor has spoken: let the first of what it found be seen."""
+        for name, diagnosis in self._state.diagnoses.items():
+            index = self.model.finding_index(name, 0).parent()
+            while diagnosis is not self._diagnoses.get(name) and index.isValid():
+                self.tree.expand(index)
+                index = index.parent()
+        self._diagnoses = dict(self._state.diagnoses)
 
     def take_focus(self) -> None:
         """Be where the keyboard is: the tree, or the panel itself while there is no tree to be seen."""
@@ -167,6 +184,16 @@ class ObjectsPanel(Panel):
                 self.tree.scrollTo(index)
                 how = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
                 selection.setCurrentIndex(index, how)
+
+    def select_near(self, name: str, path: str) -> None:
+        """Select what is at this path of an object, or the nearest module around it."""
+        snapshot = self._state.objects.get(name)
+        if snapshot is not None and snapshot.rows:
+            outline = self._state.outlines.of(snapshot)
+            near = outline.shape.paths[holder(outline, path)]
+            target = f"{name}:{near}" if near else name
+            if self.model.index_of(target).isValid():  # else a filter hides it
+                self.select(target)
 
     def expand(self, target: str) -> None:
         """Show what is in `target`."""

@@ -38,6 +38,8 @@ class ObjectsTree(QTreeView):
     drag_started = Signal(object)
     """The targets that are dragged now (tuple of str)."""
     drag_ended = Signal()
+    finding_opened = Signal(object, int)
+    """Double-click or Return on a finding: name of the object (str), number of the finding in its diagnosis."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -61,6 +63,7 @@ class ObjectsTree(QTreeView):
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setMouseTracking(True)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.activated.connect(self._open_finding)
 
     def fit_columns(self) -> None:
         """Give the columns their widths; the name takes what is left. After the model is set."""
@@ -107,6 +110,13 @@ class ObjectsTree(QTreeView):
         model = self.model()
         assert isinstance(model, ObjectsModel)
         self.selectionModel().select(model.everything(self.isExpanded), QItemSelectionModel.SelectionFlag.ClearAndSelect)
+
+    def _open_finding(self, index: QModelIndex) -> None:
+        model = self.model()
+        assert isinstance(model, ObjectsModel)
+        found = model.finding_at(index)
+        if found is not None:
+            self.finding_opened.emit(*found)
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""

@@ -35,6 +35,14 @@ class Padded(QStyledItemDelegate):
         super().paint(painter, option, index)
 
 
+class CutAtTheStart(Padded):
+    """For paths, whose end tells most."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        option.textElideMode = Qt.TextElideMode.ElideLeft
+
+
 class RowsTable(QTableView):
     """A table view for a `RowsModel`."""
 

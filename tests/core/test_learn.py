@@ -34,12 +34,12 @@ from devexplorer.core.state import COMMANDS, State
 
 BEHAVIOURS = {
     1: "this-machine", 2: "device-table", 3: "visible-devices", 4: "absent-device", 5: "new-tensor", 6: "move-tensor", 7: "already-there",
-    8: "move-model", 9: "requires-grad", 10: "wrong-device", 12: "numpy", 13: "dtype", 14: "several", 15: "add-across", 16: "scaling",
+    8: "move-model", 9: "requires-grad", 10: "wrong-device", 11: "doctor", 12: "numpy", 13: "dtype", 14: "several", 15: "add-across", 16: "scaling",
     17: "replicate", 18: "blocks", 19: "read-parameters", 20: "initialise", 21: "tied", 22: "lazy", 23: "custom-layers", 24: "save-load",
     25: "vgg", 26: "split-by-hand", 27: "timing", 28: "crossover", 29: "type", 30: "threads", 31: "data-in-forward", 32: "module-list",
     33: "names", 34: "whole-model",
 }  # fmt: skip
-"""By the numbers of tests/scenarios. Behaviour 11 is about a model of the user's own."""
+"""By the numbers of tests/scenarios."""
 
 A_BUILD = did(BuildModel)
 A_MOVE = did(Move)
@@ -110,7 +110,7 @@ def begun(state: State, exercise_id: str, steps: int = 0) -> Course:
 
 def test_each_behaviour_has_an_exercise_of_its_own() -> None:
     ids = [one.id for one in EXERCISES]
-    assert len(set(ids)) == len(ids) == 33
+    assert len(set(ids)) == len(ids) == 34
     assert sorted(BEHAVIOURS.values()) == sorted(ids)
 
 

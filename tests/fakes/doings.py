@@ -290,6 +290,22 @@ def data_in_forward(me: Learner) -> None:
     me.press(Key.Key_F, SHIFT)
 
 
+def doctor(me: Learner) -> None:
+    me.build_model("noise-pitfall")
+    me.done(1)
+    me.point("noise-pitfall")
+    me.press(Key.Key_1, CTRL)
+    me.done(2)
+    me.press(Key.Key_F)
+    me.done(3)
+    me.palette("Check")
+    me.done(4)
+    me.page("Doctor")
+    found = me.state.diagnoses["noise-pitfall"].problems[0]
+    me.page("Learn")
+    me.reply(f"line {found.line}")
+
+
 def save_load(me: Learner) -> None:
     me.build_model("mlp")
     me.done(1)

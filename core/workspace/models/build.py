@@ -76,14 +76,17 @@ class Recipe:
     def make(self, seed: int = 0) -> Made:
         """Make the model on the CPU, in torch's own defaults. Raises `BadInput`; everything global is as it was in any case."""
         with kept(seed) as changes:
-            if self._prepared is not None:
-                model = libraries.made(self._prepared, self.source)
-            else:
-                factory = loading.factory_of(self.source, self.folder)
-                torch.default_generator.manual_seed(seed)  # the import may have drawn; a second time there is none
-                model = loading.make(self.source, factory, self.folder)
+            model = self.bare(seed)
         summary = f"made by {self.source.text}" if self._prepared is None else self._prepared.summary
         return Made(model, self.source, changes, self.code(), summary)
+
+    def bare(self, seed: int) -> nn.Module:
+        """The model alone, for a process of its own: whatever its code changes for the process stays. Raises `BadInput`."""
+        if self._prepared is not None:
+            return libraries.made(self._prepared, self.source)
+        factory = loading.factory_of(self.source, self.folder)
+        torch.default_generator.manual_seed(seed)  # the import may have drawn; a second time there is none
+        return loading.make(self.source, factory, self.folder)
 
     def code(self) -> Code:
         """The Python that does the same in a script."""

@@ -60,31 +60,43 @@ class InputSpec:
         return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"
 
 
+class UnknownInputs(BadInput):
+    """Nobody gave the shapes, and no guess worked: what forward wants, why the first guess failed, and how shapes would be written."""
+
+    def __init__(self, title: str, wanted: Sequence[Need], failure: BaseException | None) -> None:
+        self.arguments = ", ".join(need.name for need in wanted if need.required) or ", ".join(need.name for need in wanted) or "nothing"
+        self.failure = failure
+        """Of the first guess; None where there was none."""
+        self.example = ",".join("2x16" for need in wanted if need.required) or "2x16"
+        reason = "" if failure is None else f" ({one_line(failure)})"
+        super().__init__(
+            f"nobody knows what '{title}' takes: its forward wants {self.arguments}, and no guess worked{reason}; choose tensors for it, "
+            f"or give the shapes when opening it (on the command line with --input), as in {self.example}, with a dtype where it is not "
+            "floating: 2x16:int64"
+        )
+
+
 def parse_inputs(text: str) -> tuple[InputSpec, ...]:
     """`2x16:int64,4x12` -> two specifications. Raises `BadInput`."""
     return tuple(InputSpec(shape, None if dtype is None else torch_dtype(dtype)) for shape, dtype in parse_input_shapes(text))
 
 
-def specs_for(model: nn.Module, title: str, given: str = "") -> tuple[InputSpec, ...]:
-    """What forward gets: what the user gave, else a guess that works. Raises `BadInput` that says what forward wants."""
+def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = False) -> tuple[InputSpec, ...]:
+    """What forward gets: what the user gave, else a guess that works. Raises `BadInput` that says what forward wants.
+
+    A guess that fails without values is tried with values where the error says that it is for want of them; with `values` in any case.
+    """
     if given.strip():
         return tuple(_completed(model, parse_inputs(given)))
     failure: BaseException | None = None
     for guess in _guesses(model):
         error = _on_meta(model, guess)
-        if error is not None and (isinstance(error, NotImplementedError) or "meta" in str(error)):  # for want of values
+        if error is not None and (values or isinstance(error, NotImplementedError) or "meta" in str(error)):  # for want of values
             error = _with_values(model, guess)
         if error is None:
             return guess
         failure = failure or error
-    wanted = needs(model)
-    arguments = ", ".join(need.name for need in wanted if need.required) or ", ".join(need.name for need in wanted) or "nothing"
-    reason = "" if failure is None else f" ({one_line(failure)})"
-    example = ",".join("2x16" for need in wanted if need.required) or "2x16"
-    raise BadInput(
-        f"nobody knows what '{title}' takes: its forward wants {arguments}, and no guess worked{reason}; choose tensors for it, or give "
-        f"the shapes when opening it (on the command line with --input), as in {example}, with a dtype where it is not floating: 2x16:int64"
-    )
+    raise UnknownInputs(title, needs(model), failure)
 
 
 def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None = None, seed: int = 0) -> list[Tensor]:

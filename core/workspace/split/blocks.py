@@ -122,7 +122,7 @@ class _Cutter:
         if own:
             self._add(path, module, own, whole=False)
         only = root and len(children) == 1 and not own and next(own_tensors(children[0][1]), None) is None  # what it wraps is the model
-        stack = _is_stack(module)
+        stack = is_stack(module)
         for key, child in children:
             self.walk(f"{path}.{key}" if path else key, child, root=only, in_stack=stack or (in_stack and not root))
 
@@ -134,7 +134,7 @@ class _Cutter:
     def _may_be_cut(self, module: nn.Module, in_stack: bool) -> bool:
         if type(module).__name__ in self._kept:
             return False
-        return _is_container(module) or (not in_stack and any(map(_is_stack, self._inside(module))))
+        return _is_container(module) or (not in_stack and any(map(is_stack, self._inside(module))))
 
     def _inside(self, module: nn.Module) -> Iterator[nn.Module]:
         """Modules below, but for what is inside of those that are kept whole."""
@@ -160,7 +160,7 @@ def _is_container(module: nn.Module) -> bool:
     return isinstance(module, _LISTS) or (isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward)
 
 
-def _is_stack(module: nn.Module) -> bool:
+def is_stack(module: nn.Module) -> bool:
     """A container of layers of one kind: of anything in a ModuleList, of blocks with parts of their own in a Sequential."""
     if not _is_container(module):
         return False

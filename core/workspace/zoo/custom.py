@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -57,3 +59,20 @@ class DataLinear(nn.Module):
 def data_pitfall() -> nn.Module:
     """Own linear 20 → 32 that reads its parameters through `.data`, then a layer that does not: only the second one learns."""
     return nn.Sequential(DataLinear(20, 32), nn.Linear(32, 10))
+
+
+class NoisyLinear(nn.Module):
+    """The pitfall: its forward draws noise without naming a device. That is on the CPU, wherever the layer and its input are."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.randn(x.shape)
+        return cast(Tensor, self.linear(x + 0.1 * noise))
+
+
+def noise_pitfall() -> nn.Module:
+    """Noise on the input, 20 → 32, then 32 → 10: works on the CPU, and fails on every other device."""
+    return nn.Sequential(NoisyLinear(20, 32), nn.ReLU(), nn.Linear(32, 10))

@@ -27,6 +27,7 @@ _RECIPES = (
     Recipe("lazy-mlp", "perceptron whose shapes appear at the first forward", blocks.lazy_mlp, _FEATURES),
     Recipe("custom-layers", "own linear, centred layer without parameters, bilinear reduction", custom.custom_layers, _FEATURES),
     Recipe("data-pitfall", "own linear that reads its weight through .data: no gradient reaches it", custom.data_pitfall, _FEATURES),
+    Recipe("noise-pitfall", "noise made in forward without a device: fails everywhere but on the CPU", custom.noise_pitfall, _FEATURES),
     Recipe("two-towers", "two towers over two inputs, made for mixed placement", blocks.two_towers, _FEATURES * 2),
     Recipe("lenet", "LeNet-5 for 28×28 images, 61,706 parameters", vision.lenet, (InputSpec((1, 28, 28)),)),
     Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters", vision.vgg11_bn, _IMAGE, batch=1),

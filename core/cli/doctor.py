@@ -1,0 +1,92 @@
+"""`devexplorer doctor`: which line puts a tensor on the wrong device? The model runs in a process of its own; this one needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
+from devexplorer.core.cli.findings import Findings
+from devexplorer.core.cli.options import seconds, target
+from devexplorer.core.cli.output import console, print_document
+from devexplorer.core.cli.run import refuse
+from devexplorer.core.cli.waiting import waiting
+from devexplorer.core.devices.device_id import parse_device
+from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
+from devexplorer.core.dtypes import parse_model_dtype
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.workspace.models.shapes import parse_input_shapes
+
+CLEAN, PROBLEMS, COULD_NOT = 0, 1, 2
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Let the doctor examine a model and print what it says.
+
+    Returns 0 when everything was checked and nothing is wrong, 1 for problems, 2 when something could not be checked and nothing else is
+    wrong, unless `--allow-unchecked` takes that for clean. Notes are no problems.
+    """
+    findings = Findings()
+    request = _request(arguments, findings)
+    limit = seconds(arguments.timeout, "--timeout", findings) or LIMIT_SECONDS
+    if arguments.json and arguments.github:
+        findings.add("--json and --github are two forms of one answer; give one of them")
+    findings.demand_none()
+    with waiting() as watch:
+        diagnosis = diagnosed(request, watch, limit)
+    if arguments.json:
+        print_document(**document(diagnosis))
+    elif arguments.github:
+        for line in github_lines(diagnosis, os.curdir, allowed=arguments.allow_unchecked):
+            print(line)
+    else:
+        print_diagnosis(console(), diagnosis)
+    if diagnosis.problems:
+        return PROBLEMS
+    if diagnosis.unchecked and not arguments.allow_unchecked:
+        refuse(f"no problem was found, but {unchecked_text(diagnosis)}; --allow-unchecked takes that for clean")
+        return COULD_NOT
+    return CLEAN
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "target": diagnosis.target,
+        "device": diagnosis.device,
+        "device_name": diagnosis.device_name,
+        "simulated": diagnosis.simulated,
+        "train": diagnosis.train,
+        "inputs": diagnosis.inputs,
+        "operations": diagnosis.operations,
+        "problems": [_finding(one) for one in diagnosis.problems],
+        "notes": [_finding(one) for one in diagnosis.notes],
+        "unchecked": [msgspec.to_builtins(one) for one in diagnosis.unchecked],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    names = ("rule", "path", "file", "line", "message", "fix", "severity", "count", "bytes", "seconds", "simulated", "patch")
+    return {name: getattr(finding, name) for name in names}
+
+
+def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest:
+    """What is asked for; harmless values where something is wrong."""
+    findings.check_virtual(arguments.virtual)
+    if arguments.device is not None:
+        findings.checked(partial(parse_device, arguments.device), None)
+    if arguments.input is not None:
+        findings.checked(partial(parse_input_shapes, arguments.input), ())
+    return DoctorRequest(
+        source=target(arguments.target, findings),
+        folder=os.getcwd(),
+        device=arguments.device or "",
+        virtual=arguments.virtual or "",
+        train=arguments.train,
+        inputs=arguments.input or "",
+        dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
+    )

@@ -1,0 +1,149 @@
+"""What the doctor says, as text for people and as workflow commands for GitHub. Main thread; no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from devexplorer.core.cli.output import printable
+from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+"""Severity -> GitHub's workflow command."""
+_INDENT = "    "
+
+
+def print_diagnosis(out: Console, diagnosis: Diagnosis) -> None:
+    """A block for each finding, then what was not checked, then one line about all of it."""
+    here = os.curdir
+    for finding in (*diagnosis.problems, *diagnosis.notes):
+        for line in _block(finding, here):
+            out.print(line)
+        out.print()
+    if diagnosis.unchecked:
+        out.print(Text("not checked", style="bold"))
+        for one in diagnosis.unchecked:
+            out.print(Text(f"{_INDENT}{printable(_unchecked(one, here))}"))
+        out.print()
+    out.print(Text(printable(summary(diagnosis))))
+
+
+def summary(diagnosis: Diagnosis) -> str:
+    """`lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: no problem, 12 operations watched`."""
+    name = ", ".join(filter(None, (diagnosis.device_name, "simulated" if diagnosis.simulated else "")))
+    run = "forward and backward" if diagnosis.train else "forward"
+    given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
+    errors = sum(one.severity == "error" for one in diagnosis.problems)
+    warnings = len(diagnosis.problems) - errors
+    counts = [(errors, "error"), (warnings, "warning"), (len(diagnosis.notes), "note")]
+    found = [count_text(number, noun) for number, noun in counts if number]
+    if not diagnosis.problems:
+        found.insert(0, "no problem")
+    if diagnosis.unchecked:
+        found.append(f"{count_text(len(diagnosis.unchecked), 'thing')} not checked")
+    found.append(f"{count_text(diagnosis.operations, 'operation')} watched")
+    where = f"{diagnosis.device} ({name})" if name else diagnosis.device
+    return f"{diagnosis.target} on {where}, {run}{given}: {', '.join(found)}"
+
+
+def unchecked_text(diagnosis: Diagnosis) -> str:
+    """`2 things could not be checked: the forward (nobody knows …), torch.cuda.Stream (…)`."""
+    listed = ", ".join(f"{one.what} ({one.reason.rstrip('.')})" for one in diagnosis.unchecked)
+    return f"{count_text(len(diagnosis.unchecked), 'thing')} could not be checked: {listed}"
+
+
+def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) -> Iterator[str]:
+    """A workflow command for each finding and for each thing that was not checked (a notice where that is `allowed`, else a warning).
+
+    The form is GitHub's: docs.github.com, "Workflow commands for GitHub Actions"; files below `folder` are named relative to it.
+    """
+    for finding in (*diagnosis.problems, *diagnosis.notes):
+        rule = RULES.get(finding.rule)
+        title = finding.rule if rule is None else f"{rule.title} ({rule.key})"
+        command = _COMMANDS.get(finding.severity, "error")
+        yield _annotation(command, title, f"{finding.message} {finding.fix}", finding.file, finding.line, folder)
+    for one in diagnosis.unchecked:
+        yield _annotation("notice" if allowed else "warning", f"Not checked: {one.what}", one.reason, one.file, one.line, folder)
+
+
+def shown_file(file: str, folder: str) -> str:
+    """A file as people know it: relative where it lies below the folder."""
+    for place, base in ((os.path.abspath(file), os.path.abspath(folder)), (os.path.realpath(file), os.path.realpath(folder))):
+        if place.startswith(os.path.join(base, "")):
+            return os.path.relpath(place, base)
+    return file
+
+
+# --- GitHub
+
+
+def _annotation(command: str, title: str, message: str, file: str, line: int, folder: str) -> str:
+    properties = {"title": title}
+    if file:
+        properties = {"file": shown_file(file, folder).replace(os.sep, "/"), "line": str(line), **properties}
+    listed = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{command} {listed}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """The characters that end a command or a property, percent-encoded as GitHub's runner decodes them."""
+    return "".join(f"%{ord(letter):02X}" if letter in f"%\r\n{more}" else letter for letter in text)
+
+
+# --- text
+
+
+def _block(finding: Finding, folder: str) -> Iterator[Text]:
+    path = f"  {printable(finding.path)}" if finding.path else ""
+    yield Text.assemble((finding.severity, _STYLES.get(finding.severity, "bold")), (f"  {finding.rule}", "bold"), path)
+    if finding.file:
+        yield Text(f"{_INDENT}{printable(_place(finding.file, finding.line, folder))}", style="dim")
+        if (code := _code(finding.code, finding.line)) is not None:
+            yield Text(f"{_INDENT}{_INDENT}{code}")
+    yield Text(f"{_INDENT}{printable(finding.message)}")
+    yield Text(f"{_INDENT}fix: {printable(finding.fix)}")
+    if cost := _cost(finding):
+        yield Text(f"{_INDENT}{cost}", style="dim")
+    if finding.patch:
+        yield Text(f"{_INDENT}patch:")
+        for line in finding.patch.splitlines():
+            yield Text(f"{_INDENT}{_INDENT}{printable(line.expandtabs())}", style=_patch_style(line))
+
+
+def _place(file: str, line: int, folder: str) -> str:
+    return f"{shown_file(file, folder)}:{line}" if line else shown_file(file, folder)
+
+
+def _code(code: CodeLines | None, line: int) -> str | None:
+    """The line itself, without what it is indented by."""
+    if code is None or not code.first <= line < code.first + len(code.lines):
+        return None
+    return printable(code.lines[line - code.first].strip())
+
+
+def _cost(finding: Finding) -> str:
+    words = []
+    if finding.count > 1:
+        words.append(f"{finding.count:,} times")
+    if finding.bytes is not None:
+        words.append(bytes_text(finding.bytes))
+    if finding.seconds is not None:
+        words.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
+    return ", ".join(words) + (" each time" if finding.count > 1 and len(words) > 1 else "")
+
+
+def _patch_style(line: str) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return "dim"
+    return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def _unchecked(one: Unchecked, folder: str) -> str:
+    place = f" ({_place(one.file, one.line, folder)})" if one.file else ""
+    return f"{one.what}{place}: {one.reason}"

@@ -1,0 +1,141 @@
+"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in a process of its own; this one needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from devexplorer.core.cli.findings import Findings
+from devexplorer.core.cli.fit_print import print_report
+from devexplorer.core.cli.options import AUTOCAST, count, one_of, seconds, target
+from devexplorer.core.cli.output import console, print_document
+from devexplorer.core.cli.waiting import waiting
+from devexplorer.core.dtypes import parse_dtype, parse_model_dtype
+from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
+from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec
+from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.workspace.models.shapes import parse_input_shapes
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+
+
+def fit(arguments: argparse.Namespace) -> int:
+    """Plan a model on cards that need not be here and print what it would take. Returns 0 whatever the answer is."""
+    findings = Findings()
+    spec = _spec(arguments, findings)
+    limit = seconds(arguments.timeout, "--timeout", findings) or LIMIT_SECONDS
+    findings.demand_none()
+    with waiting() as watch:
+        report = planned(spec, watch, limit)
+    if arguments.json:
+        print_document(**document(report))
+    else:
+        print_report(console(), report, chosen(report))
+    return 0
+
+
+def chosen(report: FitReport) -> Fit:
+    """The one of several that the answer is about: the first that was asked for, or of all profiles the smallest that fits.
+
+    Where no profile is large enough it is the one with the most memory.
+    """
+    if report.spec.gpus:
+        return report.fits[0]
+    fitting = [one for one in report.fits if one.fits]
+    return min(fitting, key=_capacity) if fitting else max(report.fits, key=_capacity)
+
+
+def document(report: FitReport) -> dict[str, Any]:
+    """What `--json` prints: the figures of `chosen`, then what holds for all cards, and `gpus` with the figures of each."""
+    spec = report.spec
+    return {
+        "target": spec.source,
+        **_fit(chosen(report)),
+        "batch": spec.batch,
+        "dtype": spec.dtype,
+        "autocast": spec.autocast,
+        "train": spec.train,
+        "optimizer": spec.optimizer if spec.train else None,
+        "checkpointing": spec.checkpointing,
+        "inputs": report.inputs,
+        "parameters": report.parameters,
+        "flop_per_step": report.flop_per_step,
+        "gpus": [_fit(one) for one in report.fits],
+        "helps": [{**msgspec.to_builtins(one), "simulated": True} for one in report.helps],
+        "assumptions": list(report.assumptions),
+    }
+
+
+def _fit(one: Fit) -> dict[str, Any]:
+    """One answer. What nobody knows (it could not be split, so no card has anything to hold) is null, never 0."""
+    return {
+        "gpu": one.gpu,
+        "fits": one.fits,
+        "capacity_bytes": one.capacity_bytes,
+        "bytes": _parts(one.bytes),
+        "reserved_bytes": sum(card.reserved_bytes for card in one.cards) if one.bytes.total else None,
+        "largest_batch": one.largest_batch,
+        "at_least": one.at_least,
+        "step_seconds": one.step_seconds,
+        "samples_per_s": one.samples_per_s,
+        "simulated": True,
+        "reason": one.reason,
+        "cards": [_card(card) for card in one.cards],
+    }
+
+
+def _card(card: FitCard) -> dict[str, Any]:
+    return {
+        "gpu": card.gpu,
+        "fits": card.fits,
+        "capacity_bytes": card.capacity_bytes,
+        "bytes": _parts(card.bytes),
+        "reserved_bytes": card.reserved_bytes if card.bytes.total else None,
+    }
+
+
+def _parts(parts: FitBytes) -> dict[str, int] | None:
+    """The parts and their sum; None where nobody knows them: a card that was worked out has a context at least."""
+    return {**msgspec.to_builtins(parts), "total": parts.total} if parts.total else None
+
+
+def _capacity(one: Fit) -> int:
+    return one.capacity_bytes
+
+
+# --- what is asked for
+
+
+def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
+    """What is asked for; harmless values where something is wrong. The cards of `--virtual` are planned on where no `--gpu` is given."""
+    findings.check_virtual(arguments.virtual)
+    for option, given in (("--optimizer", arguments.optimizer is not None), ("--checkpointing", arguments.checkpointing)):
+        if given and not arguments.train:
+            findings.add(f"{option} says how to train; give --train as well")
+    shapes = findings.checked(partial(parse_input_shapes, arguments.input), ()) if arguments.input is not None else ()
+    first = shapes[0][0][0] if shapes and shapes[0][0] else 1
+    gpus = [findings.checked(partial(_gpu, text), "") for text in arguments.gpu or filter(None, [arguments.virtual])]
+    autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
+    return FitSpec(
+        source=target(arguments.target, findings),
+        folder=os.getcwd(),
+        gpus=tuple(dict.fromkeys(gpus)),
+        batch=count(arguments.batch, "--batch", findings) or first,
+        dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
+        autocast=one_of(autocast, AUTOCAST, "--autocast", findings),
+        train=arguments.train,
+        optimizer=one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings) or "adamw",
+        checkpointing=arguments.checkpointing,
+        inputs=arguments.input or "",
+    )
+
+
+def _gpu(text: str) -> str:
+    """`2x t4` -> `2x Tesla T4`: the names as the profiles have them."""
+    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in parse_virtual(text))]
+    return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in groups)

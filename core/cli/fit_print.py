@@ -1,0 +1,147 @@
+"""What the planner says, as tables for people. Every time in them is simulated. Main thread; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from devexplorer.core.cli.output import printable, table
+from devexplorer.core.formats import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, Help
+
+COLUMNS = 4
+"""Cards whose parts stand side by side; more of them are a list."""
+_PARTS = {
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+    "library_workspace": "workspaces of libraries",
+    "context": "CUDA context",
+}
+"""Field of `FitBytes` -> what its row is called."""
+
+
+def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
+    """The parts on each card and whether it fits; of many cards a list, and the parts on the `chosen` one."""
+    out.print(Text(printable(_title(report))))
+    out.print()
+    several = sum(len(one.cards) for one in report.fits) > COLUMNS
+    if several:
+        out.print(_list(report.fits))
+        out.print()
+    shown = (chosen,) if several else report.fits
+    worked_out = [one for one in shown if one.bytes.total]
+    if worked_out:
+        out.print(_side_by_side(worked_out))
+        out.print()
+    for one in shown:
+        out.print(Text(printable(verdict(one)), style="" if one.fits else "red"))
+    _print_helps(out, report.helps)
+    if report.assumptions:
+        out.print()
+        out.print(Text("what these figures rest on", style="dim"))
+        for words in report.assumptions:
+            out.print(Text(f"    {printable(words)}", style="dim"))
+
+
+def verdict(one: Fit) -> str:
+    """`2x Tesla T4: fits; largest batch 128; one step 3.2 ms, 2,500 samples/s (simulated)`."""
+    words = ["fits" if one.fits else "does not fit" + (f" ({one.reason.rstrip('.')})" if one.reason else "")]
+    if one.largest_batch is not None:
+        words.append("no batch fits" if one.largest_batch == 0 else f"largest batch {_batch(one)}")
+    if one.step_seconds is not None:
+        words.append(f"one step {seconds_text(one.step_seconds)}, {number_text(one.samples_per_s)} samples/s (simulated)")
+    return f"{one.gpu}: {'; '.join(words)}"
+
+
+def _title(report: FitReport) -> str:
+    """`resnet50, 25,557,032 parameters, training with adamw, batch 8 (8x3x224x224)`."""
+    given = f" ({report.inputs})" if report.inputs else ""
+    words = [report.spec.source, count_text(report.parameters, "parameter"), how(report.spec)]
+    return f"{', '.join(words)}, batch {report.spec.batch:,}{given}"
+
+
+def how(spec: FitSpec) -> str:
+    """`training with adamw in bfloat16, checkpointing`."""
+    words = f"training with {spec.optimizer}" if spec.train else "forward"
+    if spec.dtype is not None:
+        words += f" in {spec.dtype}"
+    more = [f"autocast to {spec.autocast}" if spec.autocast else "", "checkpointing" if spec.checkpointing else ""]
+    return ", ".join(filter(None, (words, *more)))
+
+
+def _list(fits: Sequence[Fit]) -> Table:
+    listing = table("gpu", ">capacity", ">needed", ">share", "fits", ">largest batch", ">one step", ">samples/s", "")
+    for one in fits:
+        if not one.bytes.total:
+            listing.add_row(_text(one.gpu), bytes_text(one.capacity_bytes, 1), *[MISSING] * 2, "no", *[MISSING] * 3, _text(one.reason))
+            continue
+        fullest = max(one.cards, key=lambda card: card.bytes.total / card.capacity_bytes)
+        listing.add_row(
+            _text(one.gpu), bytes_text(one.capacity_bytes, 1), bytes_text(one.bytes.total), _share(fullest),
+            "yes" if one.fits else "no", _batch(one), seconds_text(one.step_seconds), number_text(one.samples_per_s),
+            "simulated" if one.step_seconds is not None else "",
+        )  # fmt: skip
+    return listing
+
+
+def _side_by_side(fits: Sequence[Fit]) -> Table:
+    """A column for each card. A card that is one of several says which."""
+    columns = [(_card_name(one, at), card) for one in fits for at, card in enumerate(one.cards)]
+    listing = table("", *(f">{escape(printable(name))}" for name, _ in columns))
+    cards = [card for _, card in columns]
+    for part in _PARTS:
+        if part in _ALWAYS or any(getattr(card.bytes, part) for card in cards):
+            listing.add_row(_PARTS[part], *(bytes_text(getattr(card.bytes, part)) for card in cards))
+    listing.add_row("total", *(bytes_text(card.bytes.total) for card in cards), style="bold")
+    listing.add_row("capacity", *(bytes_text(card.capacity_bytes) for card in cards))
+    listing.add_row("share", *(_share(card) for card in cards))
+    listing.add_row("reserved by the allocator", *(bytes_text(card.reserved_bytes) for card in cards), style="dim")
+    listing.add_row("fits", *("yes" if card.fits else "no" for card in cards))
+    return listing
+
+
+_ALWAYS = ("parameters", "activations", "context")
+"""Parts that are a row also where they are nothing."""
+
+
+def _text(words: str) -> Text:
+    """Words from elsewhere, in which brackets are brackets."""
+    return Text(printable(words))
+
+
+def _share(card: FitCard) -> str:
+    return f"{100 * card.bytes.total / card.capacity_bytes:.1f} %"
+
+
+def _card_name(one: Fit, at: int) -> str:
+    name = one.cards[at].gpu
+    return name if len(one.cards) == 1 else f"{name} ({at + 1} of {len(one.cards)})"
+
+
+def _batch(one: Fit) -> str:
+    if one.largest_batch is None:
+        return MISSING
+    return f"{one.largest_batch:,}{' or more' if one.at_least else ''}"
+
+
+def _print_helps(out: Console, helps: Sequence[Help]) -> None:
+    if not helps:
+        return
+    out.print()
+    out.print(Text(f"what would help on {printable(helps[0].gpu)}", style="bold"))
+    listing = table("", ">needed", ">saved", "fits", ">largest batch", ">one step", "")
+    for one in helps:
+        batch = MISSING if one.largest_batch is None else f"{one.largest_batch:,}"
+        simulated = "simulated" if one.step_seconds is not None else ""
+        listing.add_row(
+            _text(one.title), bytes_text(one.total_bytes), bytes_text(one.saved_bytes), "yes" if one.fits else "no", batch,
+            seconds_text(one.step_seconds), simulated,
+        )  # fmt: skip
+    out.print(listing)

@@ -1,0 +1,85 @@
+"""`nn.DataParallel` on virtual GPUs: the batch split over the cards, one card after the other. The thread that runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.doctor.cuda.patches import Patches
+
+
+def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
+    """Let a `DataParallel` run each part of the batch with the parameters copied to its card, and bring the results together."""
+
+    def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
+        devices = [cards.virtual(index) for index in parallel.device_ids]
+        first = devices[0]
+        for tensor in chain(parallel.module.parameters(), parallel.module.buffers()):
+            if tensor.device != first:
+                raise RuntimeError(
+                    f"module must have its parameters and buffers on device {parallel.src_device_obj} (device_ids[0]) but found one of "
+                    f"them on device: {cards.spoken(tensor.device)}"
+                )
+        parts = _scattered((inputs, kwargs), devices, parallel.dim)
+        if len(devices) == 1 or len(parts) == 1:
+            arguments, named = parts[0]
+            return parallel.module(*arguments, **named)
+        results = [_on(parallel.module, device, *part) for device, part in zip(devices, parts, strict=False)]
+        return _gathered(results, cards.virtual(parallel.output_device), parallel.dim)
+
+    patches.call(nn.DataParallel, "forward", forward)
+
+
+def _on(module: nn.Module, device: torch.device, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    state = {name: tensor.to(device) for name, tensor in chain(module.named_parameters(), module.named_buffers())}
+    return functional_call(module, state, tuple(inputs), kwargs)
+
+
+def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[Any]:
+    """A part for each card: tensors in equal pieces, as many as there are rows for; everything else is given to all."""
+    pieces = _fewest(value, len(devices), dim)
+    return [_part(value, index, pieces, device, dim) for index, device in enumerate(devices[:pieces])]
+
+
+def _fewest(value: Any, cards: int, dim: int) -> int:
+    found = [len(tensor.chunk(cards, dim)) for tensor in _tensors(value)]
+    return min(found, default=1)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for item in inner for tensor in _tensors(item)]
+
+
+def _part(value: Any, index: int, pieces: int, device: torch.device, dim: int) -> Any:
+    return _rebuilt(lambda tensor: tensor.chunk(pieces, dim)[index].to(device), value)
+
+
+def _rebuilt(change: Callable[..., Any], *values: Any) -> Any:
+    """The same structure with every tensor changed; of several structures those at the same place together."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        return change(*values)
+    if isinstance(first, dict):
+        return type(first)((key, _rebuilt(change, *(value[key] for value in values))) for key in first)
+    if isinstance(first, (list, tuple)):
+        items = [_rebuilt(change, *items) for items in zip(*values, strict=True)]
+        return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+    return first
+
+
+def _gathered(results: list[Any], device: torch.device, dim: int) -> Any:
+    def together(*tensors: torch.Tensor) -> torch.Tensor:
+        if all(tensor.dim() == 0 for tensor in tensors):
+            return torch.stack([tensor.to(device) for tensor in tensors])
+        return torch.cat([tensor.to(device) for tensor in tensors], dim)
+
+    return _rebuilt(together, *results)

@@ -1,0 +1,137 @@
+"""The rule `hard-coded-device`: a device that stands in the user's own line. The threads on which the model is built and run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import CodeType, FrameType
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
+from devexplorer.core.doctor.places import Place, kind_of
+
+RULE = "hard-coded-device"
+_OWN = str(Path(__file__).parent) + os.sep
+_CORE = str(Path(__file__).parents[2]) + os.sep
+_MODULES = os.path.join("torch", "nn", "modules", "module.py")
+_UNKNOWN = object()
+
+
+def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """The line of a model (or of a library in it) that asks torch for something, and whether torch's own code is in between.
+
+    None where it is the doctor itself that asks.
+    """
+    between = False
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        if file.startswith(_OWN) or code.co_name == "__torch_function__":
+            frame = frame.f_back  # a mode that only passes on what it was asked
+            continue
+        if kind_of(file) != "skipped":
+            return frame, between
+        if file.startswith(_CORE):
+            return None, between
+        between = True
+        frame = frame.f_back
+    return None, between
+
+
+def place_at(frame: FrameType | None) -> Place | None:
+    """The line at which a frame is."""
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    return Place(os.path.abspath(file), frame.f_lineno, frame.f_code.co_name, kind_of(file) == "library")
+
+
+def running(frame: FrameType | None) -> bool:
+    """Whether a frame is at work within a module's forward (or in its backward) rather than while the model is made."""
+    while frame is not None:
+        code = frame.f_code
+        if (code.co_name == "_call_impl" and code.co_filename.endswith(_MODULES)) or code.co_name == "_engine_run_backward":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class HardCoded:
+    """Looks at each call that names a device, and remembers what the code there says."""
+
+    def __init__(self, book: Book, cards: int) -> None:
+        self._book = book
+        self._cards = cards
+        self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
+
+    def seen(self, frame: FrameType | None, argument: str | None = None) -> None:
+        """A device was named in a call made at this frame, in an argument of that name."""
+        at, between = asking(frame)
+        while at is not None:
+            key = (at.f_code, at.f_lasti)
+            found = self._known.get(key, _UNKNOWN)
+            if found is _UNKNOWN:
+                found = self._known[key] = written_at(at, argument)
+            if isinstance(found, Written):
+                self._add(found, at, between)
+                return
+            if isinstance(found, Argument):
+                argument = found.name
+            elif kind_of(at.f_code.co_filename) != "library":
+                return
+            while at is not None and at.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
+                at = at.f_back
+            at, between = asking(at.f_back) if at is not None else (None, True)
+
+    def missing(self, name: str, frame: FrameType | None) -> None:
+        """A card was named that is not there."""
+        at, _ = asking(frame)
+        if at is None:
+            return
+        cards = f"{self._cards} cards, cuda:0 to cuda:{self._cards - 1}" if self._cards > 1 else "one card, cuda:0"
+        self._book.add(
+            RULE,
+            f"`{name}` is not there: this machine has {cards}.",
+            "Take the device from a tensor at hand, as in `device=x.device`, or let whoever uses the model give it.",
+            place=place_at(at),
+            severity="error",
+        )
+
+    def _add(self, found: Written, frame: FrameType, between: bool) -> None:
+        at_work = running(frame)
+        place = place_at(frame)
+        assert place is not None
+        if (found.asks or found.default) and not at_work:
+            return
+        if between and self._book.has(RULE, place):
+            return  # one `.cuda()` of a module moves many parameters
+        severity = "note" if found.asks else "warning" if found.default or not (at_work or found.card) else "error"
+        message = _message(found, place, at_work)
+        self._book.add(RULE, message, _fix(found, at_work), place=place, severity=severity)
+
+
+def _message(found: Written, place: Place, at_work: bool) -> str:
+    what = f"`{found.text}`"
+    if found.name:
+        file = "" if os.path.abspath(found.file) == place.file else f" of {os.path.basename(found.file)}"
+        what = f"`{found.name}`, which is {what} in line {found.line}{file},"
+    cuda = "CUDA" if "cuda" in found.text else "such a device"
+    if found.default:
+        given = f"`{found.name}` is what `__init__` was given, by default `{found.text}` (line {found.line}),"
+        return f"{given} and stays that when the model moves."
+    card = "one fixed card" if found.card else "the current card"
+    if found.asks:
+        return (
+            f"{what} in `{place.function}` asks whether there is {cuda} and then takes {card}, whatever card the rest of the model is on."
+        )
+    without = f"a machine without {cuda}" if not found.card else "a machine that has no such card"
+    if at_work:
+        return f"{what} in `{place.function}` fails on {without}, and puts this on {card} whatever card the rest of the model is on."
+    return f"{what} in `{place.function}` fails on {without}, and puts this on {card} while the model is made, whoever wants it elsewhere."
+
+
+def _fix(found: Written, at_work: bool) -> str:
+    if not at_work:
+        return "Leave it out: whoever uses the model places it, with `model.to(device)`; or take the device as an argument."
+    instead = "`.to(x.device)`" if found.text.startswith(".cuda") else "`device=x.device`"
+    return f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which `model.to(device)` moves."

@@ -1,0 +1,290 @@
+"""Whether a device is written into the code of a call, or comes from elsewhere. Any thread; no torch, and nothing is evaluated."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import resolve_name
+from types import FrameType, ModuleType
+from typing import Any
+
+from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
+from devexplorer.core.doctor.places import kind_of
+
+_DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
+_TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")
+_ASKS = frozenset({"is_available", "device_count", "is_cuda", "current_accelerator", "is_initialized"})
+_NAMED = ("device", "map_location", "output_device")
+"""Keywords that take a device."""
+_NUMBERED = frozenset({"cuda", "to", "device", "set_device"})
+"""Functions whose first argument can be the number of a card."""
+_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A device that stands in the code."""
+
+    text: str
+    """As it is written: `.cuda()`, `"cuda:0"`."""
+    card: bool
+    """Whether the number of a card is written, too."""
+    asks: bool = False
+    """Whether the code asks first if there is such a device."""
+    name: str = ""
+    """The variable or attribute through which it came."""
+    file: str = ""
+    line: int = 0
+    """Where that got it."""
+    default: bool = False
+    """Whether it is only the default of an argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The device is an argument of the function itself: who called it knows more."""
+
+    name: str
+
+
+def written_at(frame: FrameType, argument: str | None = None) -> Written | Argument | None:
+    """The device that is written in the call at which a frame is, or in what it got it from; None: in neither.
+
+    `argument` is the keyword that is looked for first.
+    """
+    source = source_of(frame.f_code.co_filename)
+    at = source.at(frame) if source is not None else None
+    if source is None or at is None:
+        return None
+    looking = _Looking(source, frame.f_globals)
+    if isinstance(at, ast.Call):
+        found = looking.call(at, argument)
+    else:
+        found = next(filter(None, (looking.value(item.context_expr, at) for item in at.items)), None)
+    if found is None and looking.argument:
+        return Argument(looking.argument)
+    return replace(found, asks=True) if found is not None and not found.asks and asks_above(source, at) else found
+
+
+def asks_above(source: Source, node: ast.AST) -> bool:
+    """Whether a node stands under a condition that asks if there is such a device."""
+    for inner, outer in source.above(node):
+        if isinstance(outer, Scope):
+            return False
+        if isinstance(outer, ast.If | ast.IfExp) and inner is not outer.test and _asks(outer.test):
+            return True
+    return False
+
+
+def _asks(test: ast.expr) -> bool:
+    names = (node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "" for node in ast.walk(test))
+    return any(name in _ASKS for name in names)
+
+
+class _Looking:
+    """Looks in one file."""
+
+    def __init__(self, source: Source, names: dict[str, Any]) -> None:
+        self._source = source
+        self._names = names
+        self._depth = 0
+        self.argument = ""
+        """The argument of the function that a device came from, if it did."""
+
+    def call(self, call: ast.Call, argument: str | None = None) -> Written | None:
+        """The device in a call."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        if _TENSOR_TYPE.fullmatch(text := ast.unparse(call.func)):
+            return Written(text, card=False)
+        for keyword in sorted(call.keywords, key=lambda keyword: keyword.arg != argument):
+            if keyword.arg is None or keyword.arg not in (*_NAMED, argument):
+                continue
+            found = self.value(keyword.value, call, numbers=True)
+            if found is not None:
+                plain = not found.name and not found.asks
+                return replace(found, text=f"{keyword.arg}={found.text}") if plain else found
+        for position, value in enumerate(call.args):
+            found = self.value(value, call, numbers=position == 0 and name in _NUMBERED)
+            if found is not None:
+                return replace(found, text=f".cuda({found.text})") if name == "cuda" and not found.name else found
+        if name == "cuda" and not call.args and not any(keyword.arg == "device" for keyword in call.keywords):
+            return Written(".cuda()", card=False)
+        return None
+
+    def value(self, node: ast.expr, use: ast.AST, *, numbers: bool = False) -> Written | None:
+        """The device that an expression, used there, is written to be."""
+        self._depth += 1
+        try:
+            return self._value(node, use, numbers) if self._depth <= _DEPTH else None
+        finally:
+            self._depth -= 1
+
+    def _value(self, node: ast.expr, use: ast.AST, numbers: bool) -> Written | None:
+        if isinstance(node, ast.Constant):
+            return _constant(node, numbers)
+        if isinstance(node, ast.Call):
+            return self._made(node, use)
+        if isinstance(node, ast.IfExp):
+            found = self.value(node.body, use, numbers=numbers) or self.value(node.orelse, use, numbers=numbers)
+            return replace(found, asks=True) if found is not None and _asks(node.test) else found
+        if isinstance(node, ast.BoolOp):
+            found = next(filter(None, (self.value(value, use, numbers=numbers) for value in node.values)), None)
+            return replace(found, asks=True) if found is not None and _asks(node) else found
+        if isinstance(node, ast.Name):
+            return self._name(node.id, use, numbers)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, use, numbers)
+        return None
+
+    def _made(self, call: ast.Call, use: ast.AST) -> Written | None:
+        """`torch.device(...)` with something written in it."""
+        name = ast.unparse(call.func)
+        if name not in ("torch.device", "device") or not (call.args or call.keywords):
+            return None
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        found = self.value(values[0], use)
+        if found is None:
+            return None
+        number = len(values) > 1 and isinstance(values[1], ast.Constant)
+        return replace(found, text=ast.unparse(call) if not found.name else found.text, card=found.card or number)
+
+    def _name(self, name: str, use: ast.AST, numbers: bool) -> Written | None:
+        scope = self._source.scope(use)
+        while scope is not None:
+            if name in _arguments(scope):
+                self.argument = self.argument or name
+                return None
+            found = self._assigned(_assignments(scope, name), use, numbers, name)
+            if found is not None or _assigns(scope, name):
+                return found
+            scope = self._source.scope(scope)
+        found = self._assigned(_assignments(self._source.tree, name), use, numbers, name)
+        return found or self._imported(name, name)
+
+    def _attribute(self, node: ast.Attribute, use: ast.AST, numbers: bool) -> Written | None:
+        if _TENSOR_TYPE.fullmatch(text := ast.unparse(node)):
+            return Written(text, card=False)
+        if not isinstance(node.value, ast.Name):
+            return None
+        if node.value.id in ("self", "cls"):
+            owner = self._source.owner(use)
+            return None if owner is None else self._of_class(owner, node.attr, numbers)
+        module = self._names.get(node.value.id)
+        return self._constant_of(module, node.attr, text) if isinstance(module, ModuleType) else None
+
+    def _of_class(self, owner: ast.ClassDef, name: str, numbers: bool) -> Written | None:
+        for target, value in _all_assignments(owner):
+            if not self._is_attribute(target, name):
+                continue
+            before, self.argument = self.argument, ""
+            found = self.value(value, target, numbers=numbers)
+            given, self.argument = self.argument, before
+            if found is None and given:
+                found = self._default(self._source.scope(target), given, numbers)
+            if found is not None:
+                asks = found.asks or asks_above(self._source, target)
+                return replace(found, name=f"self.{name}", file=found.file or self._source.file, line=found.line or value.lineno, asks=asks)
+        return None
+
+    def _is_attribute(self, target: ast.expr, name: str) -> bool:
+        """Whether an assignment in a class is to `self.name`, or to `name` in the class itself."""
+        if isinstance(target, ast.Attribute):
+            return target.attr == name and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+        return isinstance(target, ast.Name) and target.id == name and self._source.scope(target) is None
+
+    def _default(self, scope: Scope | None, name: str, numbers: bool) -> Written | None:
+        if scope is None:
+            return None
+        for argument, default in _defaults(scope.args):
+            if argument == name:
+                found = _constant(default, numbers) if isinstance(default, ast.Constant) else None
+                return None if found is None else replace(found, default=True, file=self._source.file, line=default.lineno)
+        return None
+
+    def _assigned(self, values: list[ast.expr], use: ast.AST, numbers: bool, name: str) -> Written | None:
+        for value in values:
+            found = self.value(value, value, numbers=numbers)
+            if found is not None:
+                asks = found.asks or asks_above(self._source, value)
+                return replace(
+                    found, name=found.name or name, file=found.file or self._source.file, line=found.line or value.lineno, asks=asks
+                )
+        return None
+
+    def _imported(self, name: str, shown: str) -> Written | None:
+        for node in self._source.tree.body:
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                if (alias.asname or alias.name) == name and isinstance(node, ast.ImportFrom):
+                    wanted = "." * node.level + (node.module or "")
+                    try:
+                        full = resolve_name(wanted, self._names.get("__package__") or None)
+                    except ImportError:
+                        return None
+                    return self._constant_of(sys.modules.get(full), alias.name, shown)
+        return None
+
+    def _constant_of(self, module: ModuleType | None, name: str, shown: str) -> Written | None:
+        file = getattr(module, "__file__", None)
+        if module is None or not isinstance(file, str) or kind_of(file) == "skipped":
+            return None
+        source = source_of(file)
+        if source is None:
+            return None
+        other = _Looking(source, vars(module))
+        other._depth = self._depth
+        return other._assigned(_assignments(source.tree, name), source.tree, False, shown)
+
+
+def _constant(node: ast.Constant, numbers: bool) -> Written | None:
+    value = node.value
+    if isinstance(value, str) and (_DEVICE.fullmatch(value) or _TENSOR_TYPE.fullmatch(value)):
+        return Written(f'"{value}"', card=":" in value)
+    if numbers and isinstance(value, int) and not isinstance(value, bool):
+        return Written(str(value), card=True)
+    return None
+
+
+def _arguments(scope: Scope) -> set[str]:
+    a = scope.args
+    plain = {argument.arg for argument in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
+    return plain | {argument.arg for argument in (a.vararg, a.kwarg) if argument is not None}
+
+
+def _defaults(a: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    plain = [*a.posonlyargs, *a.args]
+    yield from ((argument.arg, default) for argument, default in zip(plain[len(plain) - len(a.defaults) :], a.defaults, strict=True))
+    yield from ((argument.arg, default) for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True) if default is not None)
+
+
+def _inside(node: ast.AST, *, functions: bool) -> Iterator[ast.AST]:
+    """What is within a node, without what is within the functions (and classes) there unless they are wanted."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if functions or not isinstance(child, Scope | ast.ClassDef):
+            yield from _inside(child, functions=functions)
+
+
+def _pairs(nodes: Iterator[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            yield from ((target, node.value) for target in node.targets)
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            yield node.target, node.value
+
+
+def _all_assignments(owner: ast.ClassDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    return _pairs(_inside(owner, functions=True))
+
+
+def _assignments(scope: ast.AST, name: str) -> list[ast.expr]:
+    pairs = _pairs(_inside(scope, functions=False))
+    return [value for target, value in pairs if isinstance(target, ast.Name) and target.id == name]
+
+
+def _assigns(scope: ast.AST, name: str) -> bool:
+    """Whether a name gets a value there in any way, so that it is the function's own."""
+    nodes = _inside(scope, functions=False)
+    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in nodes)

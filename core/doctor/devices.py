@@ -1,0 +1,55 @@
+"""The devices of an examination: which there are, virtual ones made for it, and the one that is meant. The doctor's process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.errors import Unavailable
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.doctor import DoctorRequest
+from devexplorer.core.virtual.backend import add_virtual_gpus, install, unavailable
+
+DEFAULT = "2x Tesla T4"
+"""Virtual GPUs where there is no other GPU: two, so that code that names the second one works as well."""
+
+
+class Devices(NamedTuple):
+    """What an examination has to work with."""
+
+    chosen: DeviceInfo
+    """Where the model goes."""
+    cards: int
+    """How many cards code is told of that asks for CUDA."""
+    imitated: bool
+    """Whether those are virtual GPUs, rather than CUDA's own."""
+
+
+def chosen(request: DoctorRequest) -> Devices:
+    """Make the virtual GPUs that are wanted and choose the device. Raises `BadInput`, `Unavailable`."""
+    wants_virtual = bool(request.virtual) or request.device.strip().lower().startswith("vgpu")
+    gpus = [device for device in _fleet().usable() if device != "cpu"]
+    if request.virtual or not [device for device in gpus if device.startswith("vgpu") or not wants_virtual]:
+        try:
+            add_virtual_gpus(request.virtual or DEFAULT, request.visible)
+        except Unavailable:
+            if wants_virtual or not request.device.strip():
+                raise
+    return picked(request.device)
+
+
+def picked(device: str) -> Devices:
+    """The device of that name among those there are; empty: the first GPU that is not virtual, or else `vgpu:0`. Raises `BadInput`."""
+    fleet = _fleet()
+    usable = fleet.usable()
+    gpus = [one for one in usable if one != "cpu"]
+    first = next((one for one in gpus if not one.startswith("vgpu")), "vgpu:0")
+    info = fleet.info(fleet.choose(device or first))
+    real = sum(one.startswith("cuda") for one in usable)
+    imitated = info.simulated or not real
+    return Devices(info, sum(one.startswith("vgpu") for one in usable) if imitated else real, imitated)
+
+
+def _fleet() -> Fleet:
+    return Fleet([TorchBackend()] if unavailable() is not None else [TorchBackend(), install()])

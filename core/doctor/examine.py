@@ -1,0 +1,277 @@
+"""An examination from the first line to the last: make the model, look at it, move it, look again, run it and watch. The main thread of
+the doctor's process (`core.doctor.process`), or of a test.
+
+Everything that the model's code does to the process is kept while it is examined, as its user's program would have it, and taken back in
+the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.cuda.stand_in import CudaStandIn
+from devexplorer.core.doctor.devices import Devices, chosen
+from devexplorer.core.doctor.diagnosis import diagnosis
+from devexplorer.core.doctor.eager import eagerly, single, unwrapped
+from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
+from devexplorer.core.doctor.moving import moved
+from devexplorer.core.doctor.on_cpu import OnCpu
+from devexplorer.core.doctor.origins import Origins
+from devexplorer.core.doctor.static.survey import Survey
+from devexplorer.core.doctor.subject import Subject, inputs_for, named, text_of_tensors
+from devexplorer.core.doctor.watching import Watching
+from devexplorer.core.doctor.working import FORWARD, STEP, Work
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.workspace.casts import model_dtype
+from devexplorer.core.workspace.models.guard import kept
+from devexplorer.core.workspace.models.inputs import UnknownInputs, parse_inputs
+from devexplorer.core.workspace.models.loading import one_line
+from devexplorer.core.workspace.unmovable import dispatched
+from devexplorer.core.workspace.walk import named_modules
+
+Progress = Callable[[float, str], None]
+"""Gets the share that is done, 0 to 1, and what is being done."""
+THE_FORWARD = "the forward"
+_EXPLAIN = ("mixed-devices", "default-device")
+"""Rules whose findings say why an operation failed."""
+
+
+def examine(request: DoctorRequest, progress: Progress = lambda done, text: None) -> Diagnosis:
+    """Examine what a request names, in this process. Raises `BadInput` where nothing could be examined."""
+    subject = named(request.source, request.folder)
+    dtype = None if request.dtype is None else model_dtype(request.dtype)
+    if request.inputs.strip():
+        parse_inputs(request.inputs)
+    devices = chosen(request)
+    doctor = Doctor(subject, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress)
+    return doctor.examine(request.source)
+
+
+class Doctor:
+    """One examination of one subject on one device."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        devices: Devices,
+        *,
+        train: bool = False,
+        inputs: str | list[Tensor] = "",
+        dtype: torch.dtype | None = None,
+        seed: int = 0,
+        progress: Progress = lambda done, text: None,
+    ) -> None:
+        """`inputs` are shapes as `--input` takes them, or the tensors themselves, on the CPU."""
+        self._subject, self._devices, self._info = subject, devices, devices.chosen
+        self._train, self._inputs, self._dtype, self._seed, self._progress = train, inputs, dtype, seed, progress
+        self._book = Book()
+        self._text = inputs if isinstance(inputs, str) else text_of_tensors(inputs)
+        self._cuda = CudaStandIn(self._book, devices.cards, virtual=devices.imitated)
+        self._operations = 0
+
+    def examine(self, target: str) -> Diagnosis:
+        """Do all of it. Raises `BadInput` where nothing could be examined."""
+        with kept(self._seed), self._cuda, eagerly(self._book):
+            origins = Origins()
+            try:
+                self._examine(origins)
+            finally:
+                origins.close()
+        return diagnosis(self._book, target, self._info, train=self._train, inputs=self._text, operations=self._operations)
+
+    def _examine(self, origins: Origins) -> None:
+        self._progress(0.0, f"making {self._subject.title}")
+        model = self._made(origins)
+        if model is None:
+            return
+        survey = Survey(model, origins, self._book)
+        self._look("as it was made", survey.before)
+        given = self._given(model)
+        self._progress(0.3, f"moving it to {self._info.id}")
+        placed = moved(model, self._info, self._dtype, self._book)
+        if placed is None:
+            self._look("after the move", lambda: survey.moved(None))
+            if given is not None:
+                self._book.not_checked(THE_FORWARD, f"the model did not get to {self._info.id}, so nothing could run there.")
+            return
+        self._look("after the move", lambda: survey.moved(self._info.id))
+        if given is not None:
+            self._progress(0.4, f"forward on {self._info.id}")
+            work = self._ran(placed, given, origins)
+            if work is not None:
+                self._look("after the run", lambda: survey.ran(work.went_back, work.modules))
+        self._look_at_seeds(model, survey)
+
+    # --- before anything runs
+
+    def _made(self, origins: Origins) -> nn.Module | None:
+        """The model; None where it could not be made on this device, which is in the book then."""
+        before = torch.get_default_dtype(), torch.get_default_device()
+        try:
+            with origins.recording():
+                model = self._subject.make(self._seed)
+        except BadInput as error:
+            if not self._errors():
+                raise
+            self._book.not_checked("the model", str(error))
+            return None
+        dtype, device = torch.get_default_dtype(), torch.get_default_device()
+        if dtype != before[0]:
+            self._book.add(
+                "dtype-promotion",
+                f"Making the model sets the default dtype to {dtype}: every tensor that names none is of it, in the whole process.",
+                "Give the dtype to the tensors that need it, and leave the default as it is.",
+                path="",
+                severity="note",
+            )
+        if device != before[1]:
+            said = self._cuda.name_of(str(device))
+            self._book.add(
+                "default-device",
+                f"Making the model sets the default device to {said}: every tensor that names none is made there, in the whole process.",
+                "Name the device where a tensor is made, and leave the default as it is.",
+                path="",
+                severity="note",
+            )
+        return unwrapped(model, self._book)
+
+    def _given(self, model: nn.Module) -> list[Tensor] | None:
+        """What forward gets, on the CPU; None where nobody knows what it takes."""
+        if not isinstance(self._inputs, str):
+            return list(self._inputs)
+        self._progress(0.2, "finding out what its forward takes")
+        try:
+            given, self._text = inputs_for(self._subject, single(model), self._inputs, self._seed)
+        except UnknownInputs as unknown:
+            failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
+            if failure is not None and HAS_NO_FORWARD in failure.words:
+                self._book.not_checked(THE_FORWARD, f"{failure.words}.")
+                return None
+            reason = "" if failure is None else f" ({failure.words}{failure.at})"
+            self._book.not_checked(
+                THE_FORWARD,
+                f"nobody knows what it takes: it wants {unknown.arguments}, and no guess worked{reason}; give the shapes, as in "
+                f"--input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
+            )
+            return None
+        return given
+
+    def _look(self, when: str, rules: Callable[[], object]) -> None:
+        """Apply static rules; code of the model's may raise there (its properties, its `__getattr__`)."""
+        try:
+            rules()
+        except Exception as error:
+            failure = failure_of(error, None, self._info.id)
+            self._book.not_checked(f"the attributes {when}", f"the model raised when it was looked at: {failure.words}.", failure.place)
+
+    # --- the run
+
+    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins) -> Work | None:
+        """Run it and watch; None where its forward failed, which is in the book then."""
+        dtype = self._dtype or next((one.dtype for one in model.parameters() if one.is_floating_point()), None)
+        inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
+        work = Work(model, self._train, self._info.id, self._progress)
+        known = len(self._book.findings())
+        torch.default_generator.manual_seed(self._seed)
+        watching = Watching(model, self._info.id, self._book, origins, inputs)
+        try:
+            with watching:
+                work.run(inputs)
+            work.step()
+        except (Exception, SystemExit) as error:
+            failure = failure_of(error, model, self._info.id)
+            del inputs
+            self._book.path = ""
+            self._failed(failure, work.stage, known, model, given)
+            return None if work.stage == FORWARD else work
+        finally:
+            self._operations = watching.operations
+        if work.without_gradient:
+            self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
+        return work
+
+    def _there(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+        return tensor.to(self._info.id, dtype if tensor.is_floating_point() else None)
+
+    def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
+        book, device = self._book, self._info.id
+        rest = f"the rest of {stage}" if stage != STEP else STEP
+        if any(finding.rule in _EXPLAIN and finding.severity == "error" for finding in book.findings()[known:]):
+            book.not_checked(rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place)
+            return
+        if failure.kind == "memory":
+            message, fix = out_of_memory(failure, self._info, stage.capitalize())
+            book.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
+            book.not_checked(rest, f"{device} was full{failure.at}.", failure.place)
+            return
+        if failure.kind == "host":
+            book.not_checked(
+                stage, f"this machine has too little memory for its values ({failure.words}); give smaller inputs.", failure.place
+            )
+            return
+        if failure.kind == "imitation":
+            book.not_checked(rest, f"{failure.words}: a card could do that, a virtual GPU cannot.", failure.place)
+            return
+        self._progress(0.8, "trying the same on the CPU")
+        there, reason = self._on_cpu(given)
+        if there is not None:
+            hint = arguments_hint(model, len(given)) if there.words.startswith("TypeError") else ""
+            words = f"fails on the CPU as well: {there.words}{there.at}{hint}"
+            if not self._errors():
+                raise BadInput(f"'{self._subject.title}' {words}")
+            book.not_checked(rest, f"it {words}.", there.place)
+        elif reason:
+            book.not_checked(
+                rest, f"{failure.words}{failure.at}; whether that is the device's doing is not known: {reason}.", failure.place
+            )
+        else:
+            book.add(
+                "fails-on-device",
+                f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.words}.",
+                "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move the result.",
+                path=failure.path,
+                place=failure.place,
+            )
+            book.not_checked(rest, f"it ended{failure.at}. Check again when that is mended.", failure.place)
+
+    def _on_cpu(self, given: list[Tensor]) -> tuple[Failure | None, str]:
+        """How the same fails where there is only the CPU (None: it works), and why nobody could find out (empty: it was)."""
+        model: nn.Module | None = None
+        with OnCpu():
+            try:
+                model = single(unwrapped(self._subject.on_cpu(self._seed), self._book))
+                if self._dtype is not None:
+                    model = model.to(self._dtype)
+                torch.default_generator.manual_seed(self._seed)
+                inputs = [one.clone() if self._dtype is None or not one.is_floating_point() else one.to(self._dtype) for one in given]
+                work = Work(model, self._train, "cpu", lambda done, text: None)
+                work.run(inputs)
+                work.step()
+            except (Exception, SystemExit) as error:
+                if isinstance(error, BadInput):
+                    return None, f"it could not be made a second time ({one_line(error)})"
+                failure = failure_of(error, model, "cpu")
+                return (None, failure.words) if failure.kind in ("memory", "host") else (failure, "")
+        return None, ""
+
+    def _look_at_seeds(self, model: nn.Module, survey: Survey) -> None:
+        """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows it."""
+        if not self._subject.seeded or not any(module._non_persistent_buffers_set for _, module in named_modules(model)):
+            return
+        self._progress(0.9, "making it again with another seed")
+        try:
+            with OnCpu():
+                torch.default_generator.manual_seed(self._seed + 1)
+                other = unwrapped(self._subject.on_cpu(self._seed + 1), self._book)
+        except BadInput as error:
+            self._book.not_checked("the non-persistent buffers", f"it could not be made a second time: {error}.")
+            return
+        self._look("of a second one", lambda: survey.compare(other))
+
+    def _errors(self) -> bool:
+        return any(finding.severity != "note" for finding in self._book.findings())

@@ -1,0 +1,132 @@
+"""What an exception out of the examined model means: which line of whose code, in which module, and what would help. The main thread."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from types import TracebackType
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.virtual.profiles import load_profiles
+from devexplorer.core.workspace.models.guesses import needs
+from devexplorer.core.workspace.models.loading import one_line
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_TRIED = re.compile(r"you tried to allocate (?P<bytes>\d+) bytes|[Tt]ried to allocate (?P<size>[\d.]*\d) ?(?P<unit>[KMGT]?i?B)\b")
+"""How CUDA, virtual GPUs and the CPU's allocator say how much was asked for."""
+HAS_NO_FORWARD = "has no forward of its own"
+_IMITATION = ("virtual GPU", "PrivateUse1", "privateuseone", "weak reference", "weakref")
+"""Words of errors that a virtual GPU raises and a real card would not."""
+
+
+class Failure(NamedTuple):
+    """An exception, told without keeping it: its frames hold the activations."""
+
+    words: str
+    """`ValueError: first line`."""
+    place: Place | None
+    """The user's line."""
+    path: str
+    """The module whose code raised."""
+    kind: str
+    """`memory` (of the device), `host` (of this machine), `imitation` (of virtual GPUs only), `values` (`meta` has none), `other`."""
+    wanted: int
+    """Bytes that were asked for and not there; 0 where nobody said."""
+
+    @property
+    def at(self) -> str:
+        """` (net.py, line 7)`; empty where there is no line."""
+        return "" if self.place is None else f" ({os.path.basename(self.place.file)}, line {self.place.line})"
+
+
+def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
+    """Read an exception, and let go of its frames."""
+    paths = {} if model is None else {id(module): path for path, module in model.named_modules()}
+    user: Place | None = None
+    library: Place | None = None
+    path = ""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:  # outermost first, so that the last one is the innermost
+        frame = trace.tb_frame
+        kind = kind_of(frame.f_code.co_filename)
+        if kind != "skipped":
+            here = Place(os.path.abspath(frame.f_code.co_filename), trace.tb_lineno, frame.f_code.co_name, kind == "library")
+            user, library = (here, library) if kind == "user" else (user, here)
+        path = paths.get(id(frame.f_locals.get("self")), path)
+        trace = trace.tb_next
+    words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else one_line(error)
+    if isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error):
+        kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
+        words = f"{kind} {HAS_NO_FORWARD}: it holds modules, and somebody else runs them"
+    tried = _TRIED.search(str(error))
+    wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
+    failure = Failure(words, user or library, path, _kind(error, device), wanted)
+    _let_go(error)
+    return failure
+
+
+def _kind(error: BaseException, device: str) -> str:
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return "memory"
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+        return "memory" if device == "cpu" else "host"
+    if "meta tensor" in text or "device='meta'" in text:
+        return "values"
+    if device.startswith("vgpu") and any(word in text for word in _IMITATION):
+        return "imitation"
+    return "other"
+
+
+def _let_go(error: BaseException | None) -> None:
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
+def out_of_memory(failure: Failure, info: DeviceInfo, what: str) -> tuple[str, str]:
+    """What to say about a device that is full: what happened, what would help."""
+    total = "" if info.memory_total_bytes is None else f", {bytes_text(info.memory_total_bytes)}"
+    asked = f": another {bytes_text(failure.wanted)} did not fit" if failure.wanted else ""
+    message = f"{what} needs more memory than {info.id} ({info.name}{total}) has{asked}."
+    if not info.simulated:
+        return message, "Take a smaller batch (--input), a dtype of fewer bytes, or a card with more memory."
+    larger = _next_larger((info.memory_total_bytes or 0) + max(failure.wanted, 1))
+    card = f'a card with more memory (--virtual "{larger}"), ' if larger else ""
+    return message, f"Take {card}a smaller batch (--input) or a dtype of fewer bytes."
+
+
+def _next_larger(size: int) -> str | None:
+    cards = sorted((profile.memory_bytes, profile.name) for profile in load_profiles().values() if profile.memory_bytes >= size)
+    return cards[0][1] if cards else None
+
+
+def arguments_hint(model: nn.Module, given: int) -> str:
+    """What to say after an error of a forward that got the wrong number of arguments; empty where the number is right."""
+    wanted = needs(model)
+    required = sum(need.required for need in wanted)
+    if required <= given <= len(wanted) or not wanted:
+        return ""
+    names = ", ".join(need.name for need in wanted if need.required)
+    example = ",".join(["2x16"] * required)
+    return (
+        f"; its forward wants {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as in --input {example}"
+    )
+
+
+def first_line(function: object) -> Place | None:
+    """Where a function or method is defined; None for what has no source."""
+    try:
+        raw = inspect.unwrap(function)  # type: ignore[arg-type]
+        file = inspect.getsourcefile(raw)  # type: ignore[arg-type]
+        _, line = inspect.getsourcelines(raw)  # type: ignore[arg-type]
+    except (OSError, TypeError, ValueError):
+        return None
+    return Place(os.path.abspath(file), line, getattr(raw, "__name__", ""), kind_of(file) == "library") if file else None

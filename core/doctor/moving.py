@@ -1,0 +1,65 @@
+"""Moves the examined model to the device, as its user would: `model.to(device)`. The main thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.failures import Failure, failure_of, first_line, out_of_memory
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.virtual.backend import move_lazily, swapping
+from devexplorer.core.workspace.unmovable import dispatched
+from devexplorer.core.workspace.walk import is_uninitialised, named_modules
+
+THE_MOVE = "the move"
+
+
+def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: Book) -> nn.Module | None:
+    """The model where it was told to go; None when it did not get there, which is in the book then.
+
+    What accelerate has dispatched stays where its hooks want it.
+    """
+    if dispatched(named_modules(model)) is not None:
+        return model
+    lazy = any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers()))
+    own = next((kind for kind in type(model).__mro__ if "to" in vars(kind)), nn.Module)
+    to: Any = model.to
+    try:
+        with swapping():
+            if lazy and own is nn.Module:
+                return move_lazily(model, info.id, dtype)
+            result = to(info.id) if dtype is None else to(info.id, dtype)
+    except (Exception, SystemExit) as error:
+        _note(failure_of(error, model, info.id), model, info, book)
+        return None
+    if isinstance(result, nn.Module):
+        return result
+    kind = type(model).__name__
+    book.add(
+        "fails-on-device",
+        f"`{kind}.to` returns {'nothing' if result is None else f'a {type(result).__name__}'}, so that `model = model.to(device)` loses "
+        "the model.",
+        "Let it end with `return self`, as nn.Module.to does.",
+        path="",
+        place=first_line(vars(own)["to"]),
+    )
+    return model
+
+
+def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: Book) -> None:
+    call = f'`{type(model).__name__}.to("{info.id}")`'
+    if failure.kind in ("imitation", "host"):
+        book.not_checked(THE_MOVE, f"{call} did not work: {failure.words}", failure.place)
+        return
+    if failure.kind == "memory":
+        message, fix = out_of_memory(failure, info, "The model alone")
+    elif failure.kind == "values":
+        message = f"{call} raises {failure.words}: its tensors are on `meta` and have no values that could be moved."
+        fix = f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on the CPU.'
+    else:
+        message = f"{call} raises {failure.words}."
+        fix = "Let the move do nothing but place tensors, and let what it overrides call `super()`."
+    book.add("fails-on-device", message, fix, path=failure.path, place=failure.place)

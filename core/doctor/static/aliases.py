@@ -1,0 +1,151 @@
+"""Rules `stale-alias` and `tie-lost`: memory that two names share before a move and not after it. The main thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from devexplorer.core.doctor.places import Place
+from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.scene import Memory, Registered, Scene, bytes_of, listed, memory_of
+from devexplorer.core.doctor.static.slots import Slot, holds, place_of
+
+
+class Map:
+    """Which registered tensors reach which memory, at one moment."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._by_storage: dict[tuple[str, int], list[tuple[Memory, Registered]]] = {}
+        self.registered = scene.registered()
+        for one in self.registered:
+            memory = memory_of(one.tensor)
+            if memory is not None:
+                self._by_storage.setdefault(memory[:2], []).append((memory, one))
+
+    def sharing(self, tensor: Tensor) -> list[Registered]:
+        """Registered tensors that share bytes with this one."""
+        memory = memory_of(tensor)
+        if memory is None:
+            return []
+        return [one for other, one in self._by_storage.get(memory[:2], ()) if memory.shares(other)]
+
+    def groups(self) -> list[list[Registered]]:
+        """Registered tensors that share memory under several names, one Parameter under several names left out."""
+        found = []
+        for entries in self._by_storage.values():
+            left = list(entries)
+            while left:
+                memory, one = left.pop(0)
+                group = [other for reach, other in left if memory.shares(reach) and (other.is_buffer or other.tensor is not one.tensor)]
+                left = [entry for entry in left if not memory.shares(entry[0])]
+                if group:
+                    found.append([one, *group])
+        return found
+
+
+class Tie(NamedTuple):
+    """Registered tensors over one memory, by path: nothing here keeps a tensor alive."""
+
+    paths: tuple[str, ...]
+    buffers: bool
+    """Whether all are buffers."""
+    mixed: bool
+    """Whether some are buffers and others parameters, or parts of each other."""
+    place: Place | None
+    bytes: int
+
+
+def ties(scene: Scene, map: Map) -> list[Tie]:
+    """What is tied by memory alone, before the move."""
+    found = []
+    for group in map.groups():
+        kinds = {one.is_buffer for one in group}
+        parts = kinds == {True} and len({(one.tensor.shape, one.tensor.storage_offset()) for one in group}) > 1
+        found.append(
+            Tie(
+                paths=tuple(one.path for one in group),
+                buffers=kinds == {True},
+                mixed=len(kinds) > 1 or parts,
+                place=_made_at(scene, group),
+                bytes=bytes_of([one.tensor for one in group[1:]]),
+            )
+        )
+    return found
+
+
+def _made_at(scene: Scene, group: list[Registered]) -> Place | None:
+    """The line that made the second name: where a tensor was given the memory of another, or else the later one of those that set them."""
+    for one in reversed(group):
+        place = scene.origins.data_set(one.tensor)
+        if place is not None:
+            return place
+    places = [place for one in group if (place := scene.place(one.path)) is not None]
+    if not places:
+        return None
+    same = [place for place in places if place.file == places[-1].file]
+    return max(same, key=lambda place: place.line)
+
+
+def still_tied(map: Map, tie: Tie) -> bool:
+    """Whether the names share memory after the move as they did before it."""
+    now = {one.path: one for one in map.registered}
+    if any(path not in now for path in tie.paths):
+        return False
+    first = now[tie.paths[0]].tensor
+    shared = {one.path for one in map.sharing(first)}
+    return shared.issuperset(tie.paths)
+
+
+def report_tie(scene: Scene, tie: Tie, *, constant: bool = False) -> None:
+    """A finding about registered tensors that a move takes apart; `constant`: buffers that forward leaves as they are."""
+    names = listed(tie.paths)
+    first, second = tie.paths[0], tie.paths[-1]
+    if tie.mixed:
+        message = (
+            f"{second} shares its memory with {first}; a move gives each a memory of its own, and what is written into one does not reach "
+            "the other."
+        )
+        fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
+        scene.book.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
+        return
+    if tie.buffers:
+        message = f"{names} are buffers over one memory; a move gives each a memory of its own" + (
+            ", which costs their bytes once more: forward writes into none of them." if constant else ", and they are two from there on."
+        )
+        fix = f"Register one buffer in a module that holds it for all of them, and read {first} from there."
+        scene.book.add("tie-lost", message, fix, path=second, place=tie.place, severity="note" if constant else None, bytes=tie.bytes)
+        return
+    count = "two" if len(tie.paths) == 2 else len(tie.paths)
+    message = f"{names} are {count} Parameters over one memory: a move copies each, and they are tied no more."
+    owner, _, key = second.rpartition(".")
+    fix = f"Give both names the very same Parameter: {_python(owner, key)} = {_python(*_apart(first))}."
+    scene.book.add("tie-lost", message, fix, path=second, place=tie.place, bytes=tie.bytes)
+
+
+def _apart(path: str) -> tuple[str, str]:
+    owner, _, key = path.rpartition(".")
+    return owner, key
+
+
+def _python(owner: str, key: str) -> str:
+    """`self.blocks[0].weight` of `blocks.0` and `weight`."""
+    text = "self"
+    for name in [*owner.split("."), key] if owner else [key]:
+        text += f"[{name}]" if name.isdigit() else f".{name}"
+    return text
+
+
+def report_alias(scene: Scene, slot: Slot, things: list[Hidden], owners: list[str]) -> None:
+    """A finding about tensors outside the registers that share memory with registered ones."""
+    way = things[0].way
+    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    owner = listed(owners)
+    if way == "attribute":
+        what = f"{slot.words} shares the memory of {owner}"
+    else:
+        count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
+        what = f"{slot.words} {holds(way)} {count} the memory of {owner}"
+    message = f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
+    fix = f"Take it from {owner} whenever it is needed: a property, or a line in forward."
+    scene.book.add("stale-alias", message, fix, path=slot.full, place=place_of(scene, slot), bytes=bytes_of(tensors))

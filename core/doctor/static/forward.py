@@ -1,0 +1,126 @@
+"""What the source of `forward`, and of the methods that it calls on its object, reads of the object. Read, never executed. Any thread."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from devexplorer.core.doctor.places import Place
+from devexplorer.core.doctor.reading import ClassSource, Function, class_source, functions_of, self_name
+from devexplorer.core.workspace.cut import SWITCHES
+
+CUTS = ("data", "detach")
+
+
+class Cut(NamedTuple):
+    """A line behind which nothing has a history."""
+
+    code: str
+    """`torch.no_grad()`, `self.weight.data`, `hidden.detach()`."""
+    place: Place
+
+
+class Use(NamedTuple):
+    """A place where a method reads `self.…`."""
+
+    names: tuple[str, ...]
+    """`("weight", "data")` of `self.weight.data`; empty for `self` alone."""
+    called: bool
+    within: Cut | None
+    """The `no_grad` or `inference_mode` in which it stands."""
+    place: Place
+
+    def code(self, depth: int) -> str:
+        """As it is written, up to the name at `depth`, counted from 0."""
+        names = self.names[: depth + 1]
+        return f"self.{'.'.join(names)}{'()' if names[-1] == 'detach' else ''}"
+
+
+class Forward(NamedTuple):
+    """All that the source says about the forward of a class."""
+
+    uses: tuple[Use, ...]
+    cuts: tuple[Cut, ...]
+    """`.detach()` and `.data` of something else than `self.…`."""
+
+
+def forward_of(kind: type) -> Forward:
+    """Read `forward` and the methods that it calls on its object, those of the bases too."""
+    sources = [source for base in type.mro(kind) if (source := class_source(base)) is not None]
+    waiting, known, uses, cuts = ["forward"], {"forward"}, list[Use](), list[Cut]()
+    while waiting:
+        name = waiting.pop()
+        for source in sources:
+            function = functions_of(source).get(name)
+            first = None if function is None else self_name(function)
+            if function is None or first is None:
+                continue
+            reader = _Reader(source, function, first)
+            for use in reader.read():
+                uses.append(use)
+                if use.names and use.names[0] not in known:
+                    known.add(use.names[0])
+                    waiting.append(use.names[0])
+            cuts += reader.cuts
+    return Forward(tuple(uses), tuple(cuts))
+
+
+class _Reader:
+    """Through one method, knowing what is within `no_grad`."""
+
+    def __init__(self, source: ClassSource, function: Function, first: str) -> None:
+        self.cuts: list[Cut] = []
+        self._source, self._function, self._first = source, function, first
+
+    def read(self) -> Iterator[Use]:
+        """Everything that it reads of its object, in the order of the source."""
+        switch = next((decorator for decorator in self._function.decorator_list if _is_switch(decorator)), None)
+        yield from self._all(self._function.body, None if switch is None else self._cut(switch))
+
+    def _all(self, nodes: Sequence[ast.AST], within: Cut | None) -> Iterator[Use]:
+        for node in nodes:
+            yield from self._node(node, within, False)
+
+    def _node(self, node: ast.AST, within: Cut | None, called: bool) -> Iterator[Use]:
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            switch = next((item.context_expr for item in node.items if _is_switch(item.context_expr)), None)
+            yield from self._all([item.context_expr for item in node.items if item.context_expr is not switch], within)
+            yield from self._all(node.body, within if switch is None else self._cut(switch, node.lineno))
+            return
+        names, inner = _chain(node)
+        if isinstance(inner, ast.Name) and inner.id == self._first:
+            if not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+                yield Use(names, called, within, self._place(getattr(node, "lineno", 0)))
+            return
+        if isinstance(node, ast.Call):
+            yield from self._node(node.func, within, True)
+            yield from self._all([*node.args, *(keyword.value for keyword in node.keywords)], within)
+            return
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in CUTS and (called or node.attr == "data"):
+            self.cuts.append(Cut(ast.unparse(node) + ("()" if called else ""), self._place(node.end_lineno or node.lineno)))
+        yield from self._all(list(ast.iter_child_nodes(node)), within)
+
+    def _cut(self, switch: ast.expr, line: int | None = None) -> Cut:
+        return Cut(ast.unparse(switch), self._place(line or switch.lineno))
+
+    def _place(self, line: int) -> Place:
+        return Place(self._source.file, line, self._function.name, self._source.library)
+
+
+def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
+    """`("weight", "detach", "T")` and `self` of `self.weight.detach().T`; calls of anything else end it."""
+    names: list[str] = []
+    while True:
+        if isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args:
+            node = node.func
+        else:
+            return tuple(reversed(names)), node
+
+
+def _is_switch(node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    return (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") in SWITCHES

@@ -1,0 +1,97 @@
+"""Rule `parameter-not-leaf`: what a move or a product has made of a Parameter. The main thread."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.reading import Assigned, assignments, class_source
+from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.scene import Scene, bytes_of, joined
+from devexplorer.core.doctor.static.slots import Slot, place_of
+from devexplorer.core.workspace.walk import leaves_below
+
+
+def made_from_parameters(tensor: Tensor) -> list[Tensor]:
+    """Parameters from which a tensor was computed; empty for a leaf."""
+    return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
+
+
+def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden]) -> None:
+    """A finding about tensors that were computed from a Parameter when the model was built."""
+    first = things[0].thing
+    assert isinstance(first, Tensor)
+    made = scene.origins.tensor(first)
+    names = {id(one.tensor): one.path for one in scene.registered()}
+    source = next((names[id(leaf)] for leaf in made_from_parameters(first) if id(leaf) in names), None)
+    size = bytes_of([one.thing for one in things if isinstance(one.thing, Tensor)])
+    how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
+    place = made.place if made is not None and not made.place.library else place_of(scene, slot)
+    if source is None:
+        message = (
+            f"{slot.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered, not moved, and gets "
+            "no gradient."
+        )
+        fix = "Make the Parameter last, of values that are there already: nn.Parameter(x.to(device))."
+    else:
+        message = (
+            f"{slot.words} was computed from {source} when the model was built: it stays on its device with the values of that time, "
+            "and its history can be used for one backward only."
+        )
+        fix = f"Compute it in forward from {source}."
+    scene.book.add("parameter-not-leaf", message, fix, path=slot.full, place=place, bytes=size)
+
+
+def report_written_not_leaf(scene: Scene, done: set[str]) -> None:
+    """What the source says and a run on the CPU does not show: there `nn.Parameter(x).to(device)` gives the Parameter itself."""
+    read: dict[type, tuple[tuple[str, Assigned], ...]] = {}
+    for path, module in scene.modules:
+        for base in type.mro(type(module)):
+            if base not in read:
+                read[base] = tuple(_assigned_moved(base))
+            for name, one in read[base]:
+                full = joined(path, name)
+                held = name in module._parameters or name in vars(module)
+                if full in done or not held:
+                    continue
+                done.add(full)
+                message = (
+                    f"self.{name} is `{ast.unparse(one.value)}`: on another device than the CPU that is a plain tensor and no Parameter, "
+                    "not registered, not moved, and without a gradient of its own."
+                    if one.value is not None
+                    else ""
+                )
+                fix = "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
+                scene.book.add("parameter-not-leaf", message, fix, path=full, place=one.place)
+
+
+def _assigned_moved(kind: type) -> Iterator[tuple[str, Assigned]]:
+    source = class_source(kind)
+    if source is not None:
+        for name, one in assignments(source):
+            if one.value is not None and _moves_parameter(one.value):
+                yield name, one
+
+
+_CONVERSIONS = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "type_as")
+
+
+def _moves_parameter(value: ast.expr) -> bool:
+    """`nn.Parameter(…).to(…)`, `.cuda()`, `.half()`, also with more calls in between."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    inner = value.func.value
+    if value.func.attr in _CONVERSIONS:
+        return _is_parameter(inner) or _moves_parameter(inner)
+    return value.func.attr == "requires_grad_" and _moves_parameter(inner)
+
+
+def _is_parameter(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    called = value.func
+    if isinstance(called, ast.Attribute) and called.attr == "requires_grad_":
+        return _is_parameter(called.value)
+    return (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") == "Parameter"

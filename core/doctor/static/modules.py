@@ -1,0 +1,111 @@
+"""Rules `unregistered-module` and `unregistered-parameter`. The main thread."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.scene import Scene, bytes_of
+from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, moves_itself, place_of
+from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.workspace.walk import named_modules
+
+_MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+"""What computes something else in training."""
+
+
+def report_modules(scene: Scene, slot: Slot) -> set[int]:
+    """A finding where the attribute holds modules that matter; returns the ids of all their tensors."""
+    found = [one for one in slot.attribute.things if isinstance(one.thing, nn.Module)]
+    registered = {id(module) for _, module in scene.modules}
+    tensors: dict[int, Tensor] = {}
+    modules: list[Hidden] = []
+    covered: set[int] = set()
+    own = {id(one.tensor) for one in scene.registered()}
+    for one in found:
+        assert isinstance(one.thing, nn.Module)
+        below = [module for _, module in named_modules(one.thing)]
+        if id(one.thing) in covered or any(id(module) in registered for module in below[1:] if module is scene.model):
+            continue
+        covered.update(map(id, below))
+        inside = {
+            id(tensor): tensor
+            for module in below
+            for register in (module._parameters, module._buffers)
+            for tensor in register.values()
+            if tensor is not None and id(tensor) not in own
+        }
+        if inside or any(isinstance(module, _MODES) for module in below):
+            modules.append(one)
+            tensors.update(inside)
+    if modules:
+        _add_modules(scene, slot, modules, list(tensors.values()))
+    return set(tensors)
+
+
+def _add_modules(scene: Scene, slot: Slot, modules: list[Hidden], tensors: list[Tensor]) -> None:
+    parameters = [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
+    place = place_of(scene, slot)
+    count = count_text(len(modules), "module")
+    size = bytes_of(tensors)
+    contents = f"{count_text(len(parameters), 'parameter')}, {bytes_text(size)}" if tensors else "no parameters"
+    way = modules[0].way
+    frozen = bool(tensors) and not any(parameter.requires_grad for parameter in parameters)
+    severity, known_to = None, "PyTorch does not know of them: they do not move with the model, are not trained and not saved"
+    if len(modules) == 1:
+        known_to = "PyTorch does not know of it: it does not move with the model, is not trained and not saved"
+    if not tensors:
+        severity, known_to = "warning", "`train()` and `eval()` do not reach what behaves differently in the two"
+    elif frozen:
+        severity = "warning"
+        known_to = "that hides it from parameters() and state_dict(), perhaps on purpose, and from .to(): it stays where it was made"
+    if frozen and moves_itself(slot):
+        return
+    if way == "attribute":
+        kind = type(modules[0].thing).__name__
+        message = f"{slot.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
+    else:
+        message = f"{slot.words} {holds(way)} {count} ({contents}), and {known_to}."
+    scene.book.add(
+        "unregistered-module", message, _module_fix(slot, way, frozen), path=slot.full, place=place, severity=severity, bytes=size or None
+    )
+
+
+def _module_fix(slot: Slot, way: str, frozen: bool) -> str:
+    name = slot.attribute.name
+    if frozen:
+        return (
+            "Register it (its parameters are frozen already, so no optimizer changes them), or move it by hand wherever the model is moved."
+        )
+    if way == "dict":
+        return f"Make it an nn.ModuleDict: self.{name} = nn.ModuleDict(…)."
+    if way in CONTAINERS:
+        return f"Make it an nn.ModuleList: self.{name} = nn.ModuleList(…)."
+    if way == "attribute":
+        return f"Assign it as an attribute: self.{name} = …."
+    if way == "object":
+        return "Let the class of that object inherit from nn.Module and call super().__init__() first."
+    return "Assign the module to an attribute of the model as well, or make the function an nn.Module that holds it."
+
+
+def report_parameters(scene: Scene, slot: Slot, things: list[Hidden]) -> None:
+    """A finding about Parameters that lie in something else than the module's register."""
+    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    way, size = things[0].way, bytes_of(tensors)
+    count = count_text(len(things), "Parameter")
+    lost = f"{'it is' if len(things) == 1 else 'they are'} not trained, not saved and not moved"
+    if way == "attribute":
+        message = f"{slot.words} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
+    else:
+        message = f"{slot.words} {holds(way)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
+    name = slot.attribute.name
+    fix = {
+        "dict": f"Make it an nn.ParameterDict: self.{name} = nn.ParameterDict(…).",
+        "attribute": f"Assign it as an attribute: self.{name} = nn.Parameter(…).",
+    }.get(
+        way,
+        f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
+        if way in CONTAINERS
+        else "Assign each to an attribute of the model as well.",
+    )
+    scene.book.add("unregistered-parameter", message, fix, path=slot.full, place=place_of(scene, slot), bytes=size)

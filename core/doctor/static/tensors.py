@@ -1,0 +1,98 @@
+"""Rule `unregistered-tensor`: tensors that no move reaches. The main thread."""
+
+from __future__ import annotations
+
+import ast
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.doctor.reading import class_source, functions_of, own_attribute, self_name
+from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.scene import Scene, bytes_of
+from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, place_of
+from devexplorer.core.formats import bytes_text, count_text, shape_text
+from devexplorer.core.workspace.walk import device_id
+
+_CONVERSIONS = ("to", "cuda", "type_as")
+_FACTS = ("shape", "dtype", "device", "size", "dim", "ndim", "numel")
+
+
+def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch.device | None) -> None:
+    """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied nothing."""
+    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    way, size = things[0].way, bytes_of(tensors)
+    name = slot.attribute.name
+    where = device_id(tensors[0].device)
+    there = device is not None and all(tensor.device == device for tensor in tensors)
+    scalars = all(tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
+    severity = None
+    if way == "attribute":
+        what = f"{slot.words} is a plain attribute (a tensor of {shape_text(tuple(tensors[0].shape))})"
+    else:
+        what = f"{slot.words} {holds(way)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
+    them = "it" if len(tensors) == 1 else "them"
+    if scalars:
+        severity = "note"
+        message = (
+            f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat, torch.stack and indexing "
+            f"do not, and the state_dict misses {them}."
+        )
+    elif way == "attribute" and _copied_by_forward(slot):
+        severity = "note"
+        message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device at every call."
+    elif there:
+        severity = "warning"
+        message = f"{what} that was put on {where} when it was made: it stays there when the model goes anywhere else."
+    else:
+        message = (
+            f"{what} that PyTorch does not know of: the model moves, and {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
+        )
+    scene.book.add(
+        "unregistered-tensor", message, _fix(name, way), path=slot.full, place=place_of(scene, slot), severity=severity, bytes=size
+    )
+
+
+def report_generators(scene: Scene, slot: Slot, device: torch.device) -> None:
+    """A note on a random generator that belongs to another device than the model."""
+    for one in slot.attribute.things:
+        if isinstance(one.thing, torch.Generator) and one.thing.device.type != device.type:
+            scene.book.add(
+                "unregistered-tensor",
+                f"{slot.words} {'is' if one.way == 'attribute' else 'holds'} a torch.Generator of {device_id(one.thing.device)}: it makes "
+                f"random numbers there only, and torch.randn(…, generator=…) on {device_id(device)} refuses it.",
+                "Draw the numbers where the generator is and copy them, or make a generator per device: torch.Generator(device=x.device).",
+                path=slot.full,
+                place=place_of(scene, slot),
+                severity="note",
+            )
+            return
+
+
+def _fix(name: str, way: str) -> str:
+    if way in ("attribute", "class"):
+        return f'Register it as a buffer in __init__: self.register_buffer("{name}", …).'
+    if way in CONTAINERS:
+        return f'Register each as a buffer, self.register_buffer(f"{name}_{{index}}", …), and take them from there.'
+    if way == "object":
+        return "Let the class of that object be an nn.Module and register its tensors as buffers, or make them in forward from buffers."
+    return "Register the tensor as a buffer of a module and let the function take it from there."
+
+
+def _copied_by_forward(slot: Slot) -> bool:
+    """Whether everything outside `__init__` that computes with the attribute says `.to(…)` to it first."""
+    copies = others = 0
+    name = slot.attribute.name
+    for base in type.mro(type(slot.module)):
+        source = class_source(base)
+        for function_name, function in functions_of(source).items() if source is not None else ():
+            first = self_name(function)
+            if function_name == "__init__" or first is None:
+                continue
+            followed = {id(node.value): node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and own_attribute(node, first) == name:
+                    after = followed.get(id(node))
+                    copies += after in _CONVERSIONS
+                    others += after not in _CONVERSIONS and after not in _FACTS
+    return copies > 0 and others == 0

@@ -1,0 +1,100 @@
+"""For tests of one's own: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow. Any thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
+from devexplorer.core.doctor.devices import DEFAULT, picked
+from devexplorer.core.doctor.examine import Doctor
+from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.doctor.subject import GivenModel
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import count_text
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.virtual.backend import add_virtual_gpus, install
+from devexplorer.core.workspace.casts import model_dtype
+from devexplorer.core.workspace.names import nearest
+
+
+def assert_placement_clean(
+    model: nn.Module | str,
+    device: str = "vgpu:0",
+    *inputs: Tensor | str,
+    train: bool = False,
+    allow_unchecked: bool = False,
+    ignore: Collection[str] = (),
+    folder: str = "",
+    virtual: str = "",
+    dtype: str | None = None,
+    seed: int = 0,
+    seconds: float = LIMIT_SECONDS,
+) -> Diagnosis:
+    """Raise `AssertionError` with everything that the placement doctor finds; return what it says when that is nothing.
+
+    `model` is a model, of which a copy is examined in this process (the model itself is left as it is, and so is torch), or a source as
+    the command line takes it (`"net.py:Net"`, `"transformers:gpt2"`, `"resnet18"`), which is examined in a process of its own within
+    `seconds`; `folder` is importable there, and `seed` is that of its initial values. `device` is where the model is moved: a GPU of
+    PyTorch's, or a virtual one, which needs no card; where there are no virtual GPUs yet, `virtual` says which are made
+    (`"2x Tesla T4"`). `inputs` are what forward gets: tensors (for a model), or one text with their shapes as `--input` takes them
+    (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved to, None: its own.
+
+    With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules whose keys are in
+    `ignore` (`"hidden-sync"`) are passed over. What could not be checked fails as well, unless `allow_unchecked`. Raises `BadInput` for a
+    device, a virtual GPU or a rule that does not exist.
+    """
+    for key in ignore:
+        if key not in RULES:
+            raise BadInput(f"there is no rule '{key}'; {nearest(key, RULES)}")
+    title = model if isinstance(model, str) else type(model).__name__
+    shapes, tensors = _given(title, inputs, isinstance(model, str))
+    doctor: Doctor | None = None
+    if not isinstance(model, str):
+        if device.strip().lower().startswith("vgpu") and not install().devices():
+            add_virtual_gpus(virtual or DEFAULT)
+        cast = None if dtype is None else model_dtype(dtype)
+        doctor = Doctor(GivenModel(model), picked(device), train=train, inputs=tensors or shapes, dtype=cast, seed=seed)
+    try:
+        if doctor is not None:
+            found = doctor.examine(title)
+        else:
+            request = DoctorRequest(
+                source=title, folder=folder, device=device, virtual=virtual, train=train, inputs=shapes, dtype=dtype, seed=seed
+            )
+            found = diagnosed(request, seconds=seconds)
+    except BadInput as error:
+        raise AssertionError(f"the placement of {title} could not be checked: {error}") from None
+    problems = [one for one in found.problems if one.rule not in ignore]
+    if problems or (found.unchecked and not allow_unchecked):
+        raise AssertionError(report(found, problems, with_unchecked=not allow_unchecked))
+    return found
+
+
+def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: bool = True) -> str:
+    """What is wrong, in lines."""
+    simulated = " (simulated)" if found.simulated else ""
+    unchecked = found.unchecked if with_unchecked else ()
+    said = [count_text(len(problems), "problem")] if problems else []
+    said += [f"{count_text(len(unchecked), 'thing')} not checked"] if unchecked else []
+    lines = [f"placement of {found.target} on {found.device}{simulated}: {', '.join(said)}"]
+    for one in problems:
+        where = f"{os.path.relpath(one.file)}:{one.line}: " if one.line else ""
+        path = f" ({one.path})" if one.path else ""
+        lines += [f"  {where}{one.rule}{path}", f"    {one.message}", f"    {one.fix}"]
+    for missing in unchecked:
+        where = f"{os.path.relpath(missing.file)}:{missing.line}: " if missing.line else ""
+        lines += [f"  {where}not checked: {missing.what}", f"    {missing.reason}"]
+    return "\n".join(lines)
+
+
+def _given(title: str, inputs: tuple[Tensor | str, ...], is_source: bool) -> tuple[str, list[Tensor]]:
+    """The shapes or the tensors."""
+    texts = [one for one in inputs if isinstance(one, str)]
+    tensors = [one.detach().to("cpu", copy=True) for one in inputs if isinstance(one, Tensor)]
+    if tensors and (texts or is_source):
+        why = "a source runs in a process of its own and takes their shapes" if is_source else "give tensors or one text with shapes"
+        raise BadInput(f"'{title}' cannot be given these inputs: {why}, as in '2x16:int64,2x8'")
+    return ",".join(texts), tensors

@@ -1,0 +1,86 @@
+"""One call of a torch function as the rules look at it, and the forward that it is part of. The thread that is watched."""
+
+from __future__ import annotations
+
+import os
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core import virtual
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.places import Place, place_of
+from devexplorer.core.doctor.watching.kinds import Kind
+from devexplorer.core.doctor.watching.operands import operands
+from devexplorer.core.doctor.watching.sources import Sources
+
+OPS = torch._ops.__file__
+BELOW = os.path.dirname(virtual.__file__) + os.sep
+"""Virtual GPUs, which compute with torch themselves."""
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_PASSED = (torch.overrides.__file__, torch._tensor.__file__, OPS)
+"""Between a call and the function that is called."""
+
+
+class Scene:
+    """What all rules share: who is at work, where everything should be, and where findings go."""
+
+    def __init__(self, model: nn.Module, device: torch.device, book: Book, sources: Sources) -> None:
+        self.device = device
+        """Where the model was moved."""
+        self.book = book
+        self.sources = sources
+        self.until: FrameType | None = None
+        """The frame that watches: what is further out is none of the model's."""
+
+    @property
+    def path(self) -> str:
+        """The module at work."""
+        return self.book.path
+
+
+class Call:
+    """A call that was made, or that failed."""
+
+    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "scene")
+
+    def __init__(self, scene: Scene, kind: Kind, args: Any, kwargs: Any, frame: FrameType) -> None:
+        self.scene, self.kind, self.args, self.kwargs, self.frame = scene, kind, args, kwargs, frame
+        self._operands: list[Tensor] | None = None
+        self._place: tuple[Place | None] | None = None
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """Its tensors, nested ones too."""
+        if self._operands is None:
+            self._operands = operands(self.args, self.kwargs)
+        return self._operands
+
+    @property
+    def place(self) -> Place | None:
+        """The user's line."""
+        if self._place is None:
+            self._place = (place_of(self.frame, self.scene.until),)
+        return self._place[0]
+
+    @property
+    def by_torch(self) -> bool:
+        """Whether it is torch's own code that calls, below the user's line: `nn.Transformer` that looks at its mask."""
+        frame: FrameType | None = self.frame
+        dispatched = False
+        while frame is not None and (frame.f_code.co_filename in _PASSED or frame.f_code.co_filename.startswith(BELOW)):
+            dispatched = frame.f_code.co_filename == torch.overrides.__file__
+            frame = frame.f_back
+        if frame is not None and dispatched and frame.f_code.co_name == self.kind.name:  # the public function, which asked for dispatch
+            frame = frame.f_back
+        return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+
+
+class Rule(Protocol):
+    """Looks at calls one by one."""
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call was made."""
+        ...

@@ -1,0 +1,92 @@
+"""Copies between devices that forward makes at every call. The thread that is watched.
+
+Copies to the CPU are those of `hidden_sync`, except where nobody waits for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.doctor.watching.call import Call
+from devexplorer.core.doctor.watching.cost import copy_seconds, simulated
+from devexplorer.core.doctor.watching.mixed_devices import made_there, origin_of
+from devexplorer.core.doctor.watching.sources import Origin, capital, line
+from devexplorer.core.workspace.walk import device_id
+
+
+class DeviceHop:
+    """Finds them."""
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call was made."""
+        if not call.kind.copies:
+            return
+        ends = _ends(call, result)
+        if ends is None:
+            return
+        source, destination = ends
+        scene, here = call.scene, source.device
+        if here == destination or "meta" in (here.type, destination.type):
+            return
+        if destination.type == "cpu" and not _without_waiting(call):
+            return  # a hidden synchronisation
+        if call.place is not None and scene.book.has("hard-coded-device", call.place):
+            return  # told there
+        if call.place is not None and scene.book.has("device-hop", call.place):
+            scene.book.add("device-hop", "", "", place=call.place)
+            return
+        origin = origin_of(call, source)
+        if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
+            return  # there and back in one line: the way there has been told
+        upload = here.type == "cpu"
+        nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
+        scene.book.add(
+            "device-hop",
+            f"{capital(origin.words(scene.path))} is copied from {device_id(here)} to {device_id(destination)} at every call.",
+            _fix(origin)
+            if upload
+            else "Keep what works together on one device where nothing has to be copied; of a split model it is the price.",
+            place=call.place,
+            severity=None if upload and not call.by_torch else "note",
+            bytes=nbytes,
+            seconds=copy_seconds(here, destination, nbytes),
+            simulated=simulated(here, destination),
+        )
+
+
+def _ends(call: Call, result: Any) -> tuple[Tensor, torch.device] | None:
+    """What is copied, and where to."""
+    args, kwargs, name = call.args, call.kwargs, call.kind.name
+    if call.kind.writes:
+        value = args[-1] if len(args) > 1 else kwargs.get("src")
+        ends = isinstance(value, Tensor) and value.dim() > 0 and isinstance(args[0], Tensor)
+        return (value, args[0].device) if ends and isinstance(value, Tensor) else None
+    if not isinstance(result, Tensor):
+        return None
+    source = next((one for one in args[1 if name == "new_tensor" else 0 :] if isinstance(one, Tensor)), kwargs.get("data"))
+    return (source, result.device) if isinstance(source, Tensor) else None
+
+
+def _without_waiting(call: Call) -> bool:
+    return bool(call.kwargs.get("non_blocking")) or any(one is True for one in call.args[1:3])
+
+
+def _fix(origin: Origin) -> str:
+    if origin.kind == "factory":
+        made = made_there(origin)
+        return f"{made[:-1]} ({line(origin.place)})." if origin.place is not None else made
+    if origin.kind == "attribute":
+        named = f'self.register_buffer("{origin.name}", ...)' if origin.name.isidentifier() else "self.register_buffer(...)"
+        return f"Make it a buffer, which moves with the model once: {named} in __init__."
+    if origin.kind == "hidden":
+        return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model, once."
+    if origin.kind == "input":
+        return "Let the caller move the input, so that it can be done ahead of time."
+    if origin.kind == "copy":
+        return f"Compute on the device what is computed on the CPU meanwhile: it was copied there at {line(origin.place)}."
+    if origin.kind in ("parameter", "buffer"):
+        return "Move the whole model to the device, once."
+    return "Keep it in a buffer of the module that uses it, which moves with the model, once."

@@ -1,0 +1,65 @@
+"""Notes what a call has made, so that it can be said later where an operand comes from. The thread that is watched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from devexplorer.core.doctor.watching.call import Call
+from devexplorer.core.doctor.watching.sources import Origin
+
+MOST = 64
+"""Results of one call that are noted."""
+_PASSED_ON = ("factory", "attribute", "hidden", "input", "copy", "variable")
+"""Kinds of origins that are to blame for what is computed from them on the wrong device."""
+
+
+def note_results(call: Call, result: Any) -> None:
+    """Remember every new tensor among the results."""
+    if isinstance(result, Tensor):
+        _note(call, result)
+    elif isinstance(result, (tuple, list)):
+        for item in result[:MOST]:
+            if isinstance(item, Tensor):
+                _note(call, item)
+
+
+def _note(call: Call, tensor: Tensor) -> None:
+    given = call.operands
+    if any(tensor is one for one in given):
+        return
+    sources, kind = call.scene.sources, call.kind
+    if kind.factory:
+        named = call.kwargs.get("device") is not None
+        sources.note(tensor, Origin("factory", path=call.scene.path, op=kind.words, place=call.place, named_device=named))
+        return
+    cast = _cast(call, tensor, given)
+    if tensor.device == call.scene.device:
+        sources.note(tensor, Origin("result", path=call.scene.path, op=kind.words, cast=cast))
+        return
+    beside = next((one for one in given if one.device == tensor.device), None)
+    if beside is None and given and kind.copies:
+        sources.note(tensor, Origin("copy", path=call.scene.path, op=kind.words, place=call.place, cast=cast))
+        return
+    known = None if beside is None else sources.known(beside)
+    if known is not None and known.kind in _PASSED_ON:
+        sources.note(tensor, replace(sources.placed(known, beside), derived=True, cast=cast))
+        return
+    sources.note(tensor, Origin("result", path=call.scene.path, op=kind.words, place=call.place, cast=cast))
+
+
+def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:
+    """Whether somebody asked for this dtype, here or where an operand was made."""
+    dtype = tensor.dtype
+    if not dtype.is_floating_point:
+        return False
+    if given and (call.kwargs.get("dtype") is not None or (call.kind.casts and dtype is not given[0].dtype)):
+        return True
+    for one in given:
+        if one.dtype is dtype:
+            known = call.scene.sources.known(one)
+            if known is not None and known.cast:
+                return True
+    return False

@@ -1,0 +1,133 @@
+"""A call whose operands are on several devices, and that fails for it: which is where, where each comes from, and how that is put right.
+
+The thread that is watched. What is to blame is the operand that is not where the model is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.watching.call import Call, Scene
+from devexplorer.core.doctor.watching.operands import exchanged
+from devexplorer.core.doctor.watching.sources import ELSEWHERE, Origin, line
+from devexplorer.core.doctor.watching.unseen import unseen
+from devexplorer.core.workspace.walk import device_id
+
+
+class Mixed:
+    """The call with all of its operands on one device."""
+
+    def __init__(self, call: Call, strays: list[Tensor], target: torch.device) -> None:
+        self._call, self._strays, self._target = call, strays, target
+        brought = {id(tensor): tensor.to(target) for tensor in call.operands if tensor.device != target and _counts(tensor, call.operands)}
+        self.args: Any = exchanged(call.args, lambda tensor: brought.get(id(tensor), tensor))
+        self.kwargs: Any = exchanged(call.kwargs, lambda tensor: brought.get(id(tensor), tensor))
+
+    def repeated(self, func: Any) -> Any:
+        """Call it so."""
+        return func(*self.args, **self.kwargs)
+
+    def note(self) -> None:
+        """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
+        call, scene = self._call, self._call.scene
+        origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
+        rest = []
+        for stray in self._strays:
+            origin = origins[id(stray)]
+            if origin.place is not None and scene.book.has("hard-coded-device", origin.place):
+                scene.book.made_fail("hard-coded-device", origin.place, call.place)
+                continue
+            if origin.kind == "factory" and origin.place is not None and not origin.named_device:
+                _default_device(call, stray, origin)
+            else:
+                rest.append((stray, origin))
+        if not rest:
+            return
+        said = [f"{origins[id(one)].words(scene.path)} is on {device_id(one.device)}" for one in _one_per_origin(call.operands, origins)]
+        stray, origin = rest[0]
+        scene.book.add(
+            "mixed-devices",
+            f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.",
+            _fix(origin, stray, scene),
+            place=call.place,
+        )
+
+
+def mixed_devices(call: Call) -> Mixed | None:
+    """Whether this is what failed: then who is to blame, and where all of them could meet."""
+    given = [tensor for tensor in call.operands if _counts(tensor, call.operands)]
+    devices = list(dict.fromkeys(tensor.device for tensor in given))
+    if len(devices) < 2 or any(device.type == "meta" for device in devices):
+        return None
+    home = call.scene.device
+    if home not in devices:
+        home = next((tensor.device for tensor in given if isinstance(tensor, nn.Parameter)), given[0].device)
+    first = call.args[0] if call.args else None
+    target = first.device if call.kind.writes and isinstance(first, Tensor) else home
+    return Mixed(call, [tensor for tensor in given if tensor.device != home], target)
+
+
+def _counts(tensor: Tensor, beside: list[Tensor]) -> bool:
+    """A number on the CPU may join tensors of any device; among numbers alone it may not."""
+    return tensor.device.type != "cpu" or tensor.dim() > 0 or all(one.dim() == 0 for one in beside)
+
+
+def origin_of(call: Call, tensor: Tensor) -> Origin:
+    """Where an operand comes from, as far as the calls and else the line itself say."""
+    origin = call.scene.sources.of(tensor)
+    return unseen(call, tensor) or origin if origin.kind == "unknown" or origin.path == ELSEWHERE else origin
+
+
+def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
+    scene = call.scene
+    where = "at the same line" if origin.place == call.place else f"at {line(call.place)}" if call.place is not None else "later"
+    scene.book.add(
+        "default-device",
+        f"{origin.op} makes its tensor on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
+        f"the rest is on {device_id(scene.device)}.",
+        made_there(origin),
+        path=origin.path,
+        place=origin.place,
+    )
+
+
+def made_there(origin: Origin) -> str:
+    """How a tensor is made on the right device in the first place."""
+    if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
+        what = "torch.as_tensor(..., device=x.device)" if "Tensor" not in origin.op else "torch.tensor(..., device=x.device)"
+        return f"Make it on the device of what it meets: {what} in place of {origin.op}(...)."
+    return f"Make it on the device of what it meets: {origin.op}(..., device=x.device)."
+
+
+def _fix(origin: Origin, stray: Tensor, scene: Scene) -> str:
+    home = device_id(scene.device)
+    if origin.kind == "attribute":
+        name = origin.name
+        if name.isidentifier():
+            return f'Make it a buffer, which moves with the model: self.register_buffer("{name}", ...) in __init__.'
+        return "Keep it in a buffer (self.register_buffer), which moves with the model, rather than in a plain container."
+    if origin.kind == "hidden":
+        return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model."
+    if origin.kind == "input":
+        return f"Move the input to where the model is before the call: x = x.to({home!r})."
+    if origin.kind in ("parameter", "buffer"):
+        return f"Move all of the model to one device, or bring what meets it over: x.to(self.{origin.name}.device)."
+    if origin.kind == "factory":
+        return made_there(origin)
+    if origin.kind == "copy":
+        return f"Leave the copy to {device_id(stray.device)} away, or bring the result back to what it meets: .to(x.device)."
+    if origin.kind == "variable":
+        return "Make it a buffer of the module that uses it, or bring it to what it meets: .to(x.device)."
+    return "Let it hop to what it meets: .to(x.device)."
+
+
+def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:
+    """The first of each origin and device, at most four."""
+    return list({(origins[id(one)], one.device): one for one in reversed(tensors)}.values())[::-1][:4]
+
+
+def _listed(said: list[str]) -> str:
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"

@@ -1,0 +1,29 @@
+"""What can be done about a call that failed for where its operands are, so that the forward goes on and the rest is examined too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from devexplorer.core.doctor.watching.call import Call
+from devexplorer.core.doctor.watching.host_array import host_array
+from devexplorer.core.doctor.watching.mixed_devices import mixed_devices
+
+
+class Repair(Protocol):
+    """The same call in a way that works."""
+
+    args: Any
+    kwargs: Any
+
+    def repeated(self, func: Any) -> Any:
+        """Call it so."""
+        ...
+
+    def note(self) -> None:
+        """Enter in the book what was wrong."""
+        ...
+
+
+REPAIRS: Sequence[Callable[[Call], Repair | None]] = (mixed_devices, host_array)
+"""Each says whether it is about this call."""

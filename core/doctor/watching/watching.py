@@ -1,0 +1,183 @@
+"""Sees every call of torch's that a model makes in forward and backward, and shows it to the rules. The thread that is watched.
+
+A `TorchFunctionMode` is called in place of each function that Python calls; what such a function calls itself is not shown again. While
+the rules look, neither modes nor subclasses are asked: what is on top of a user's own mode must not use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.watching.call import BELOW, OPS, Call, Rule, Scene
+from devexplorer.core.doctor.watching.device_hop import DeviceHop
+from devexplorer.core.doctor.watching.dtype_promotion import DtypePromotion
+from devexplorer.core.doctor.watching.hidden_sync import HiddenSync
+from devexplorer.core.doctor.watching.kinds import Kind, kind_of
+from devexplorer.core.doctor.watching.made import note_results
+from devexplorer.core.doctor.watching.modules import Modules
+from devexplorer.core.doctor.watching.repairs import REPAIRS, Repair
+from devexplorer.core.doctor.watching.sources import Sources
+from devexplorer.core.workspace.moves import one_line
+
+T = TypeVar("T")
+_Quiet: Any = torch._C.DisableTorchFunction
+
+
+class Watching(TorchFunctionMode):
+    """`with Watching(model, device, book, origins, inputs) as watching: out = model(*inputs)`; findings are in the book.
+
+    `device` is where the model was moved; `origins` knows which line made what before (None: nobody does). Operands that are on the wrong
+    device are brought over once that is noted, so that the rest is examined too: a forward that works in here may fail outside.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device | str, book: Book, origins: Any, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.operations = 0
+        """Calls that were watched."""
+        self._scene = Scene(model, torch.device(device), book, Sources(model, origins, inputs))
+        self._modules = Modules(self._scene)
+        self._rules: tuple[tuple[str, Rule], ...] = (
+            ("hidden-sync", HiddenSync()),
+            ("device-hop", DeviceHop()),
+            ("dtype-promotion", DtypePromotion()),
+        )
+        self._kinds: dict[Any, Kind] = {}
+        self._backwards = 0
+        self._thread = threading.get_ident()
+        self._broken: set[str] = set()
+        self._run_backward: Any = vars(torch.autograd)["_engine_run_backward"]
+        self._swap: Any = torch.utils.swap_tensors
+        self._patches = (
+            patch.object(torch.autograd, "_engine_run_backward", self._backward),
+            patch.object(torch.utils, "swap_tensors", self._swapped),
+        )
+
+    def __enter__(self) -> Watching:
+        self._scene.until = _outside(sys._getframe(1))
+        self._scene.book.path = ""
+        self._modules.attach()
+        for patched in self._patches:
+            patched.start()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        finally:
+            for patched in self._patches:
+                patched.stop()
+            self._modules.remove()
+            self._scene.until = None
+            self._scene.book.path = ""
+            self._scene.sources.forget()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        frame = sys._getframe(1)
+        if frame.f_code is _Again.__torch_function__.__code__:
+            frame = frame.f_back or frame
+        if frame.f_code.co_filename == OPS:
+            frame = frame.f_back or frame
+        if frame.f_code.co_filename.startswith(BELOW):
+            return func(*args, **kwargs)
+        try:
+            kind = self._kinds.get(func)
+            if kind is None:
+                kind = self._kinds[func] = kind_of(func)
+        except Exception:  # a function without a hash, or with a name that raises
+            return func(*args, **kwargs)
+        if kind.asks or not (self._modules.running or self._backwards):
+            return func(*args, **kwargs)
+        self.operations += 1
+        try:
+            result = func(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            call = Call(self._scene, kind, args, kwargs, frame)
+            with _Quiet():
+                repair = None if isinstance(error, torch.OutOfMemoryError) else self._guarded("mixed-devices", lambda: self._repair(call))
+            if repair is None:
+                raise
+            try:
+                result = repair.repeated(func)
+            except Exception:  # it was not only the devices
+                repair = repair if "device" in str(error) else None
+                raise error from None
+            finally:
+                if repair is not None:
+                    with _Quiet():
+                        self._guarded("mixed-devices", repair.note)
+            args, kwargs = repair.args, repair.kwargs
+        with _Quiet():
+            call = Call(self._scene, kind, args, kwargs, frame)
+            for name, rule in self._rules:
+                if name not in self._broken:
+                    try:
+                        rule.after(call, result)
+                    except Exception as error:
+                        self._gave_up(name, error)
+            self._guarded("where tensors come from", lambda: note_results(call, result))
+        return result
+
+    def _repair(self, call: Call) -> Repair | None:
+        return next((repair for repair in (repair_of(call) for repair_of in REPAIRS) if repair is not None), None)
+
+    def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
+        """What looks at tensors of strangers' classes may raise anything: then it is the rule that ends, not the model."""
+        if name in self._broken:
+            return None
+        try:
+            return look()
+        except Exception as error:
+            self._gave_up(name, error)
+            return None
+
+    def _gave_up(self, name: str, error: Exception) -> None:
+        self._broken.add(name)
+        at = f" in '{self._scene.book.path}'" if self._scene.book.path else ""
+        self._scene.book.not_checked(name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({one_line(error)}).")
+
+    def _swapped(self, first: Tensor, second: Tensor) -> None:
+        """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
+        self._scene.sources.drop(first, second)
+        self._swap(first, second)
+
+    def _backward(self, *args: Any, **kwargs: Any) -> Any:
+        """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this mode."""
+        self._backwards += 1
+        try:
+            if threading.get_ident() != self._thread or any(mode is self for mode in _get_current_function_mode_stack()):
+                return self._run_backward(*args, **kwargs)
+            with _Again(self):
+                return self._run_backward(*args, **kwargs)
+        finally:
+            self._backwards -= 1
+
+
+class _Again(TorchFunctionMode):
+    """The same watcher once more, without what its own `with` begins and ends."""
+
+    def __init__(self, watching: Watching) -> None:
+        super().__init__()
+        self._watching = watching
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._watching.__torch_function__(func, types, args, kwargs)
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """Whoever has the `with`; `contextlib` may stand in between."""
+    while frame is not None and frame.f_code.co_filename == contextlib.__file__:
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,84 @@
+"""Works out what cards would hold, and whether that is more than they have. In the planner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from devexplorer.core.errors import BadInput, Unavailable
+from devexplorer.core.planner import words
+from devexplorer.core.planner.dividing import divided
+from devexplorer.core.planner.largest import Room, largest
+from devexplorer.core.planner.run import Placing, Way
+from devexplorer.core.planner.study import Study, runs_convolutions, runs_products
+from devexplorer.core.planner.trace import Trace, step_seconds
+from devexplorer.core.planner.workspaces import library_bytes
+from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitSpec
+from devexplorer.core.virtual.machine import CONTEXT_BYTES
+from devexplorer.core.virtual.profiles import Profile
+
+
+class Desk:
+    """Works out the fits of one request."""
+
+    def __init__(self, study: Study, way: Way, spec: FitSpec) -> None:
+        self.study, self.way, self.spec = study, way, spec
+        self.products, self.convolutions = runs_products(study.subject.model), runs_convolutions(study.subject.model)
+
+    def fit(self, profiles: Sequence[Profile]) -> Fit:
+        """The answer for one card, or for several over which the model is divided."""
+        try:
+            placing = one_card(profiles[0]) if len(profiles) == 1 else divided(self.study.subject, profiles)
+            traces = self.study.traces(self.way, self.spec.batch, placing)
+        except (BadInput, Unavailable) as error:
+            if len(profiles) == 1:
+                raise
+            return Fit(gpu=label(profiles), fits=False, cards=tuple(map(_nothing_on, profiles)), reason=str(error))
+        cards = self.cards(traces, profiles)
+        fits = all(card.fits for card in cards)
+        seconds = step_seconds(traces, profiles) if fits else None
+        found = largest(self.study, self.way, placing, self.rooms(profiles), self.spec.batch) if self.spec.search else None
+        return Fit(
+            gpu=label(profiles),
+            fits=fits,
+            cards=cards,
+            largest_batch=None if found is None else found.batch,
+            at_least=found is not None and found.at_least,
+            step_seconds=seconds,
+            samples_per_s=self.spec.batch / seconds if seconds else None,
+            reason=words.reason(cards),
+        )
+
+    def cards(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[FitCard, ...]:
+        """What each card would hold."""
+        return tuple(self._card(trace, profile, room) for trace, profile, room in zip(traces, profiles, self.rooms(profiles), strict=True))
+
+    def _card(self, trace: Trace, profile: Profile, room: Room) -> FitCard:
+        library = self.library(profile)
+        replay = trace.replay(*room)
+        parts = FitBytes(**trace.parts, library_workspace=library, context=CONTEXT_BYTES)
+        reserved = replay.reserved + library
+        return FitCard(gpu=profile.name, capacity_bytes=profile.memory_bytes, bytes=parts, reserved_bytes=reserved, fits=replay.fits)
+
+    def library(self, profile: Profile) -> int:
+        """Bytes of workspaces on such a card."""
+        return library_bytes(profile.compute_capability, products=self.products, convolutions=self.convolutions)
+
+    def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
+        """What each card has, and what of it is not for tensors."""
+        return [(profile.memory_bytes, CONTEXT_BYTES + self.library(profile)) for profile in profiles]
+
+
+def _nothing_on(profile: Profile) -> FitCard:
+    return FitCard(gpu=profile.name, capacity_bytes=profile.memory_bytes, bytes=FitBytes(), reserved_bytes=0, fits=False)
+
+
+def one_card(profile: Profile) -> Placing:
+    """Everything on a single card."""
+    return Placing((profile,))
+
+
+def label(profiles: Sequence[Profile]) -> str:
+    """`Tesla T4`, `2x Tesla T4`, `Tesla T4, NVIDIA A10`."""
+    runs = [(name, len(list(group))) for name, group in groupby(profile.name for profile in profiles)]
+    return ", ".join(name if count == 1 else f"{count}x {name}" for name, count in runs)

@@ -1,0 +1,47 @@
+"""Over which cards a model is divided, through the planner of splits. In the planner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import count_text
+from devexplorer.core.planner.run import Placing
+from devexplorer.core.planner.subject import Subject
+from devexplorer.core.virtual.profiles import Profile
+from devexplorer.core.workspace.split.blocks import Block, blocks_of
+from devexplorer.core.workspace.split.planner import Groups, propose
+from devexplorer.core.workspace.split.spread import even_budget
+
+GROWTH = 1.02
+"""Budgets of unequal cards grow by so much until everything has its place."""
+
+
+def divided(subject: Subject, profiles: Sequence[Profile]) -> Placing:
+    """Which card holds which block: the least even budgets, in proportion to what each card has, with which everything has its place.
+
+    Raises `BadInput` where the model cannot be divided, `Unavailable` without accelerate.
+    """
+    blocks, _ = blocks_of(subject.model)
+    if len(Groups(blocks).members) < 2:
+        several = count_text(len(profiles), "card")
+        raise BadInput(f"'{subject.title}' is one block that stays together, so it cannot be divided over {several}")
+    names = [f"card {number} ({profile.name})" for number, profile in enumerate(profiles, start=1)]
+    devices = _proposed(subject.title, blocks, names, [profile.memory_bytes for profile in profiles])
+    cards = {id(tensor): names.index(device) for block, device in zip(blocks, devices, strict=True) for tensor in block.tensors}
+    return Placing(tuple(profiles), tuple(cards.items()))
+
+
+def _proposed(title: str, blocks: list[Block], names: list[str], capacities: list[int]) -> list[str]:
+    sizes = Groups(blocks).bytes
+    if len(set(capacities)) == 1:
+        return propose(title, blocks, dict.fromkeys(names, even_budget(sizes, len(names)))).devices
+    share = sum(sizes) / sum(capacities)
+    while True:
+        budgets = {name: int(share * capacity) + 1 for name, capacity in zip(names, capacities, strict=True)}
+        try:
+            return propose(title, blocks, budgets).devices
+        except BadInput:
+            if max(budgets.values()) > sum(sizes):
+                raise
+            share *= GROWTH

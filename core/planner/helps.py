@@ -1,0 +1,117 @@
+"""What would make a step smaller, with the figures of runs of it. In the planner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from devexplorer.core.errors import BadInput, Unavailable
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.planner.desk import Desk, one_card
+from devexplorer.core.planner.dividing import divided
+from devexplorer.core.planner.eight_bit import state_sizes
+from devexplorer.core.planner.largest import largest
+from devexplorer.core.planner.run import Way
+from devexplorer.core.planner.trace import step_seconds
+from devexplorer.core.records.planner import Fit, Help
+from devexplorer.core.virtual.profiles import Profile
+
+
+class Idea(NamedTuple):
+    """Something that could help, before anybody has looked whether it does."""
+
+    key: str
+    title: str
+    way: Way
+    batch: int
+    cards: int = 1
+    computed: bool = False
+    """The optimizer's state is computed: nothing here runs that optimizer."""
+
+
+def helps_for(desk: Desk, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]) -> tuple[Help, ...]:
+    """Everything that helps, what saves most first; nothing for cards that the model could not be divided over."""
+    if not any(card.bytes.allocated for card in now.cards):
+        return ()
+    ideas = list(_ideas(desk, profiles))
+    found: list[Help] = []
+    for index, idea in enumerate(ideas):
+        if not desk.study.patient:
+            titles = ", ".join(idea.title for idea in ideas[index:])
+            desk.study.notes[f"For want of time these were not worked out: {titles}."] = None
+            break
+        progress(index / len(ideas), f"trying: {idea.title}")
+        helped = _tried(desk, profiles, now, idea)
+        if helped is not None and helped.saved_bytes > 0:
+            found.append(helped)
+    return tuple(sorted(found, key=lambda one: -one.saved_bytes))
+
+
+def _ideas(desk: Desk, profiles: Sequence[Profile]) -> Iterator[Idea]:
+    way, batch = desk.way, desk.spec.batch
+    first = next((one for one in desk.study.subject.model.parameters() if one.is_floating_point()), None)
+    wide = first is not None and (way.dtype or first.dtype) in (torch.float32, torch.float64)
+    if wide:
+        narrow = replace(way, dtype=torch.bfloat16, autocast=None)
+        yield Idea("bfloat16", "parameters and activations in bfloat16", narrow, batch)
+    if way.train and not way.checkpointing:
+        yield Idea("checkpointing", "checkpoints around repeated blocks", replace(way, checkpointing=True), batch)
+    if way.train and way.optimizer in ("adam", "adamw"):
+        plain = replace(way, optimizer="sgd")
+        yield Idea("adam8bit", f"{'AdamW' if way.optimizer == 'adamw' else 'Adam'} with its state in 8 bits", plain, batch, computed=True)
+    if way.train and way.optimizer != "sgd":
+        yield Idea("sgd", "SGD without momentum", replace(way, optimizer="sgd"), batch)
+    if wide and way.autocast is None:
+        yield Idea("autocast", "products in bfloat16 (autocast)", replace(way, autocast=torch.bfloat16), batch)
+    if batch > 1:
+        yield Idea("half-batch", f"a batch of {batch // 2}", way, batch // 2)
+    if len(profiles) == 1:
+        yield Idea("two-cards", "two cards", way, batch, cards=2)
+
+
+def _tried(desk: Desk, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Help | None:
+    """None where it cannot be done with this model."""
+    profiles = tuple(profiles) * idea.cards
+    subject = desk.study.subject
+    try:
+        placing = one_card(profiles[0]) if len(profiles) == 1 else divided(subject, profiles)
+        traces = desk.study.traces(idea.way, idea.batch, placing)
+    except (BadInput, Unavailable):
+        return None
+    if idea.computed:
+        traces = tuple(trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, placing), strict=True))
+    cards = desk.cards(traces, profiles)
+    before, after = (max(card.bytes.total for card in some) for some in (now.cards, cards))
+    fits = all(card.fits for card in cards)
+    searched = desk.spec.search and not idea.computed and idea.key != "half-batch" and desk.study.patient
+    batch = largest(desk.study, idea.way, placing, desk.rooms(profiles), idea.batch, confirm=False).batch if searched else None
+    seconds = step_seconds(traces, profiles) if fits and not idea.computed else None
+    return Help(
+        key=idea.key,
+        title=idea.title[:1].upper() + idea.title[1:],
+        words=_words(idea, before, after, fits=fits, fitted=now.fits, batch=batch),
+        gpu=now.gpu,
+        total_bytes=after,
+        saved_bytes=before - after,
+        fits=fits,
+        largest_batch=batch,
+        step_seconds=seconds,
+    )
+
+
+def _words(idea: Idea, before: int, after: int, *, fits: bool, fitted: bool, batch: int | None) -> str:
+    where = "on the fuller of " if idea.cards > 1 else ""
+    what = f"{where}{idea.title}"
+    told = f"{what[:1].upper() + what[1:]}: {bytes_text(after)} instead of {bytes_text(before)}"
+    if fits != fitted:
+        told += ", which fits" if fits else ", which does not fit"
+    elif not fits:
+        told += ", which does not fit either"
+    if batch:
+        told += f"; the largest batch would be {batch:,}"
+    if idea.computed:
+        told += "; the state is computed as bitsandbytes lays it out"
+    return f"{told}."

@@ -1,0 +1,151 @@
+"""Virtual GPUs that measure: memory without end that notes every block, and a roofline that notes every operation. Any thread.
+
+They stand in the place of this process's virtual GPUs, so they belong into a process of their own (or a test that has reset the machine).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
+from devexplorer.core.virtual.backend import install
+from devexplorer.core.virtual.cost import Roofline
+from devexplorer.core.virtual.memory import Block, CachingAllocator, OutOfDeviceMemoryError, rounded
+from devexplorer.core.virtual.profiles import Profile
+
+T = TypeVar("T", bound=Hashable)
+VALUES_BYTES = 1 << 20
+"""Whole numbers and truth values up to this size keep their values: positions and masks, which models look at."""
+
+
+class MeasuringMemory(CachingAllocator):
+    """Gives every request a block of its own and notes it; an address is never used twice, so a block is known by it."""
+
+    def __init__(self, index: int, limit_bytes: int = UNLIMITED) -> None:
+        """`limit_bytes`: the most that may be taken, for tensors with values, whose memory is the host's."""
+        super().__init__(limit_bytes, 0, index)
+        self.sizes: list[int] = []
+        self.events: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._free_address = (index + 1) << 44
+
+    def allocate(self, nbytes: int) -> Block:
+        """Note a block that is taken; a request of 0 bytes takes nothing."""
+        if nbytes <= 0:
+            return Block(0, 0, small=True)
+        with self._lock:
+            size = rounded(nbytes)
+            if self._allocated + size > self.capacity_bytes:
+                raise OutOfDeviceMemoryError("the values need more memory than this machine has for them")
+            block = Block(self._free_address, size, small=False)
+            block.free, block.requested = False, nbytes
+            self._free_address += size
+            self._numbers[block.address] = len(self.sizes)
+            self.events.append(len(self.sizes))
+            self.sizes.append(nbytes)
+            self._allocated += size
+            self._peak = max(self._peak, self._allocated)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Note that a block is given back. Called by finalizers, wherever those happen to run: it waits for nobody."""
+        if block.size:
+            self.events.append(~self._numbers[block.address])
+            self._allocated -= block.size
+
+    def number(self, address: int) -> int | None:
+        """The number of the block at this address."""
+        return self._numbers.get(address)
+
+
+class MeasuringRoofline(Roofline):
+    """Notes what it is asked for."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile)
+        self.work: list[Work] = []
+        self.copies: list[Copied] = []
+
+    def operation_seconds(self, flop: int, nbytes: int, dtype: str = "float32") -> float:
+        """Note an operation."""
+        self.work.append(Work(flop, nbytes, dtype))
+        return 0.0
+
+    def copy_seconds(self, other: Profile | None, nbytes: int) -> float:
+        """Note a copy."""
+        self.copies.append(Copied(nbytes, None if other is None else other.name))
+        return 0.0
+
+
+class Measuring:
+    """So many cards, empty."""
+
+    def __init__(self, profiles: Sequence[Profile], limit_bytes: int | None = None) -> None:
+        """With `limit_bytes` tensors have values, up to so many bytes on each card; without, as few as possible."""
+        machine = install()
+        machine.reset()
+        self.machine = machine
+        self.devices: list[str] = []
+        self._memories: list[MeasuringMemory] = []
+        self._rooflines: list[MeasuringRoofline] = []
+        self._kinds: list[dict[int, str]] = []
+        self._state_at: list[int] | None = None
+        self.output_bytes = 0
+        """Of the first tensor that forward returned."""
+        for gpu in machine.add(profiles):
+            memory = MeasuringMemory(gpu.index, UNLIMITED if limit_bytes is None else limit_bytes)
+            roofline = MeasuringRoofline(gpu.profile)
+            gpu.memory, gpu.roofline = memory, roofline
+            gpu.values_bytes = VALUES_BYTES if limit_bytes is None else None
+            self.devices.append(gpu.id)
+            self._memories.append(memory)
+            self._rooflines.append(roofline)
+            self._kinds.append({})
+
+    def label(self, tensors: Iterable[torch.Tensor | None], kind: str) -> None:
+        """Say what the memory of these tensors is for; tensors elsewhere have none here."""
+        for tensor in tensors:
+            held = None if tensor is None else getattr(tensor.untyped_storage(), "_vgpu", None)
+            if held is None:
+                continue
+            for memory, kinds in zip(self._memories, self._kinds, strict=True):
+                number = memory.number(held.block.address)
+                if held.gpu.memory is memory and number is not None:
+                    kinds.setdefault(number, kind)
+
+    def step_begins(self) -> None:
+        """Forget the work so far: what comes is the step whose time counts."""
+        for roofline in self._rooflines:
+            roofline.work.clear()
+            roofline.copies.clear()
+
+    def optimizer_begins(self) -> None:
+        """The first time, note where."""
+        if self._state_at is None:
+            self._state_at = [len(memory.events) for memory in self._memories]
+
+    def traces(self) -> tuple[Trace, ...]:
+        """What happened on each card."""
+        starts: list[int | None] = [None] * len(self._memories) if self._state_at is None else [*self._state_at]
+        return tuple(
+            Trace(
+                np.array(memory.sizes, dtype=np.int64),
+                np.array(memory.events, dtype=np.int64),
+                dict(kinds),
+                _times(roofline.work),
+                _times(roofline.copies),
+                at,
+                self.output_bytes,
+            )
+            for memory, roofline, kinds, at in zip(self._memories, self._rooflines, self._kinds, starts, strict=True)
+        )
+
+
+def _times(items: Iterable[T]) -> dict[T, int]:
+    """How often each of them is there."""
+    return dict(Counter(items))

@@ -1,0 +1,96 @@
+"""The planner: whether a model fits cards, how fast it would be there, and what would help. In a process of its own (its main thread)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.planner import words
+from devexplorer.core.planner.desk import Desk, label, one_card
+from devexplorer.core.planner.helps import helps_for
+from devexplorer.core.planner.largest import LIMIT
+from devexplorer.core.planner.run import OPTIMIZERS, Way, shapes_text
+from devexplorer.core.planner.study import Study
+from devexplorer.core.planner.subject import subject_of
+from devexplorer.core.records.planner import Fit, FitReport, FitSpec
+from devexplorer.core.virtual.profiles import Profile, load_profiles, parse_virtual
+from devexplorer.core.workspace.casts import model_dtype
+from devexplorer.core.workspace.models.inputs import parse_inputs
+
+Progress = Callable[[float, str], None]
+PATIENCE_SECONDS = 20.0
+"""After so many seconds, largest batches are no longer confirmed by runs, and no more help is worked out."""
+
+
+def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
+    """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes nothing."""
+    findings: list[str] = []
+    cards: list[tuple[Profile, ...]] = []
+    dtype = None
+    for text in spec.gpus:
+        try:
+            cards.append(tuple(parse_virtual(text)))
+        except BadInput as problem:
+            findings += problem.findings
+    if not 1 <= spec.batch <= LIMIT:
+        findings.append(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LIMIT}")
+    if spec.optimizer not in OPTIMIZERS:
+        findings.append(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
+    if spec.autocast not in (None, "float16", "bfloat16"):
+        findings.append(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
+    if spec.checkpointing and not spec.train:
+        findings.append("checkpointing saves what backward needs, and a forward alone keeps none of it; plan for training")
+    for check in (lambda: parse_inputs(spec.inputs) if spec.inputs.strip() else None, lambda: model_dtype(spec.dtype or "float32")):
+        try:
+            check()
+        except BadInput as problem:
+            findings += problem.findings
+    if findings:
+        raise BadInput(*findings)
+    dtype = None if spec.dtype is None else model_dtype(spec.dtype)
+    autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
+    way = Way(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
+    return way, cards or [(profile,) for profile in load_profiles().values()]
+
+
+def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_seconds: float = PATIENCE_SECONDS) -> FitReport:
+    """Answer a request. It replaces the virtual GPUs of this process, so it belongs into one of its own.
+
+    Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the answer.
+    """
+    way, wanted = checked(spec)
+    progress(0.0, f"making {spec.source}")
+    started = time.monotonic()
+    study = Study(subject_of(spec.source, spec.folder, spec.inputs), patience_seconds)
+    subject = study.subject
+    desk = Desk(study, way, spec)
+    progress(0.1, f"running a step of {subject.title} without values")
+    first = study.traces(way, spec.batch, one_card(wanted[0][0]))[0]
+    fits: list[Fit] = []
+    for index, profiles in enumerate(wanted):
+        progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
+        fits.append(desk.fit(profiles))
+    progress(0.7, "working out what would help")
+    found = helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text)) if spec.options else ()
+    model = study.subject.model
+    told = words.assumptions(
+        spec,
+        products=desk.products,
+        convolutions=desk.convolutions,
+        recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
+        output_bytes=first.output_bytes,
+    )
+    progress(1.0, f"done after {time.monotonic() - started:.1f} s")
+    return FitReport(
+        spec=spec,
+        fits=tuple(fits),
+        helps=found,
+        parameters=subject.parameters,
+        inputs=shapes_text(subject.inputs(spec.batch)),
+        flop_per_step=first.flop or None,
+        assumptions=(*told, *study.notes),
+    )

@@ -1,0 +1,29 @@
+"""The process in which the planner works, through `core.apart_process`. Its main thread."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from devexplorer.core.apart_process import Progress, serve
+from devexplorer.core.records.planner import FitReport, FitSpec
+from devexplorer.core.workspace.models import loading
+from devexplorer.core.workspace.models.source import parse
+
+
+def planned_here(spec: FitSpec, progress: Progress) -> FitReport:
+    """Import torch and answer."""
+    progress(0.0, "starting")
+    from devexplorer.core.planner.plan import plan
+
+    gc.freeze()  # what is imported stays: every run collects before it begins
+    return plan(spec, progress)
+
+
+def home(spec: FitSpec) -> str:
+    """Where the user's code is."""
+    return loading.home_of(parse(spec.source), spec.folder) if ":" in spec.source else os.path.abspath(spec.folder or os.curdir)
+
+
+if __name__ == "__main__":
+    serve(FitSpec, planned_here, home)

@@ -1,0 +1,186 @@
+"""One run of a model's step on measuring GPUs: what a user's own loop would do, with everything noted. In the planner's process.
+
+Training is `optimizer.zero_grad()`, forward, the sum of the outputs as the loss, backward, `optimizer.step()`: twice, so that the second
+step finds the optimizer's state as every later one does. Inference is one forward under `no_grad`. Optimizers run in the way that PyTorch
+chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensors for all of them at a time).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.errors import BadInput
+from devexplorer.core.planner.checkpoints import checkpoint_blocks
+from devexplorer.core.planner.measuring import Measuring
+from devexplorer.core.planner.subject import Subject
+from devexplorer.core.planner.trace import Trace
+from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
+from devexplorer.core.virtual.profiles import Profile
+from devexplorer.core.workspace.casts import cast_of
+from devexplorer.core.workspace.models.inputs import InputSpec
+from devexplorer.core.workspace.models.twins import twin
+from devexplorer.core.workspace.run import first_tensor, run, total
+from devexplorer.core.workspace.split.hops import Hops
+
+TRAINING_STEPS = 2
+HOST_BYTES = 2 << 30
+"""The most that tensors with values may take on the measuring GPUs."""
+
+OPTIMIZERS: dict[str, Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-6, foreach=True),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, foreach=True),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-6, foreach=True),
+}
+"""`foreach` is what `_default_to_fused_or_foreach` of torch.optim chooses for parameters on CUDA; tensors of a Python device it does not
+know, so it is said here."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the step is done."""
+
+    train: bool = False
+    optimizer: str = "adamw"
+    dtype: torch.dtype | None = None
+    autocast: torch.dtype | None = None
+    checkpointing: bool = False
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Which card each tensor of the subject's model is on; empty: all on the first."""
+
+    profiles: tuple[Profile, ...]
+    cards: tuple[tuple[int, int], ...] = ()
+    """`id()` of a parameter or buffer, and the index of its card."""
+
+
+class OnlyWithValues(Exception):
+    """The step failed on tensors without values; its cause says how."""
+
+
+def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bool = False) -> tuple[Trace, ...]:
+    """A trace per card. `values`: the model's and the inputs' values are really there, which costs the time and memory of the CPU.
+
+    Raises `OnlyWithValues` when the step failed without them, else what the model raised; `BadInput` for what cannot be trained.
+    """
+    cards = Measuring(placing.profiles, HOST_BYTES if values else None)
+    with _collected():
+        try:
+            if values:
+                model, inputs = _with_values(subject, way, batch, cards)
+            else:
+                model, inputs = _without_values(subject, way, batch, cards, placing)
+            _steps(subject, way, cards, model, inputs, split=len(placing.profiles) > 1, named=values)
+        except BadInput:
+            raise
+        except (Exception, SystemExit) as error:
+            if values:
+                raise
+            raise OnlyWithValues from error
+        traces = cards.traces()
+        del model, inputs
+    return traces
+
+
+def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, placing: Placing) -> tuple[nn.Module, list[Tensor]]:
+    where = dict(placing.cards)
+
+    def make(tensor: Tensor) -> Tensor:
+        return meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
+
+    model = twin(subject.model, make)
+    floating = _floating(model)
+    return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
+
+
+def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
+    model = copy.deepcopy(subject.model)
+    with swapping():
+        model = model.to(cards.devices[0], way.dtype)
+    generator, floating = torch.Generator().manual_seed(0), _floating(model)
+    return model, [spec.tensor(floating, generator).to(cards.devices[0]) for spec in subject.inputs(batch)]
+
+
+def _steps(subject: Subject, way: Way, cards: Measuring, model: nn.Module, inputs: list[Tensor], *, split: bool, named: bool) -> None:
+    cards.label(model.parameters(), "parameters")
+    cards.label(model.buffers(), "buffers")
+    model.train(way.train)
+    if way.checkpointing:
+        checkpoint_blocks(subject.title, model)
+    if split:
+        Hops(model, Fleet([TorchBackend(), cards.machine])).attach()
+    call = functools.partial(_called, cards, model, named=named)
+    autocast = nullcontext() if way.autocast is None else torch.autocast("vgpu", way.autocast)
+    if not way.train:
+        with torch.no_grad(), autocast:
+            cards.step_begins()
+            call(*inputs)
+        return
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise BadInput(f"'{subject.title}' has no parameters to train; plan for its forward")
+    optimizer = OPTIMIZERS[way.optimizer](trained)
+    for _ in range(TRAINING_STEPS):
+        cards.step_begins()
+        optimizer.zero_grad(set_to_none=True)
+        _backward(subject, call, inputs, autocast)
+        cards.label((parameter.grad for parameter in trained), "gradients")
+        cards.optimizer_begins()
+        optimizer.step()
+        cards.label(_state(optimizer), "optimizer")
+
+
+def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) -> Any:
+    """The output. With `named`, an error says in which layer it was."""
+    output = run(model, "", inputs) if named else model(*inputs)
+    first = first_tensor(output)
+    cards.output_bytes = 0 if first is None else first.nbytes
+    return output
+
+
+def _backward(subject: Subject, call: Callable[..., Any], inputs: list[Tensor], autocast: Any) -> None:
+    """What is alive here only is given back before the optimizer's step, as in a loop that keeps no output."""
+    with autocast:
+        loss = total(call(*inputs))
+    if loss is None:
+        raise BadInput(f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its forward")
+    with backward_guard():
+        loss.backward()
+
+
+def _state(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+def _floating(model: nn.Module) -> torch.dtype:
+    return next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.get_default_dtype())
+
+
+def shapes_text(specs: Sequence[InputSpec]) -> str:
+    """`8x3x224x224`, as `--input` takes them."""
+    return ",".join(spec.text for spec in specs)
+
+
+@contextmanager
+def _collected() -> Iterator[None]:
+    """No collection happens in the midst of a step: what is alive then does not depend on what ran before."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,115 @@
+"""What was run for one request, so that nothing is run twice; and what to do with models that need values. In the planner's process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.planner.run import OnlyWithValues, Placing, Way, run_step
+from devexplorer.core.planner.subject import Subject
+from devexplorer.core.planner.trace import Law, Trace, law
+from devexplorer.core.workspace.models.loading import one_line
+from devexplorer.core.workspace.run import RunFailed
+
+LAW_BATCHES = (2, 3)
+"""What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations (nothing to copy
+where a dimension is 1)."""
+THIRD_BATCH = 5
+"""Where the request has no larger batch of its own."""
+
+WITH_VALUES = "It cannot run without values, so it ran with them: on random inputs, which may take other branches than yours."
+
+
+class Study:
+    """Runs of one model, by how, with which batch, and on which cards."""
+
+    def __init__(self, subject: Subject, patience_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        """Past `patience_seconds`, what is not asked for in so many words is left out."""
+        self.subject = subject
+        self.notes: dict[str, None] = {}
+        """What had to be assumed on the way, a sentence each."""
+        self._values = False
+        self._now, self._until = now, now() + patience_seconds
+        self._runs: dict[Any, tuple[Trace, ...]] = {}
+        self._laws: dict[Any, list[Law] | None] = {}
+
+    @property
+    def patient(self) -> bool:
+        """Whether there is time for what is of use, but was not asked for."""
+        return self._now() < self._until
+
+    def traces(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:
+        """A trace per card. Raises `BadInput` with what the model says when it cannot run."""
+        key = _key(way, batch, placing)
+        if key not in self._runs:
+            self._runs[key] = self._run(way, batch, placing)
+        return self._runs[key]
+
+    def _run(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:
+        if not self._values:
+            try:
+                return run_step(self.subject, way, batch, placing)
+            except OnlyWithValues as error:
+                if len(placing.profiles) > 1:
+                    raise BadInput(f"'{self.subject.title}' failed on several cards: {_told(error.__cause__)}") from error
+                return self._with_values(way, batch, placing, error.__cause__ or error)
+        try:
+            return run_step(self.subject, way, batch, placing, values=True)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"'{self.subject.title}' failed with a batch of {batch}: {_told(error)}") from error
+
+    def _with_values(self, way: Way, batch: int, placing: Placing, why: BaseException) -> tuple[Trace, ...]:
+        """Tensors that it holds unregistered may be all that needs values; else everything does."""
+        if not self.subject.values:
+            self.subject = self.subject.with_values(why)
+            try:
+                return run_step(self.subject, way, batch, placing)
+            except OnlyWithValues:
+                pass
+        else:
+            self.subject = self.subject.with_values(why)
+        self._values = True
+        found = self._run(way, batch, placing)
+        self.notes[WITH_VALUES] = None
+        return found
+
+    def laws(self, way: Way, placing: Placing, known: int) -> list[Law] | None:
+        """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run already."""
+        key = _key(way, 0, placing)
+        if key not in self._laws:
+            third = known if known > max(LAW_BATCHES) else THIRD_BATCH
+            runs = {batch: self.traces(way, batch, placing) for batch in (*LAW_BATCHES, third)}
+            found = [law({batch: traces[card] for batch, traces in runs.items()}) for card in range(len(placing.profiles))]
+            self._laws[key] = None if any(one is None for one in found) else [one for one in found if one is not None]
+        return self._laws[key]
+
+
+def _key(way: Way, batch: int, placing: Placing) -> Any:
+    """Which one a single card is makes no difference to what happens on it."""
+    several = len(placing.profiles) > 1
+    return way, batch, placing.cards, tuple(profile.name for profile in placing.profiles) if several else ()
+
+
+def _told(error: BaseException | None) -> str:
+    if isinstance(error, RunFailed):
+        where = f" (in '{error.frame.path}')" if error.frame is not None and error.frame.path else ""
+        return f"{error}{where}"
+    return "it did not say why" if error is None else one_line(error)
+
+
+def runs_convolutions(model: nn.Module) -> bool:
+    """Whether it has a layer that cuDNN works for."""
+    return any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+
+
+def runs_products(model: nn.Module) -> bool:
+    """Whether it has a matrix that is neither a convolution's nor a table to look things up in."""
+    others = (nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag)
+    held = (module for module in model.modules() if not isinstance(module, others))
+    return any(parameter.dim() >= 2 for module in held for parameter in module.parameters(recurse=False))

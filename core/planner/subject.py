@@ -1,0 +1,112 @@
+"""The model that is planned for, made without values where its code lets it be, and what its forward gets. In the planner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.workspace import zoo
+from devexplorer.core.workspace.models.build import Recipe
+from devexplorer.core.workspace.models.inputs import InputSpec, specs_for, tensors
+from devexplorer.core.workspace.models.loading import one_line
+from devexplorer.core.workspace.models.source import parse
+from devexplorer.core.workspace.walk import is_uninitialised, size_of
+
+VALUES_BYTES = 1 << 30
+"""A model up to this size is made with values when it cannot do without: it takes that much of this machine, two times."""
+
+
+@dataclass
+class Subject:
+    """A model, not on any GPU. Runs get twins of it."""
+
+    title: str
+    model: nn.Module
+    specs: tuple[InputSpec, ...]
+    """Inputs of any batch; the first dimension is replaced."""
+    values: bool
+    """Whether the model was made with values."""
+    _source: str
+    _folder: str
+
+    @property
+    def parameters(self) -> int:
+        """Elements; tied ones once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def inputs(self, batch: int) -> list[InputSpec]:
+        """What forward gets with this batch."""
+        return [replace(spec, shape=(batch, *spec.shape[1:])) if spec.shape else spec for spec in self.specs]
+
+    def with_values(self, why: BaseException) -> Subject:
+        """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take too much memory."""
+        needed = _bytes(self.model)
+        if needed > VALUES_BYTES:
+            raise BadInput(
+                f"'{self.title}' cannot run without values ({one_line(why)}), and with values it takes {bytes_text(needed)} of this "
+                f"machine's memory, more than the {bytes_text(VALUES_BYTES)} that the planner takes for one; plan for a smaller one"
+            ) from why
+        model = self.model if self.values else _made(self._source, self._folder, values=True)
+        _complete(model, self.specs)
+        return replace(self, model=model, values=True)
+
+
+def subject_of(source: str, folder: str, inputs: str) -> Subject:
+    """Make the model and find out what it takes. Raises `BadInput` in one line when there is none, or nobody knows its inputs."""
+    own = ":" in source
+    title = source.partition("?")[0] if own else zoo.find(source).name
+    recipe = None if own else zoo.find(source)
+    values = False
+    try:
+        model = _made(source, folder, values=False)
+    except BadInput:  # perhaps for want of values; a mistake of its own shows again
+        model, values = _made(source, folder, values=True), True
+    if not values and any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        model, values = _made(source, folder, values=True), True
+    try:
+        specs = _specs(model, title, inputs, recipe)
+    except BadInput:
+        if values or _bytes(model) > VALUES_BYTES:
+            raise
+        model, values = _made(source, folder, values=True), True
+        specs = _specs(model, title, inputs, recipe)
+    _complete(model, specs)
+    return Subject(title, model, specs, values, source, folder)
+
+
+def _made(source: str, folder: str, *, values: bool) -> nn.Module:
+    device = torch.device("cpu" if values else "meta")
+    if ":" not in source:
+        return zoo.build(source) if values else zoo.meta(source)
+    recipe = Recipe(parse(source), folder)
+    with device:
+        return recipe.bare(0)
+
+
+def _specs(model: nn.Module, title: str, given: str, recipe: zoo.Recipe | None) -> tuple[InputSpec, ...]:
+    if recipe is None or given.strip():
+        return specs_for(model, title, given)
+    return tuple(
+        InputSpec((recipe.batch, *spec.shape), None if spec.integers_below is None else torch.int64, spec.integers_below or 2)
+        for spec in recipe.inputs
+    )
+
+
+def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
+    """Lazy parameters get their shapes from a forward."""
+    if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        try:
+            with torch.no_grad():
+                model(*tensors(model, specs, batch=1))
+        except Exception as error:
+            raise BadInput(f"the forward that would give lazy parameters their shapes failed: {one_line(error)}") from error
+
+
+def _bytes(model: nn.Module) -> int:
+    held: list[Tensor] = [*model.parameters(), *model.buffers()]
+    return sum(size_of(tensor) for tensor in held if not is_uninitialised(tensor))

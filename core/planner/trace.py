@@ -1,0 +1,193 @@
+"""What a run took, gave back and computed on one card, and what follows from that for any card. No torch; any thread.
+
+A trace is replayed, not modelled: the same requests in the same order go through the allocator of a card, so that what it reserves, and
+whether it runs out, is what a run on a virtual GPU of that size would have shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from devexplorer.core.virtual.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
+from devexplorer.core.virtual.profiles import Profile
+
+Numbers = npt.NDArray[np.int64]
+
+KINDS = ("parameters", "buffers", "gradients", "optimizer", "activations")
+"""What a block can be for; the last is everything that is nothing else."""
+UNLIMITED = 1 << 62
+
+
+class Work(NamedTuple):
+    """One operation, as the roofline sees it."""
+
+    flop: int
+    nbytes: int
+    dtype: str
+    """Whose rate it runs at, `tf32` for float32 products in TF32."""
+
+
+class Copied(NamedTuple):
+    """One copy to or from this card."""
+
+    nbytes: int
+    peer: str | None
+    """The profile of the other card; None: the host."""
+
+
+class Replay(NamedTuple):
+    """What became of a trace on a card."""
+
+    fits: bool
+    reserved: int
+    """The most that was taken in segments; where it does not fit, what would be taken from a card without end."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run on one card, from the empty card on."""
+
+    sizes: Numbers
+    """Bytes that were asked for, by the number of the block."""
+    events: Numbers
+    """In their order: n, block n is taken; ~n, it is given back."""
+    kinds: Mapping[int, str]
+    """Number of a block -> one of `KINDS`; what is not in it is `activations`."""
+    work: Mapping[Work, int]
+    """Operations of the last step, and how often each ran."""
+    copies: Mapping[Copied, int]
+    """Copies of the last step."""
+    state_at: int | None = None
+    """Where in `events` the first step of the optimizer begins."""
+    output_bytes: int = 0
+    """Of the first tensor that forward returned, on whichever card."""
+
+    @cached_property
+    def rounded(self) -> Numbers:
+        """Bytes of each block: multiples of 512 B."""
+        blocks: Numbers = np.maximum(-(-self.sizes // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
+        return blocks
+
+    @cached_property
+    def _course(self) -> Numbers:
+        """Bytes that are allocated after each event."""
+        taken = self.events >= 0
+        numbers = np.where(taken, self.events, ~self.events)
+        course: Numbers = np.cumsum(np.where(taken, 1, -1) * self.rounded[numbers])
+        return course
+
+    @property
+    def peak(self) -> int:
+        """The most that is allocated at one time: what `max_memory_allocated` says."""
+        return int(self._course.max()) if len(self.events) else 0
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """Bytes by kind at the moment when most is allocated (the first such moment); their sum is `peak`."""
+        parts = dict.fromkeys(KINDS, 0)
+        if not len(self.events):
+            return parts
+        before = self.events[: int(self._course.argmax()) + 1]
+        alive = np.zeros(len(self.sizes), dtype=bool)
+        alive[before[before >= 0]] = True
+        alive[~before[before < 0]] = False
+        for number in np.flatnonzero(alive):
+            parts[self.kinds.get(int(number), "activations")] += int(self.rounded[number])
+        return parts
+
+    @cached_property
+    def _unlimited(self) -> int:
+        return self._replayed(UNLIMITED, 0).reserved
+
+    def replay(self, capacity_bytes: int, taken_bytes: int = 0) -> Replay:
+        """Put the trace through the allocator of a card, of which `taken_bytes` are somebody else's."""
+        room = capacity_bytes - taken_bytes
+        if self.peak > room:
+            return Replay(False, self._unlimited)
+        if self._unlimited <= room:  # it is never full, so it never gives segments back: the same as without end
+            return Replay(True, self._unlimited)
+        return self._replayed(capacity_bytes, taken_bytes)
+
+    def _replayed(self, capacity_bytes: int, taken_bytes: int) -> Replay:
+        memory = CachingAllocator(capacity_bytes, taken_bytes)
+        blocks: dict[int, Block] = {}
+        sizes = self.sizes.tolist()
+        most = 0
+        for event in self.events.tolist():
+            if event < 0:
+                memory.free(blocks.pop(~event))
+                continue
+            try:
+                blocks[event] = memory.allocate(sizes[event])
+            except OutOfDeviceMemoryError:
+                return Replay(False, self._unlimited)
+            most = max(most, memory.reserved_bytes)
+        return Replay(True, most)
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of the last step."""
+        return sum(work.flop * times for work, times in self.work.items())
+
+    def busy_seconds(self, profile: Profile) -> float:
+        """Simulated seconds that the operations of the last step take on such a card, one after the other."""
+        roofline = Roofline(profile)
+        return sum(roofline.operation_seconds(*work) * times for work, times in self.work.items())
+
+    def with_state(self, sizes: list[int]) -> Trace:
+        """The same run with these blocks taken for the optimizer's state when its first step begins."""
+        first = len(self.sizes)
+        at = len(self.events) if self.state_at is None else self.state_at
+        added = np.arange(first, first + len(sizes), dtype=np.int64)
+        return replace(
+            self,
+            sizes=np.concatenate([self.sizes, np.array(sizes, dtype=np.int64)]),
+            events=np.concatenate([self.events[:at], added, self.events[at:]]),
+            kinds={**self.kinds, **dict.fromkeys(added.tolist(), "optimizer")},
+        )
+
+
+def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
+    """Simulated seconds of a step: the cards work one after the other, as a split model's do, and each copy takes its time once."""
+    known = {profile.name: profile for profile in profiles}
+    seconds = 0.0
+    for trace, profile in zip(traces, profiles, strict=True):
+        seconds += trace.busy_seconds(profile)
+        for copied, times in trace.copies.items():
+            if copied.peer is None:
+                seconds += transfer_seconds(profile, None, copied.nbytes) * times
+            else:  # both ends have noted it
+                seconds += transfer_seconds(profile, known[copied.peer], copied.nbytes) * times / 2
+    return seconds
+
+
+class Law:
+    """How the size of each block grows with the batch: a + b·batch, from runs that took and gave back the same blocks in the same order."""
+
+    def __init__(self, trace: Trace, batch: int, slope: Numbers) -> None:
+        self._trace, self._batch, self._slope = trace, batch, slope
+
+    def at(self, batch: int) -> Trace:
+        """The trace of a batch that nobody ran."""
+        return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, copies={})
+
+
+def law(runs: Mapping[int, Trace]) -> Law | None:
+    """The law that holds for three or more runs by their batch; None where there is none: then only runs can tell."""
+    (first, one), (second, two), *others = sorted(runs.items())
+    if not others or any(not np.array_equal(one.events, trace.events) for trace in runs.values()):
+        return None
+    slope, left = np.divmod(two.sizes - one.sizes, second - first)
+    if left.any():
+        return None
+    found = Law(one, first, slope)
+    if any(not np.array_equal(found.at(batch).sizes, trace.sizes) for batch, trace in others):
+        return None
+    return found

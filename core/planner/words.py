@@ -1,0 +1,64 @@
+"""What the planner says in words: why something does not fit, and what its figures rest on. Pure functions; any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.planner import FitBytes, FitCard, FitSpec
+from devexplorer.core.virtual.machine import CONTEXT_BYTES
+
+PARTS = {
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+    "library_workspace": "workspaces of libraries",
+    "context": "the CUDA context",
+}
+"""Field of `FitBytes` -> what it is called."""
+
+
+def largest_part(parts: FitBytes) -> tuple[str, int]:
+    """What takes most, and how many bytes."""
+    name = max(PARTS, key=lambda field: getattr(parts, field))
+    return PARTS[name], getattr(parts, name)
+
+
+def reason(cards: Sequence[FitCard]) -> str:
+    """Why it does not fit, of the card that is short of most; empty when all have room."""
+    short = [card for card in cards if not card.fits]
+    if not short:
+        return ""
+    card = max(short, key=lambda card: card.bytes.total - card.capacity_bytes)
+    who = "the card" if len(cards) == 1 else f"card {cards.index(card) + 1} ({card.gpu})"
+    name, nbytes = largest_part(card.bytes)
+    needs, has = bytes_text(card.bytes.total), bytes_text(card.capacity_bytes)
+    if card.bytes.total <= card.capacity_bytes:
+        return (
+            f"it needs {needs} of the {has} that {who} has, but in blocks that do not fit into what is left of the segments: on "
+            f"a larger card it would reserve {bytes_text(card.reserved_bytes + card.bytes.context)}"
+        )
+    return f"it needs {needs}, {who} has {has}; the largest part is {name}, {bytes_text(nbytes)}"
+
+
+def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, output_bytes: int) -> list[str]:
+    """What the figures rest on, a sentence each."""
+    told = [
+        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated by a roofline.",
+        f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in use.",
+    ]
+    if products:
+        told.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
+    if convolutions:
+        told.append("cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on the card.")
+    if recurrent:
+        told.append("Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead.")
+    if spec.train:
+        told.append("Every parameter that requires a gradient is trained, and gradients are set to None before each step.")
+        told.append(
+            "The loss is the sum of the outputs; a cross entropy over them would keep about "
+            f"{bytes_text(output_bytes)} and take as much again in its backward."
+        )
+    return told

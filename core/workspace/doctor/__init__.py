@@ -1,0 +1,1 @@
+"""Lets the placement doctor check a model of the workspace."""

@@ -1,0 +1,40 @@
+"""Models of which nobody knows what made them: what can be said without running them, on a copy. Jobs thread."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.diagnosis import diagnosis
+from devexplorer.core.doctor.moving import moved
+from devexplorer.core.doctor.origins import Origins
+from devexplorer.core.doctor.static.survey import Survey
+from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.workspace.models.inputs import CHEAP_BYTES
+from devexplorer.core.workspace.moves import one_line
+from devexplorer.core.workspace.walk import every_tensor, is_uninitialised, size_of
+
+WHY = "nobody knows what made this model, so it cannot be made again in a process of its own, where its code could run."
+
+
+def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
+    """What a look at a copy says, before and after a move. Raises `BadInput` where it is too large, or cannot be copied."""
+    size = sum(size_of(tensor) for tensor in every_tensor(model) if not is_uninitialised(tensor))
+    if size > CHEAP_BYTES:
+        raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY.rstrip('.')}")
+    try:
+        second = copy.deepcopy(model)
+    except Exception as error:
+        raise BadInput(f"'{name}' cannot be copied ({one_line(error)}), and {WHY.rstrip('.')}") from error
+    book, origins = Book(), Origins()
+    survey = Survey(second, origins, book)
+    survey.before()
+    survey.moved(info.id if moved(second, info, None, book) is not None else None)
+    origins.close()
+    book.not_checked("the forward", WHY)
+    return diagnosis(book, name, info, train=False, inputs="", operations=0)

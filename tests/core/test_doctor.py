@@ -1,0 +1,479 @@
+"""An examination by the placement doctor: what it says about models that work, that do not, and that do things nobody expects."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from fakes.doctor import HEADER, MARK, Examined, examined, marked, patched
+from fakes.virtual import virtual
+from torch import nn
+
+from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.doctor.examine import examine
+from devexplorer.core.errors import BadInput
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.watch import Watch
+
+__all__ = ["examined", "virtual"]
+
+LAYER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+"""
+CLEAN = f"""{LAYER}
+    def forward(self, x):
+        return self.layer(x).relu()
+"""
+
+
+def rules(found: Diagnosis) -> list[str]:
+    return [one.rule for one in found.problems]
+
+
+def only_line(found: Diagnosis) -> int:
+    """The line of the one problem."""
+    (problem,) = found.problems
+    return problem.line
+
+
+def unchecked(found: Diagnosis) -> dict[str, str]:
+    return {one.what: one.reason for one in found.unchecked}
+
+
+# --- models that work
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_model_that_works_is_clean(examined: Examined, train: bool) -> None:
+    found = examined(CLEAN, train=train)
+    assert found.clean
+    assert found.notes == ()
+    assert (found.device, found.device_name, found.simulated, found.train) == ("vgpu:0", "Tesla T4", True, train)
+    assert found.inputs == "2x8"
+    assert found.operations >= 2
+    assert found.target == "net.py:Net"
+
+
+@pytest.mark.parametrize("name", ["mlp", "lazy-mlp", "lstm", "two-towers", "tied"])
+def test_sample_models_are_clean(virtual: VirtualMachine, name: str) -> None:
+    found = examine(DoctorRequest(source=name, train=True))
+    assert found.clean, found
+
+
+def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x, at):
+        assert x.dtype == torch.bfloat16 and at.dtype == torch.int64, (x.dtype, at.dtype)
+        return self.layer(x)[:, at]
+    """
+    found = examined(code, inputs="5x8, 3:int64", dtype="bfloat16")
+    assert found.clean, found
+    assert found.inputs == "5x8,3:int64"
+
+
+def test_the_second_card_can_be_meant(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        assert self.layer.weight.device.index == 1 and x.device.index == 1
+        return self.layer(x)
+    """
+    found = examined(code, device="vgpu:1", inputs="2x8")
+    assert found.clean, found
+    assert found.device == "vgpu:1"
+
+
+def test_without_a_gpu_two_virtual_ones_are_made(virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    virtual.reset()
+    found = examine(DoctorRequest(source="mlp"))
+    assert found.device == ("cuda:0" if torch.cuda.is_available() else "vgpu:0")
+    assert len(virtual.gpus) == (0 if torch.cuda.is_available() else 2)
+
+
+def test_the_cards_that_are_wanted_are_made(virtual: VirtualMachine) -> None:
+    virtual.reset()
+    found = examine(DoctorRequest(source="mlp", virtual="Tesla T4, NVIDIA A10", visible="1", device="vgpu:0"))
+    assert found.device_name == "NVIDIA A10"
+
+
+def test_control_flow_on_values_works_and_is_slow(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        y = self.layer(x)
+        if y.abs().max() > 1e6:  {MARK}
+            y = y / 2
+        return y
+    """
+    found = examined(code)
+    assert rules(found) == ["hidden-sync"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+def test_autograd_functions_of_ones_own_work(examined: Examined) -> None:
+    code = f"""
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+{LAYER}
+    def forward(self, x):
+        return Double.apply(self.layer(x))
+    """
+    assert examined(code, train=True).clean
+
+
+def test_a_model_without_parameters_is_clean(examined: Examined) -> None:
+    code = "class Net(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    for train in (False, True):
+        found = examined(code, train=train)
+        assert found.clean, found
+        assert found.operations == 1
+
+
+# --- models that do not
+
+
+def test_every_cause_is_found_once_errors_first(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        y = self.layer(x)
+        if y.sum().item() > 1e6:  {MARK}
+            y = -y
+        y = y * self.scale
+        return y + torch.ones(4)  {MARK}
+    """
+    found = examined(code)
+    first, second, third = marked(found.problems[0].file)
+    assert [(one.rule, one.line) for one in found.problems] == [
+        ("unregistered-tensor", first),
+        ("default-device", third),
+        ("hidden-sync", second),
+    ]
+    assert found.problems[0].path == "scale"
+    assert found.problems[0].code is not None
+    assert MARK in found.problems[0].code.lines[first - found.problems[0].code.first]
+
+
+@pytest.mark.parametrize(
+    ("made", "used"),
+    [
+        ("self.scale = torch.ones(4)", "self.layer(x) * self.scale"),
+        ("self.more = [nn.Linear(4, 4)]", "self.more[0](self.layer(x))"),
+        ("self.more = {'up': nn.Linear(4, 4)}", "self.more['up'](self.layer(x))"),
+        ("self.w = [nn.Parameter(torch.ones(4))]", "self.layer(x) * self.w[0]"),
+        ("pass", "self.layer(x) + torch.ones(4)"),
+        ("pass", "self.layer(x) + torch.arange(4, dtype=x.dtype)"),
+        ("self.w = nn.Parameter(torch.ones(4)).to('cpu', torch.float64).float()", "self.layer(x) * self.w"),
+        ("pass", "nn.functional.linear(x, self.layer.weight.data)"),
+    ],
+)
+def test_with_its_patches_a_model_is_clean(examined: Examined, tmp_path: Path, made: str, used: str) -> None:
+    code = f"""{LAYER}
+        {made}
+
+    def forward(self, x):
+        return {used}
+    """
+    found = examined(code, train=True)
+    assert found.problems
+    source = (tmp_path / "net.py").read_text()
+    for problem in found.problems:
+        if problem.patch is None:
+            assert "torch.float64" in made, problem
+            return
+        source = patched(source, problem.patch)
+    again = examined(source.removeprefix(HEADER), train=True)
+    assert again.clean, again
+
+
+def test_what_works_on_the_cpu_alone_is_found(examined: Examined) -> None:
+    code = f"""
+class Inner(nn.Module):
+    def forward(self, x):
+        if x.device.type != "cpu":
+            raise RuntimeError("not here")  {MARK}
+        return x
+{LAYER}
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(self.layer(x))
+    """
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert found.problems[0].path == "inner"
+    assert "RuntimeError: not here" in found.problems[0].message
+    assert "the rest of the forward" in unchecked(found)
+
+
+def test_what_fails_on_the_cpu_as_well_is_no_matter_of_placement(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        raise ValueError('wrong')  {MARK}\n"
+    with pytest.raises(BadInput, match=r"'net.py:Net' fails on the CPU as well: ValueError: wrong \(net.py, line 10\)"):
+        examined(code, inputs="2x8")
+    with pytest.raises(BadInput, match=r"fails on the CPU as well: it called sys.exit"):
+        examined(f"{LAYER}\n    def forward(self, x):\n        raise SystemExit(3)\n", inputs="2x8")
+    with pytest.raises(BadInput, match="fails on the CPU as well: RecursionError"):
+        examined(f"{LAYER}\n    def forward(self, x):\n        return self.forward(x)\n", inputs="2x8")
+
+
+def test_what_fails_everywhere_is_not_checked_where_something_else_was_found(examined: Examined) -> None:
+    code = f"{LAYER}        self.a = torch.ones(3)\n    def forward(self, x):\n        raise ValueError('wrong')\n"
+    found = examined(code, inputs="2x8")
+    assert rules(found) == ["unregistered-tensor"]
+    assert "fails on the CPU as well: ValueError: wrong" in unchecked(found)["the rest of the forward"]
+
+
+def test_an_argument_too_few_is_named(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x, mask):\n        return self.layer(x)\n"
+    with pytest.raises(BadInput, match=r"its forward wants x, mask, and 1 was given: .*--input 2x16,2x16"):
+        examined(code, inputs="2x8")
+
+
+def test_inputs_that_nobody_can_guess_leave_the_forward_unchecked(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.a = torch.ones(3)
+
+    def forward(self, x, graph):
+        return self.layer(x) + graph.nodes
+    """
+    found = examined(code)
+    assert rules(found) == ["unregistered-tensor"]
+    reason = unchecked(found)["the forward"]
+    assert "it wants x, graph" in reason
+    assert "--input 2x16,2x16" in reason
+    assert not found.clean
+    assert found.operations == 0
+
+
+def test_a_guess_is_not_spoiled_by_a_device_in_the_code(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.other = nn.Linear(8, 4).cuda()
+
+    def forward(self, x):
+        return self.layer(x) + self.other(x.cuda()) + torch.zeros(4, device="cuda:0")
+    """
+    found = examined(code)
+    assert found.inputs == "2x8"
+    assert set(rules(found)) == {"hard-coded-device"}
+    assert "the forward" not in unchecked(found)
+
+
+def test_a_full_card_is_named_with_its_size_and_a_larger_one(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        return self.layer(x) + torch.empty(6 << 30, device=x.device).sum()  {MARK}\n"
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert "The forward needs more memory than vgpu:0 (Tesla T4, 15.00 GiB) has: another 24.00 GiB did not fit" in found.problems[0].message
+    assert "--virtual" in found.problems[0].fix
+
+
+def test_a_model_without_values_cannot_be_moved(examined: Examined) -> None:
+    code = "def make():\n    with torch.device('meta'):\n        return nn.Linear(4, 4)\n"
+    found = examined(code, factory="make")
+    assert rules(found) == ["fails-on-device"]
+    assert "to_empty" in found.problems[0].fix
+    assert "the forward" in unchecked(found)
+
+
+def test_a_move_of_ones_own_has_to_work(examined: Examined) -> None:
+    code = CLEAN + f"\n    def to(self, device):  {MARK}\n        self.layer.to(device)\n"
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert "returns nothing" in found.problems[0].message
+    found = examined(CLEAN + f"\n    def to(self, device):\n        raise ValueError('stay')  {MARK}\n")
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert "ValueError: stay" in found.problems[0].message
+    assert "the forward" in unchecked(found)
+
+
+def test_a_backward_that_fails_there_only_is_found(examined: Examined) -> None:
+    code = f"""
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert gradient.device.type == "cpu", "not there"  {MARK}
+        return gradient
+{LAYER}
+    def forward(self, x):
+        return Through.apply(self.layer(x))
+    """
+    assert examined(code).clean
+    found = examined(code, train=True)
+    assert rules(found) == ["fails-on-device"]
+    assert "The backward works on the CPU" in found.problems[0].message
+    assert "the rest of the backward" in unchecked(found)
+
+
+def test_nothing_to_train_is_said(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        return [len(x)]\n"
+    assert "has a gradient to give" in unchecked(examined(code, train=True, inputs="2x8"))["the backward"]
+
+
+def test_a_buffer_that_is_drawn_and_not_saved_is_found_by_a_second_seed(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.register_buffer("noise", torch.randn(4), persistent=False)  {MARK}
+        self.register_buffer("steps", torch.arange(4), persistent=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.noise * self.steps
+    """
+    found = examined(code)
+    assert rules(found) == ["unsaved-buffer"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+# --- what cannot be looked at
+
+
+def test_compiled_code_runs_as_it_is_written_and_is_not_checked(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)
+
+    @torch.compile(dynamic=True)
+    def forward(self, x):
+        return self.layer(x) * self.scale
+    """
+    found = examined(code)
+    assert rules(found) == ["unregistered-tensor"]
+    assert "the compiled code" in unchecked(found)
+    found = examined(f"{CLEAN}\n\ndef make():\n    return torch.compile(Net())\n", factory="make")
+    assert list(unchecked(found)) == ["the compiled code"]
+    assert found.operations
+
+
+def test_the_model_within_data_parallel_is_examined(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+def make():
+    return nn.DataParallel(Net())
+    """
+    found = examined(code, factory="make")
+    assert rules(found) == ["unregistered-tensor"]
+    assert found.inputs == "2x8"
+    assert found.operations
+
+
+def test_a_container_has_no_forward(examined: Examined) -> None:
+    found = examined("def make():\n    return nn.ModuleList([nn.Linear(2, 2)])\n", factory="make")
+    assert unchecked(found)["the forward"].startswith("ModuleList has no forward of its own")
+
+
+def test_attributes_that_raise_or_compare_oddly_do_no_harm(examined: Examined) -> None:
+    code = f"""
+class Odd:
+    def __eq__(self, other):
+        raise RuntimeError("do not compare me")
+
+    def __getattr__(self, name):
+        raise RuntimeError("do not look at me")
+
+    __hash__ = None
+{LAYER}
+        self.odd = [Odd(), {{"a": Odd()}}]
+
+    @property
+    def trap(self):
+        raise RuntimeError("do not ask me")
+
+    def forward(self, x):
+        return self.layer(x)
+    """
+    assert examined(code, inputs="2x8").clean
+
+
+def test_what_making_it_changes_for_the_process_is_a_note_and_is_taken_back(examined: Examined) -> None:
+    code = f"torch.set_default_dtype(torch.float64)\nimport os\nos.environ['LEFT'] = '1'\n{CLEAN}"
+    found = examined(code)
+    assert found.clean, found
+    assert ["default dtype to torch.float64" in one.message for one in found.notes] == [True]
+    assert torch.get_default_dtype() == torch.float32
+    assert "LEFT" not in os.environ
+
+
+def test_nothing_of_torch_stays_changed(examined: Examined) -> None:
+    torch.manual_seed(3)
+    random.seed(3)
+    state, numbers = torch.get_rng_state(), random.getstate()
+    functions = torch.compile, torch.cuda.is_available, torch.Tensor.to, nn.Module.__setattr__, torch.utils.swap_tensors
+    hooks = len(nn.modules.module._global_forward_pre_hooks)
+    examined(CLEAN, train=True)
+    with pytest.raises(BadInput):
+        examined("def make():\n    raise ValueError('no')\n", factory="make")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert random.getstate() == numbers
+    assert functions == (torch.compile, torch.cuda.is_available, torch.Tensor.to, nn.Module.__setattr__, torch.utils.swap_tensors)
+    assert len(nn.modules.module._global_forward_pre_hooks) == hooks
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+# --- what was asked wrongly
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"source": "no-such-model"}, "there is no sample model"),
+        ({"source": "gone.py:Net"}, "there is no file"),
+        ({"source": "mlp", "device": "vgpu:7"}, "there is no device 'vgpu:7' here; there are cpu, vgpu:0, vgpu:1"),
+        ({"source": "mlp", "device": "the moon"}, "is no device"),
+        ({"source": "mlp", "virtual": "Tesla T5000"}, "there is no profile"),
+        ({"source": "mlp", "inputs": "2 by 20"}, "is no input"),
+        ({"source": "mlp", "dtype": "float33"}, "float33"),
+    ],
+)
+def test_what_was_asked_wrongly_is_said(virtual: VirtualMachine, wishes: dict[str, str], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        examine(DoctorRequest(**wishes))  # type: ignore[arg-type]
+
+
+def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
+    with pytest.raises(BadInput, match=r"'net.py:make\(\)' failed: ValueError: no \(net.py, line 4\)"):
+        examined("def make():\n    raise ValueError('no')\n", factory="make")
+
+
+# --- in a process of its own
+
+
+def test_the_doctor_works_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"{HEADER}print('made')\n{CLEAN}")
+    heard: list[str] = []
+    watch = Watch(progress=lambda done, text: heard.append(text))
+    found = diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0"), watch)
+    assert found.clean, found
+    assert "forward on vgpu:0" in heard
+
+
+def test_what_is_no_source_costs_no_process() -> None:
+    with pytest.raises(BadInput, match="names no model"):
+        diagnosed(DoctorRequest(source="torchvision:"))
+
+
+def test_code_that_ends_its_process_is_told(tmp_path: Path) -> None:
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "net.py").write_text(f"{HEADER}{LAYER}\n    def forward(self, x):\n        {kill}\n")
+    with pytest.raises(BadInput, match=r"'net.py:Net' ended its process by signal SIGKILL.* and gave no diagnosis"):
+        diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), inputs="2x8"))

@@ -1,0 +1,130 @@
+"""`assert_placement_clean`, for people's own tests: what passes, what fails with which words, and that nothing is left changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fakes.virtual import virtual
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.testing import assert_placement_clean
+from devexplorer.core.errors import BadInput
+from devexplorer.core.virtual.machine import VirtualMachine
+
+__all__ = ["virtual"]
+
+
+class Clean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.register_buffer("scale", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale
+
+
+class Broken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.scale = torch.ones(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x) * self.scale
+        if float(y.sum()) > 1e9:
+            return -y
+        return y
+
+
+def line_of(text: str) -> int:
+    """The number of a line of this file, the last one that has this text."""
+    return next(number for number, line in reversed(list(enumerate(Path(__file__).read_text().splitlines(), 1))) if line.strip() == text)
+
+
+def test_a_clean_model_passes_and_is_left_as_it_was(virtual: VirtualMachine) -> None:
+    model = Clean()
+    weights = [one.clone() for one in model.parameters()]
+    identities = [id(one) for one in (*model.parameters(), *model.buffers())]
+    found = assert_placement_clean(model, train=True)
+    assert (found.target, found.device, found.simulated, found.train) == ("Clean", "vgpu:0", True, True)
+    assert model.training
+    assert identities == [id(one) for one in (*model.parameters(), *model.buffers())]
+    assert all(
+        torch.equal(one, before) and one.grad is None and one.device.type == "cpu"
+        for one, before in zip(model.parameters(), weights, strict=True)
+    )
+
+
+def test_a_broken_model_fails_with_every_finding(virtual: VirtualMachine) -> None:
+    with pytest.raises(AssertionError) as failed:
+        assert_placement_clean(Broken(), "vgpu:1")
+    lines = str(failed.value).splitlines()
+    assert lines[0] == "placement of Broken on vgpu:1 (simulated): 2 problems"
+    assert f"test_doctor_testing.py:{line_of('self.scale = torch.ones(4)')}: unregistered-tensor (scale)" in lines[1]
+    assert "register_buffer" in lines[3]
+    assert f"test_doctor_testing.py:{line_of('if float(y.sum()) > 1e9:')}: hidden-sync" in lines[4]
+
+
+def test_rules_can_be_passed_over(virtual: VirtualMachine) -> None:
+    found = assert_placement_clean(Broken(), ignore=("unregistered-tensor", "hidden-sync"))
+    assert len(found.problems) == 2
+    with pytest.raises(AssertionError, match=": 1 problem"):
+        assert_placement_clean(Broken(), ignore=["hidden-sync"])
+    with pytest.raises(BadInput, match="there is no rule 'hidden-synch'; did you mean hidden-sync"):
+        assert_placement_clean(Clean(), ignore=["hidden-synch"])
+
+
+def test_what_could_not_be_checked_fails_unless_it_may(virtual: VirtualMachine) -> None:
+    model = nn.ModuleList([nn.Linear(2, 2)])
+    with pytest.raises(AssertionError, match="not checked: the forward"):
+        assert_placement_clean(model)
+    assert assert_placement_clean(model, allow_unchecked=True).unchecked
+
+
+def test_inputs_are_tensors_or_shapes(virtual: VirtualMachine) -> None:
+    x = torch.randn(3, 8, requires_grad=True)
+    assert assert_placement_clean(Clean(), "vgpu:0", x).inputs == "3x8"
+    assert x.grad is None
+    assert assert_placement_clean(Clean(), "vgpu:0", "5x8").inputs == "5x8"
+    with pytest.raises(AssertionError, match="could not be checked: 'Clean' fails on the CPU as well"):
+        assert_placement_clean(Clean(), "vgpu:0", torch.randn(3, 9))
+    with pytest.raises(BadInput, match="one text with shapes"):
+        assert_placement_clean(Clean(), "vgpu:0", x, "3x8")
+    with pytest.raises(BadInput, match="in a process of its own and takes their shapes"):
+        assert_placement_clean("mlp", "vgpu:0", x)
+
+
+def test_another_dtype_can_be_meant(virtual: VirtualMachine) -> None:
+    assert assert_placement_clean(Clean(), dtype="float16").clean
+
+
+def test_a_model_on_a_virtual_gpu_stays_there(virtual: VirtualMachine) -> None:
+    model = Clean().to("vgpu:1")
+    assert_placement_clean(model, "vgpu:0")
+    assert model.layer.weight.device == torch.device("vgpu:1")
+
+
+def test_without_virtual_gpus_some_are_made(virtual: VirtualMachine) -> None:
+    virtual.reset()
+    assert assert_placement_clean(Clean(), virtual="NVIDIA A10").device_name == "NVIDIA A10"
+    assert len(virtual.gpus) == 1
+    with pytest.raises(BadInput, match="there is no device 'vgpu:1'"):
+        assert_placement_clean(Clean(), "vgpu:1")
+
+
+def test_a_model_that_cannot_be_copied_names_the_way_out(virtual: VirtualMachine) -> None:
+    model = Clean()
+    model.generator = (one for one in ())  # type: ignore[assignment]
+    with pytest.raises(AssertionError, match=r"cannot be copied.*name the code that makes it"):
+        assert_placement_clean(model)
+
+
+def test_a_source_is_examined_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x + torch.ones(8)\n"
+    )
+    with pytest.raises(AssertionError, match=r"net.py:7: default-device"):
+        assert_placement_clean("net.py:Net", "vgpu:0", "2x8", folder=str(tmp_path), virtual="Tesla T4")

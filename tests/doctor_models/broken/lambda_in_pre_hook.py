@@ -1,0 +1,15 @@
+# Sees: a lambda as a pre-hook subtracts a mean that nobody moves.
+# input: 4x12
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12, 4)
+        mean = torch.full((12,), 0.1)
+        self.fc.register_forward_pre_hook(lambda module, args: (args[0] - mean,))  # defect: unregistered-tensor
+
+    def forward(self, x):
+        return self.fc(x)

@@ -1,0 +1,15 @@
+# Sees: "can't optimize a non-leaf Tensor" once somebody gives the weight to the optimizer by hand.
+# input: 4x12
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.fc = nn.Linear(12, 12)
+        self.gain = nn.Parameter(torch.ones(12)).to(device)  # defect: parameter-not-leaf
+
+    def forward(self, x):
+        return self.fc(x) * self.gain

@@ -1,0 +1,56 @@
+"""The pytest fixture `examined`: writes code to a file and lets the doctor examine what it makes, in this process; nothing stays behind."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devexplorer.core.doctor.examine import examine
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.virtual.machine import VirtualMachine
+
+HEADER = "import torch\nfrom torch import nn\n"
+MARK = "# <-"
+Examined = Callable[..., Diagnosis]
+
+
+def marked(file: str | Path) -> list[int]:
+    """The numbers of the lines that are marked in a file."""
+    return [number for number, line in enumerate(Path(file).read_text().splitlines(), 1) if MARK in line]
+
+
+@pytest.fixture
+def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
+    """`examined(code, train=True)`: what the doctor says about the class `Net` in that code; the fields of `DoctorRequest` can be given."""
+
+    def carry_out(code: str, *, name: str = "net.py", factory: str = "Net", **wishes: Any) -> Diagnosis:
+        (tmp_path / name).write_text(HEADER + textwrap.dedent(code))
+        return examine(DoctorRequest(source=f"{name}:{factory}", folder=str(tmp_path), **wishes))
+
+    yield carry_out
+    for module in [key for key, one in list(sys.modules.items()) if str(getattr(one, "__file__", None)).startswith(str(tmp_path))]:
+        del sys.modules[module]
+
+
+def patched(source: str, patch: str) -> str:
+    """The source with a unified diff of one file applied; asserts that it fits."""
+    lines, result, at = source.splitlines(keepends=True), list[str](), 0
+    for line in patch.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            start = int(line.split()[1].partition(",")[0].lstrip("-")) - 1
+            result += lines[at:start]
+            at = start
+        elif line.startswith("\\"):
+            result[-1] = result[-1].rstrip("\n")
+        elif line.startswith("+"):
+            result.append(line[1:])
+        else:
+            assert lines[at].rstrip("\n") == line[1:].rstrip("\n"), f"the patch does not fit at line {at + 1}"
+            result += [line[1:]] * line.startswith(" ")
+            at += 1
+    return "".join([*result, *lines[at:]])

@@ -1,0 +1,64 @@
+"""What tests of the planner have in common: cards, runs on measuring GPUs, and the same step on a virtual GPU with values."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import nn
+
+from devexplorer.core.planner.run import OPTIMIZERS, Placing, Way, run_step
+from devexplorer.core.planner.subject import Subject, subject_of
+from devexplorer.core.planner.trace import Trace
+from devexplorer.core.virtual.backend import install, swapping
+from devexplorer.core.virtual.profiles import Profile, parse_virtual
+from devexplorer.core.workspace.models.inputs import InputSpec
+from devexplorer.core.workspace.run import total
+
+T4: Profile = parse_virtual("Tesla T4")[0]
+ONE = Placing((T4,))
+
+
+def subject(model: nn.Module, *shapes: tuple[int, ...]) -> Subject:
+    """A model of the test's own."""
+    return Subject("the model", model, tuple(InputSpec(shape) for shape in shapes), True, "", "")
+
+
+def traced(model: nn.Module, *shapes: tuple[int, ...], way: Way, batch: int) -> Trace:
+    """The trace of its step on one card."""
+    return run_step(subject(model, *shapes), way, batch, ONE)[0]
+
+
+def counted(name: str, way: Way, batch: int, given: str = "") -> int:
+    """What the allocator of a virtual GPU counts at most when this model takes two such steps there, with values, as in a user's script."""
+    made = subject_of(name, "", given).with_values(RuntimeError("the test wants them"))
+    gc.collect()
+    machine = install()
+    machine.reset()
+    machine.add([T4])
+    model = made.model.train(way.train)
+    with swapping():
+        model.to("vgpu:0", way.dtype)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [spec.tensor(torch.float32, generator).to("vgpu:0") for spec in made.inputs(batch)]
+    if not way.train:
+        with torch.no_grad():
+            model(*inputs)
+    else:
+        optimizer = OPTIMIZERS[way.optimizer](list(model.parameters()))
+        for _ in range(2):
+            _step(model, inputs, optimizer)
+    peak: int = torch.vgpu.max_memory_allocated("vgpu:0")  # type: ignore[attr-defined]
+    return peak
+
+
+def _step(model: nn.Module, inputs: list[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    _backward(model, inputs)
+    optimizer.step()
+
+
+def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
+    loss = total(model(*inputs))
+    assert loss is not None
+    loss.backward()
