@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import msgspec
 
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text, sentence, shape_text
+from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.laboratory import TrainStep
 from devexplorer.core.records.messages import AddVirtual, Answer, Backward, Combine, Command, Fact, Forward, Move, NewTensor, Offer
 from devexplorer.core.workspace.files.refused import Refused
@@ -67,7 +69,7 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
     facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
     title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
     if frame is None:
-        return title, sentence(str(error)), facts, [], ""
+        return title, sentence(str(error)) + (f" It was{_at(error)}." if error.place is not None else ""), facts, [], ""
     layer = f"'{frame.path}'" if frame.path else "the model itself"
     kind = type(frame.module).__name__
     if frame.path:
@@ -84,10 +86,12 @@ def _run_failed(error: RunFailed, command: Command | None) -> Parts:
         )
     if error.reason == "memory":
         return title, sentence(str(error)), facts, [], ""
-    if error.reason == "devices":
+    if error.place is not None:
+        facts = (*facts, Fact("line", f"{PurePath(error.place.file).name}:{error.place.line}"))
+    if error.reason == "devices" or error.finding is not None:
         return _mixed_run(error, command, layer, kind, facts)
     shapes = ", ".join(shape_text(one.shape) for one in frame.operands)
-    words = f"It stopped in {layer} ({kind})" + (f", which was given {shapes}" if shapes else "") + f". {sentence(str(error))}"
+    words = f"It stopped in {layer} ({kind})" + (f", which was given {shapes}" if shapes else "") + f"{_at(error)}. {sentence(str(error))}"
     return title, words, facts, [], ""
 
 
@@ -98,12 +102,20 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     inputs = error.frame.operands
     own = [one for one in error.operands if one not in inputs]
     said = " and ".join(f"{one.label} is on {one.device}" for one in _one_per_device(error.operands))
-    words = f"It stopped in {layer} ({kind}): {said}. PyTorch computes on one device at a time and moves nothing by itself."
+    stopped = f"It stopped in {layer} ({kind}){_at(error)}"
+    finding = error.finding
+    if finding is not None:
+        facts = (*facts, Fact("operands", finding.message))
+    if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
+        words = f"{stopped}. {finding.message} {finding.fix}"
+        return f"{target}: tensors on different devices", words, facts, _check_offers(error, model), ""
+    words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
     given = command.input if isinstance(command, _RUNS) else None
     if any("not registered" in one.label for one in own):
-        words += " What is not registered does not follow .to(): hold layers in an nn.ModuleList and tensors in a buffer."
+        fix = "Hold layers in an nn.ModuleList and tensors in a buffer." if finding is None else finding.fix
+        words += f" What is not registered does not follow .to(). {fix}"
     elif len(error.model_devices) > 1:
         device = inputs[0].device if inputs else error.model_devices[0]
         offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
@@ -120,7 +132,18 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
             offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
-    return f"{target}: tensors on different devices", words, facts, offers, code
+    return f"{target}: tensors on different devices", words, facts, [*offers, *_check_offers(error, model)], code
+
+
+def _check_offers(error: RunFailed, model: str) -> list[Offer]:
+    """The doctor, where a device other than the CPU takes part."""
+    device = next((device for device in (*error.model_devices, *error.devices) if device != "cpu"), None)
+    return [] if device is None else [Offer(f"Check {model} on {device}", Check(target=model, device=device))]
+
+
+def _at(error: RunFailed) -> str:
+    """` at line 12 of net.py`; empty where no line of the model's code is known."""
+    return "" if error.place is None else f" at line {error.place.line} of {PurePath(error.place.file).name}"
 
 
 def _one_per_device(operands: Sequence[Operand]) -> list[Operand]:

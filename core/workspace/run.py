@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from devexplorer.core.doctor.places import Place, raised_at
 from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.records.doctor import Finding
 from devexplorer.core.workspace.moves import one_line
+from devexplorer.core.workspace.split.hops import has_hops
 from devexplorer.core.workspace.walk import device_id, is_uninitialised, registered_ids, unregistered
 
 
@@ -50,6 +53,10 @@ class RunFailed(DevExplorerError):
         self.frame = frame
         self.operands = tuple(operands)
         """Everything that met there."""
+        self.place: Place | None = None
+        """The line of the model's code where it happened, where one is known."""
+        self.finding: Finding | None = None
+        """What the placement doctor says about it, where it is about devices."""
         self.reason = reason
         """`devices` (they are not on one device), `container` (a ModuleList was called), `memory`, `other`."""
 
@@ -69,11 +76,22 @@ def run(module: nn.Module, path: str, inputs: Sequence[Tensor], entered: set[int
             return module(*inputs)
         except (Exception, SystemExit) as error:
             explained = _explained(error, stack, module)
+            explained.place = raised_at(error)
+            about_devices = isinstance(error, RuntimeError) and explained.reason != "memory" and "device" in str(error)
             _let_go(error)
+            if about_devices and not has_hops(module):
+                explained.finding = _examined(module, inputs)
             try:
                 raise explained from error
             finally:
                 del explained  # its traceback holds this frame: a circle would keep the model until the next collection
+
+
+def _examined(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
+    """What the doctor says: it runs the module once more, as far as the operation that failed."""
+    from devexplorer.core.doctor.watching.cause import cause  # what it brings along is needed only when something failed
+
+    return cause(module, inputs)
 
 
 def _let_go(error: BaseException | None) -> None:
@@ -148,7 +166,9 @@ def _diagnosis(error: BaseException, stack: list[Frame]) -> RunFailed:
 
 def failed_backward(error: Exception) -> RunFailed:
     """Why there was no backward; no module is at work then that could be named."""
-    return RunFailed(f"backward: {one_line(error)}", frame=None, reason="memory" if _lacks_memory(error) else "other")
+    failed = RunFailed(f"backward: {one_line(error)}", frame=None, reason="memory" if _lacks_memory(error) else "other")
+    failed.place = raised_at(error)
+    return failed
 
 
 def _lacks_memory(error: BaseException) -> bool:

@@ -11,7 +11,8 @@ import os
 from collections.abc import Sequence
 
 from devexplorer.core.formats import bytes_text, count_text, seconds_text, sentence, shape_text
-from devexplorer.core.records.messages import Answer, Fact, NewTensor
+from devexplorer.core.records.doctor import Check
+from devexplorer.core.records.messages import Answer, Fact, NewTensor, Offer
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.cut import missing_words
@@ -176,7 +177,11 @@ def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequ
         facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
     code = run_code.backward(report, snapshot.source) if backward else run_code.forward(report, snapshot.source)
     title = f"{report.target} ran {'forward and backward' if backward else 'forward'}"
-    return Answer(title=title, words=words.strip(), facts=tuple(facts), code=code, subject=report.target.partition(":")[0])
+    name, offers = report.target.partition(":")[0], []
+    if report.missing.paths:
+        device = next((device for device in snapshot.bytes_by_device if device != "cpu"), "cpu")
+        offers.append(Offer(f"Check {name} on {device}", Check(target=name, device=device, train=True)))
+    return Answer(title=title, words=words.strip(), facts=tuple(facts), code=code, subject=name, offers=tuple(offers))
 
 
 def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:

@@ -20,6 +20,7 @@ def test_the_layer_and_the_tensors_are_named_and_one_click_fixes_it(place: Place
     facts = {fact.label: fact.value for fact in answer.facts}
     assert facts["input"] == "2×20 float32 on cpu"
     assert facts["weight"] == f"256×20 float32 on {place.first}"
+    assert "input 0 is on cpu, parameter 0.weight is on " in facts["operands"]
     assert answer.code == f'x = x.to("{place.first}")'
 
     fix = answer.offers[0]
@@ -64,3 +65,4 @@ def test_layers_in_a_plain_list_are_what_did_not_follow(place: Place) -> None:
     assert answer.failed
     assert "layers[0].weight (not registered) is on cpu" in answer.words
     assert "nn.ModuleList" in answer.words
+    assert "of blocks.py: " in answer.words, "the line of the sample model"

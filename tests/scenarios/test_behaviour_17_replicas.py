@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from places import Place
 
+from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.records.messages import AddVirtual, BuildModel, NewTensor, Undo
 
@@ -70,3 +71,14 @@ def test_a_batch_with_fewer_rows_than_devices_leaves_one_idle(place: Place) -> N
     assert not answer.failed
     assert f"{place.second} had nothing to do: 1 row gives 1 part for 2 devices" in answer.words
     assert place.held(place.second) > 0
+
+
+def test_a_model_that_can_live_on_one_device_only_is_explained_by_its_line(place: Place) -> None:
+    if place.second is None:
+        return
+    place.do(BuildModel(recipe="noise-pitfall"))
+    answer = place.answer(Replicate(target="noise-pitfall", devices=(place.first, place.second)))
+    assert answer.failed
+    assert "of custom.py. torch.randn makes its tensor on cpu, because it names no device" in answer.words
+    assert any(isinstance(offer.command, Check) for offer in answer.offers)
+    assert list(place.workspace.names) == ["noise-pitfall"], "no replica is left behind"

@@ -22,6 +22,8 @@ def test_layers_are_moved_one_by_one_and_hops_make_the_forward_work(place: Place
     assert answer.failed
     assert "It stopped in '0.block 2.0' (Linear)" in answer.words
     assert f"input is on {place.first} and weight is on {place.second}" in answer.words
+    (met,) = (fact.value for fact in answer.facts if fact.label == "operands")
+    assert f"output of 0.block 1 is on {place.first}, parameter 0.block 2.0.weight is on {place.second}" in met
     offer = next(offer for offer in answer.offers if offer.label == "Insert hops")
     assert offer.command == InsertHops(target="nested")
 

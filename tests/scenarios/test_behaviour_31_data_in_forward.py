@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from places import Place
 
+from devexplorer.core.records.doctor import Check, Checked
 from devexplorer.core.records.messages import Backward, BuildModel, NewTensor
 
 
@@ -15,8 +16,21 @@ def test_parameters_without_a_gradient_are_named_with_the_line(place: Place) -> 
     assert "0.weight and 0.bias took part and got no gradient" in answer.words
     assert "self.weight.data" in answer.words
     assert "of custom.py, DataLinear)" in answer.words
+    assert [offer.command for offer in answer.offers] == [Check(target="data-pitfall", device=place.first, train=True)]
     gradients = [row.path for row in place.snapshot("data-pitfall").rows if row.kind == "gradient"]
     assert gradients == ["1.weight.grad", "1.bias.grad"]
+
+
+def test_the_doctor_explains_it_with_the_fix(place: Place) -> None:
+    place.do(BuildModel(recipe="data-pitfall", device=place.first))
+    (checked,) = place.do(Check(target="data-pitfall", device=place.first, train=True)).events
+    assert isinstance(checked, Checked)
+    (problem,) = checked.diagnosis.problems
+    assert problem.rule == "cut-from-autograd"
+    assert problem.path.startswith("0")
+    assert problem.file.endswith("custom.py")
+    assert "self.weight.data" in problem.message
+    assert "self.weight" in problem.fix
 
 
 def test_where_nothing_requires_a_gradient_the_refusal_says_why(place: Place) -> None:

@@ -70,12 +70,11 @@ def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
     devices = sorted({device_id(tensor.device) for tensor in (*model.parameters(), *model.buffers())})
     if extras.hops is not None and extras.hops.latest:
         latest = extras.hops.latest
-        size = sum(hop.bytes for hop in latest)
+        size, times = sum(hop.bytes for hop in latest), f"{len(latest)} {'copy' if len(latest) == 1 else 'copies'}"
         yield _finding(
             "device-hop",
             "",
-            f"The hops of {name} carried {bytes_text(size)} between {' and '.join(devices)} in its latest forward, "
-            f"in {count_text(len(latest), 'copy', 'copies')}.",
+            f"The hops of {name} carried {bytes_text(size)} between {' and '.join(devices)} in its latest forward, in {times}.",
             "Join it on one device where it fits there.",
             "note",
             bytes=size,

@@ -86,7 +86,8 @@ class Recipe:
             return libraries.made(self._prepared, self.source)
         factory = loading.factory_of(self.source, self.folder)
         torch.default_generator.manual_seed(seed)  # the import may have drawn; a second time there is none
-        return loading.make(self.source, factory, self.folder)
+        model: nn.Module = loading.make(self.source, factory, self.folder)
+        return model
 
     def code(self) -> Code:
         """The Python that does the same in a script."""

@@ -103,7 +103,7 @@ def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None =
     """The inputs on the CPU, floating ones in the model's dtype; the same for the same seed. `batch` replaces each first dimension."""
     generator = torch.Generator().manual_seed(seed)
     wide = specs if batch is None else [replace(one, shape=(batch, *one.shape[1:])) if one.shape else one for one in specs]
-    return [one.tensor(_floating(model), generator) for one in wide]
+    return [one.tensor(floating_dtype(model), generator) for one in wide]
 
 
 def sampled(model: nn.Module, title: str, extras: Extras) -> list[Tensor]:
@@ -151,7 +151,7 @@ def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | No
     try:
         with settings_kept(), torch.no_grad():
             copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
-            copied(*(one.tensor(_floating(model), torch.Generator(), "meta") for one in guess))
+            copied(*(one.tensor(floating_dtype(model), torch.Generator(), "meta") for one in guess))
     except (Exception, SystemExit) as error:
         return error
     return None
@@ -169,8 +169,13 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
     return None
 
 
-def _floating(model: nn.Module) -> torch.dtype:
-    return next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.get_default_dtype())
+def floating_dtype(model: nn.Module) -> torch.dtype:
+    """The model's own: that of most elements of its parameters; the default one where there are none."""
+    elements: dict[torch.dtype, int] = {}
+    for one in model.parameters():
+        if one.is_floating_point():
+            elements[one.dtype] = elements.get(one.dtype, 0) + (0 if is_uninitialised(one) else one.numel())
+    return max(elements, key=lambda dtype: elements[dtype], default=torch.get_default_dtype())
 
 
 def words(specs: Sequence[InputSpec]) -> str:
