@@ -264,8 +264,8 @@ class State:
                 return self._rows_changed(event)
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
-                self.answers.pop(name, None)
-                self.diagnoses.pop(name, None)
+                for memory in (self.answers, self.diagnoses, self.checked_as):
+                    memory.pop(name, None)
                 self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
                 self.outlines.keep(self.objects)
                 return Change.OBJECTS
@@ -425,7 +425,7 @@ class State:
         self.objects.clear()
         self.outlines.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
-        for memory in (self.values, self.split_plans, self.hops, self.diagnoses):
+        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as):
             memory.clear()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason

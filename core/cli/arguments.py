@@ -140,7 +140,7 @@ def _doctor(doctor: argparse.ArgumentParser) -> None:
 
 def _fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("target", metavar="TARGET", help=TARGET)
-    cards = 'a card, or several with the model split over them: "2x Tesla T4"; can be given again (default: the cards of --virtual, or else every profile)'
+    cards = 'a card, or several with the model split over them: "2x Tesla T4"; may be given again (default: --virtual, else every profile)'
     fit.add_argument("--gpu", metavar="GPU", action="append", help=cards)
     fit.add_argument("--batch", metavar="N", help="samples per step (default 1, or the first size of --input)")
     fit.add_argument("--dtype", metavar="T", help="of parameters and inputs (default: the model's own)")

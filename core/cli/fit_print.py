@@ -15,6 +15,9 @@ from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, H
 
 COLUMNS = 4
 """Cards whose parts stand side by side; more of them are a list."""
+WIDE = 110
+"""Characters of a line that has room for every column of that list."""
+SIMULATED = "every time is simulated"
 _PARTS = {
     "parameters": "parameters",
     "buffers": "buffers",
@@ -33,7 +36,8 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     out.print()
     several = sum(len(one.cards) for one in report.fits) > COLUMNS
     if several:
-        out.print(_list(report.fits))
+        out.print(_list(report.fits, out.width))
+        out.print(Text(SIMULATED, style="dim"))
         out.print()
     shown = (chosen,) if several else report.fits
     worked_out = [one for one in shown if one.bytes.total]
@@ -54,7 +58,8 @@ def verdict(one: Fit) -> str:
     """`2x Tesla T4: fits; largest batch 128; one step 3.2 ms, 2,500 samples/s (simulated)`."""
     words = ["fits" if one.fits else "does not fit" + (f" ({one.reason.rstrip('.')})" if one.reason else "")]
     if one.largest_batch is not None:
-        words.append("no batch fits" if one.largest_batch == 0 else f"largest batch {_batch(one)}")
+        or_more = " or more" if one.at_least else ""
+        words.append("no batch fits" if one.largest_batch == 0 else f"largest batch {one.largest_batch:,}{or_more}")
     if one.step_seconds is not None:
         words.append(f"one step {seconds_text(one.step_seconds)}, {number_text(one.samples_per_s)} samples/s (simulated)")
     return f"{one.gpu}: {'; '.join(words)}"
@@ -76,18 +81,20 @@ def how(spec: FitSpec) -> str:
     return ", ".join(filter(None, (words, *more)))
 
 
-def _list(fits: Sequence[Fit]) -> Table:
-    listing = table("gpu", ">capacity", ">needed", ">share", "fits", ">largest batch", ">one step", ">samples/s", "")
+def _list(fits: Sequence[Fit], width: int) -> Table:
+    """A row for each; narrow terminals get what matters most."""
+    wide = width >= WIDE
+    more = (">share", ">samples/s") if wide else ()
+    why = () if all(one.bytes.total for one in fits) else ("",)
+    listing = table("gpu", ">capacity", ">needed", "fits", ">largest batch", ">one step", *more, *why)
     for one in fits:
+        capacity = bytes_text(one.capacity_bytes, 1)
         if not one.bytes.total:
-            listing.add_row(_text(one.gpu), bytes_text(one.capacity_bytes, 1), *[MISSING] * 2, "no", *[MISSING] * 3, _text(one.reason))
+            listing.add_row(_text(one.gpu), capacity, MISSING, "no", *[MISSING] * (2 + len(more)), _text(one.reason))
             continue
         fullest = max(one.cards, key=lambda card: card.bytes.total / card.capacity_bytes)
-        listing.add_row(
-            _text(one.gpu), bytes_text(one.capacity_bytes, 1), bytes_text(one.bytes.total), _share(fullest),
-            "yes" if one.fits else "no", _batch(one), seconds_text(one.step_seconds), number_text(one.samples_per_s),
-            "simulated" if one.step_seconds is not None else "",
-        )  # fmt: skip
+        figures = (bytes_text(one.bytes.total), "yes" if one.fits else "no", _batch(one), seconds_text(one.step_seconds))
+        listing.add_row(_text(one.gpu), capacity, *figures, *((_share(fullest), number_text(one.samples_per_s)) if wide else ()))
     return listing
 
 
@@ -126,9 +133,7 @@ def _card_name(one: Fit, at: int) -> str:
 
 
 def _batch(one: Fit) -> str:
-    if one.largest_batch is None:
-        return MISSING
-    return f"{one.largest_batch:,}{' or more' if one.at_least else ''}"
+    return MISSING if one.largest_batch is None else f"{one.largest_batch:,}{'+' if one.at_least else ''}"
 
 
 def _print_helps(out: Console, helps: Sequence[Help]) -> None:
@@ -136,12 +141,10 @@ def _print_helps(out: Console, helps: Sequence[Help]) -> None:
         return
     out.print()
     out.print(Text(f"what would help on {printable(helps[0].gpu)}", style="bold"))
-    listing = table("", ">needed", ">saved", "fits", ">largest batch", ">one step", "")
+    listing = table("", ">needed", ">saved", "fits", ">largest batch", ">one step")
     for one in helps:
         batch = MISSING if one.largest_batch is None else f"{one.largest_batch:,}"
-        simulated = "simulated" if one.step_seconds is not None else ""
-        listing.add_row(
-            _text(one.title), bytes_text(one.total_bytes), bytes_text(one.saved_bytes), "yes" if one.fits else "no", batch,
-            seconds_text(one.step_seconds), simulated,
-        )  # fmt: skip
+        figures = (bytes_text(one.total_bytes), bytes_text(one.saved_bytes), "yes" if one.fits else "no", batch)
+        listing.add_row(_text(one.title), *figures, seconds_text(one.step_seconds))
     out.print(listing)
+    out.print(Text(SIMULATED, style="dim"))

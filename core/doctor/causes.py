@@ -29,7 +29,7 @@ def without_consequences(findings: Sequence[Finding]) -> list[Finding]:
         known = left[id(cause)]
         where = f" Because of that the run fails at {os.path.basename(one.file)}, line {one.line}." if one.line else ""
         if where and " Because of that " not in known.message:
-            left[id(cause)] = replace(known, message=f"{known.message}{where}")
+            left[id(cause)] = replace(known, message=f"{known.message}{where}", severity="error")
     return list(left.values())
 
 

@@ -67,6 +67,17 @@ def unwrapped(model: nn.Module, book: Book, place: Place | None = None) -> nn.Mo
             return model
 
 
+def note_quantised(model: nn.Module, book: Book) -> None:
+    """Say that a virtual GPU, which computes on the CPU, knows nothing of kernels that only the CPU has."""
+    for path, module in model.named_modules():
+        if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
+            kind = type(module).__name__
+            book.not_checked(
+                "quantised layers", f"{path or kind} is quantised; a virtual GPU cannot tell which cards have kernels for that."
+            )
+            return
+
+
 def single(model: nn.Module) -> nn.Module:
     """The model that `DataParallel` copies to several cards: where there is only the CPU, that runs alone."""
     while isinstance(model, nn.DataParallel):

@@ -7,6 +7,7 @@ the end.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,7 @@ from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.cuda.stand_in import CudaStandIn
 from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
-from devexplorer.core.doctor.eager import eagerly, single, unwrapped
+from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
 from devexplorer.core.doctor.moving import moved
 from devexplorer.core.doctor.on_cpu import OnCpu
@@ -24,12 +25,13 @@ from devexplorer.core.doctor.origins import Origins
 from devexplorer.core.doctor.static.survey import Survey
 from devexplorer.core.doctor.subject import Subject, inputs_for, named, text_of_tensors
 from devexplorer.core.doctor.watching import Watching
-from devexplorer.core.doctor.working import FORWARD, STEP, Work
+from devexplorer.core.doctor.watching.backward import forward_line
+from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
 from devexplorer.core.workspace.casts import model_dtype
 from devexplorer.core.workspace.models.guard import kept
-from devexplorer.core.workspace.models.inputs import UnknownInputs, parse_inputs
+from devexplorer.core.workspace.models.inputs import UnknownInputs, floating_dtype, parse_inputs
 from devexplorer.core.workspace.models.loading import one_line
 from devexplorer.core.workspace.unmovable import dispatched
 from devexplorer.core.workspace.walk import named_modules
@@ -138,7 +140,10 @@ class Doctor:
                 path="",
                 severity="note",
             )
-        return unwrapped(model, self._book)
+        model = unwrapped(model, self._book)
+        if self._info.simulated:
+            note_quantised(model, self._book)
+        return model
 
     def _given(self, model: nn.Module) -> list[Tensor] | None:
         """What forward gets, on the CPU; None where nobody knows what it takes."""
@@ -173,7 +178,7 @@ class Doctor:
 
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins) -> Work | None:
         """Run it and watch; None where its forward failed, which is in the book then."""
-        dtype = self._dtype or next((one.dtype for one in model.parameters() if one.is_floating_point()), None)
+        dtype = self._dtype or floating_dtype(model)
         inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
         work = Work(model, self._train, self._info.id, self._progress)
         known = len(self._book.findings())
@@ -185,6 +190,9 @@ class Doctor:
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
+            if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
+                again = Work(model, self._train, self._info.id, lambda done, text: None)
+                failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             self._book.path = ""
             self._failed(failure, work.stage, known, model, given)
@@ -221,7 +229,7 @@ class Doctor:
         there, reason = self._on_cpu(given)
         if there is not None:
             hint = arguments_hint(model, len(given)) if there.words.startswith("TypeError") else ""
-            words = f"fails on the CPU as well: {there.words}{there.at}{hint}"
+            words = f"fails on the CPU as well: {there.words}{there.at or failure.at}{hint}"
             if not self._errors():
                 raise BadInput(f"'{self._subject.title}' {words}")
             book.not_checked(rest, f"it {words}.", there.place)

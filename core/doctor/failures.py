@@ -21,9 +21,14 @@ from devexplorer.core.workspace.models.loading import one_line
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TRIED = re.compile(r"you tried to allocate (?P<bytes>\d+) bytes|[Tt]ried to allocate (?P<size>[\d.]*\d) ?(?P<unit>[KMGT]?i?B)\b")
 """How CUDA, virtual GPUs and the CPU's allocator say how much was asked for."""
+_NO_GRADIENTS = "does not require grad and does not have a grad_fn"
 HAS_NO_FORWARD = "has no forward of its own"
-_IMITATION = ("virtual GPU", "PrivateUse1", "privateuseone", "weak reference", "weakref")
-"""Words of errors that a virtual GPU raises and a real card would not."""
+_IMITATION = (
+    *("virtual GPU", "VirtualTensor", "PrivateUse1", "privateuseone", "weak reference", "weakref", "compiled with CUDA"),
+    *("support for cuda", "'CUDA' backend", "ATen_cuda", "attribute '_cuda", "Couldn't swap", "CUDA tensor", "active drivers"),
+    *("data is not allocated yet", "have storage", "allocated storage", "Cannot access data pointer"),
+)
+"""Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among them."""
 
 
 class Failure(NamedTuple):
@@ -65,6 +70,8 @@ def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Fa
     if isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error):
         kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
         words = f"{kind} {HAS_NO_FORWARD}: it holds modules, and somebody else runs them"
+    if _NO_GRADIENTS in words:
+        words = f"{words} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))
     wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
     failure = Failure(words, user or library, path, _kind(error, device), wanted)
@@ -125,8 +132,8 @@ def first_line(function: object) -> Place | None:
     """Where a function or method is defined; None for what has no source."""
     try:
         raw = inspect.unwrap(function)  # type: ignore[arg-type]
-        file = inspect.getsourcefile(raw)  # type: ignore[arg-type]
-        _, line = inspect.getsourcelines(raw)  # type: ignore[arg-type]
+        file = inspect.getsourcefile(raw)
+        _, line = inspect.getsourcelines(raw)
     except (OSError, TypeError, ValueError):
         return None
     return Place(os.path.abspath(file), line, getattr(raw, "__name__", ""), kind_of(file) == "library") if file else None

@@ -1,14 +1,14 @@
 """Which line made what: attributes of modules, hooks, and tensors, noted while a model is built. The thread that builds it.
 
 `nn.Module`'s own methods are replaced for the duration, and a `TorchFunctionMode` sees every call that makes a tensor. Modules are kept
-by weak reference. Tensors must not be (`swap_tensors` refuses those): while a model is built only their addresses are noted, and those
-that are there at its end are held until `close`, so that no other tensor can get the same `id()`.
+by weak reference. Tensors must not be (`swap_tensors` refuses those): they are held, so that no other tensor can get the same `id()`, those
+that nobody else holds only for a little while, the others until `close`.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from devexplorer.core.doctor.places import Place, here
 from devexplorer.core.doctor.reading import assigned
-from devexplorer.core.workspace.storages import storage_address
+from devexplorer.core.workspace.walk import ORDINARY
 
 HOOKS = (
     "register_forward_hook",
@@ -30,6 +30,10 @@ HOOKS = (
     "register_backward_hook",
 )
 _NAMED = ("__setattr__", "register_buffer", "register_parameter", "register_module", "add_module")
+FEWEST, MOST_BYTES = 64, 64 * 1024 * 1024
+"""Tensors, and bytes of new ones, that may be held before those are dropped that nobody else holds."""
+_ONLY_HERE = 2
+"""What `getrefcount` says of a tensor that only the table holds: the table's reference and the argument."""
 _GETTERS = {"data"}
 """Attributes of a tensor that make a tensor; others give what is there."""
 
@@ -42,27 +46,15 @@ class Made(NamedTuple):
     place: Place
 
 
-class _Noted(NamedTuple):
-    made: Made
-    kind: type
-    address: int | None
-    shape: torch.Size
-    dtype: torch.dtype
-
-    def fits(self, tensor: Tensor) -> bool:
-        """Whether this is still about that tensor and not about one that has come to the same place in memory."""
-        return self[1:] == _looks(tensor)
-
-
 class Origins:
     """What was noted; empty where a model was built before, so that only its source can be read."""
 
     def __init__(self) -> None:
         self._attributes: dict[int, tuple[weakref.ref[nn.Module], dict[str, Place]]] = {}
         self._hooks: dict[int, Place] = {}
-        self._data: dict[int, tuple[Place, int | None]] = {}
-        self._noted: dict[int, _Noted] = {}
+        self._data: dict[int, tuple[Tensor, Place]] = {}
         self._made: dict[int, tuple[Tensor, Made]] = {}
+        self._most, self._bytes = FEWEST, 0
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -79,7 +71,7 @@ class Origins:
             for name, method in replaced:
                 if nn.Module.__dict__.get(name) is method:  # what the user's code has put there since stays
                     setattr(nn.Module, name, before[name])
-            self._keep_those_alive()
+            self._let_go()
 
     def attribute(self, module: nn.Module, name: str) -> Place | None:
         """The line that set an attribute, buffer, parameter or child: as it was noted, or as the source of the class says."""
@@ -96,18 +88,15 @@ class Origins:
     def tensor(self, tensor: Tensor) -> Made | None:
         """What made a tensor, where a call of torch's did while it was noted."""
         known = self._made.get(id(tensor))
-        if known is not None:
-            return known[1] if known[0] is tensor else None
-        noted = self._noted.get(id(tensor))
-        return noted.made if noted is not None and noted.fits(tensor) else None
+        return None if known is None else known[1]
 
     def data_set(self, tensor: Tensor) -> Place | None:
         """The line that gave a tensor other memory: `tensor.data = …`."""
-        return self._data[id(tensor)][0] if id(tensor) in self._data and id(tensor) in self._made else None
+        known = self._data.get(id(tensor))
+        return None if known is None else known[1]
 
     def close(self) -> None:
         """Let go of every tensor."""
-        self._noted.clear()
         self._made.clear()
         self._data.clear()
 
@@ -119,7 +108,7 @@ class Origins:
         if name == "Tensor.data = …":
             place = here(2)
             if place is not None:
-                self._data[id(arguments[0])] = (place, storage_address(arguments[0]))
+                self._data[id(arguments[0])] = (arguments[0], place)
             return
         results = result if type(result) in (tuple, list) else (result,)
         new = [one for one in results if isinstance(one, Tensor) and not any(one is argument for argument in (*arguments, *given.values()))]
@@ -129,7 +118,11 @@ class Origins:
         if place is None:
             return
         for tensor in new:
-            self._noted[id(tensor)] = _Noted(Made(name, place), *_looks(tensor))
+            self._made.pop(id(tensor), None)  # so that the table is in the order in which they were made
+            self._made[id(tensor)] = (tensor, Made(name, place))
+            self._bytes += tensor.nbytes if type(tensor) in ORDINARY and tensor.layout is torch.strided else 0
+        if len(self._made) > self._most or self._bytes > MOST_BYTES:
+            self._let_go()
 
     def _noting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -157,17 +150,12 @@ class Origins:
 
         return noting
 
-    def _keep_those_alive(self) -> None:
-        """Of all the tensors that were made, hold those that are there: their `id()` stays theirs."""
-        for thing in gc.get_objects():
-            if not issubclass(type(thing), Tensor):
-                continue
-            noted = self._noted.get(id(thing))
-            if noted is not None and noted.fits(thing):
-                self._made[id(thing)] = (thing, noted.made)
-            elif id(thing) in self._data and self._data[id(thing)][1] == storage_address(thing):
-                self._made[id(thing)] = (thing, Made("Tensor.data = …", self._data[id(thing)][0]))
-        self._noted.clear()
+    def _let_go(self) -> None:
+        """Drop the tensors that nobody else holds, the latest first: what was made of others holds them."""
+        for key in reversed(list(self._made)):
+            if sys.getrefcount(self._made[key][0]) <= _ONLY_HERE:
+                del self._made[key]
+        self._most, self._bytes = max(FEWEST, 2 * len(self._made)), 0
 
 
 class _Watch(TorchFunctionMode):
@@ -179,10 +167,6 @@ class _Watch(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         self._origins.note(func, args, kwargs or {}, result)
         return result
-
-
-def _looks(tensor: Tensor) -> tuple[type, int | None, torch.Size, torch.dtype]:
-    return type(tensor), storage_address(tensor), tensor.shape, tensor.dtype
 
 
 @functools.lru_cache(maxsize=4096)

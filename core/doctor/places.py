@@ -72,6 +72,21 @@ def place_of(frame: FrameType | None, until: FrameType | None = None) -> Place |
     return library
 
 
+def raised_at(error: BaseException) -> Place | None:
+    """The line of an exception's traceback that `place_of` would take; None where nobody's code is in it."""
+    user: Place | None = None
+    library: Place | None = None
+    trace = error.__traceback__
+    while trace is not None:  # outermost first: the last one is the innermost
+        code = trace.tb_frame.f_code
+        kind = kind_of(code.co_filename)
+        if kind != "skipped":
+            at = Place(os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name, kind == "library")
+            user, library = (at, library) if kind == "user" else (user, at)
+        trace = trace.tb_next
+    return user or library
+
+
 def here(skip: int = 1) -> Place | None:
     """`place_of` the caller; `skip` frames further out where it is more than 1."""
     return place_of(sys._getframe(skip))

@@ -51,7 +51,7 @@ def file_of(kind: type) -> str | None:
         function = value.__func__ if type(value) in (staticmethod, classmethod) else value
         if type(function) is types.FunctionType and function.__qualname__.startswith(f"{kind.__qualname__}."):
             file = function.__code__.co_filename
-            if not file.startswith("<"):  # the methods that `dataclass` writes have no file
+            if kind_of(file) != "skipped":  # the methods that `dataclass` writes have no file, or its own
                 return file
     module = sys.modules.get(kind.__module__)
     named = None if module is None else vars(module).get("__file__")

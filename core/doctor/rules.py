@@ -41,7 +41,7 @@ _ALL = (
     Rule("optimizer-before-move", "Optimizer that does not follow", "error",
          "An optimizer keeps the tensors it was given, and its state where that was made."),
     Rule("lazy-parameter", "Lazy parameter that never gets its shape", "warning",
-         "Until a forward reaches its layer, a lazy parameter can be neither saved, counted nor given to an optimizer."),
+         "Until a forward reaches its layer, a lazy parameter can be neither counted nor trained, and its checkpoint is refused."),
     Rule("offload-hooks", "Hooks of accelerate", "warning",
          "A model that accelerate has dispatched is placed by its hooks; `.to()` works against them."),
     Rule("unsaved-buffer", "Buffer that a checkpoint misses", "warning",

@@ -152,7 +152,7 @@ EXERCISES = (
             Step("Move it to a GPU", "Select it, Ctrl+1",
                  moved(lambda r, c: "noise-pitfall" in c.targets[0] and elsewhere(r.destination))),
             Step("Run it: it fails", "F", refused(Forward)),
-            Step("Let the doctor check it", "Check", did(Check, lambda c: c.target.startswith("noise-pitfall"))),
+            Step("Let the doctor check it", "C, or Check in the toolbar", did(Check, lambda c: c.target.startswith("noise-pitfall"))),
             Step("Which line of custom.py is it?", "Tab Doctor: the finding", answers=_lines_found),
         ), two_devices=True,
     ),

@@ -17,6 +17,9 @@ from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitSpec
 from devexplorer.core.virtual.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.profiles import Profile
 
+DIVISIONS = 5
+"""How often a model is divided until every card has room."""
+
 
 class Desk:
     """Works out the fits of one request."""
@@ -28,7 +31,7 @@ class Desk:
     def fit(self, profiles: Sequence[Profile]) -> Fit:
         """The answer for one card, or for several over which the model is divided."""
         try:
-            placing = one_card(profiles[0]) if len(profiles) == 1 else divided(self.study.subject, profiles)
+            placing = self.placed(profiles, self.way, self.spec.batch)
             traces = self.study.traces(self.way, self.spec.batch, placing)
         except (BadInput, Unavailable) as error:
             if len(profiles) == 1:
@@ -49,6 +52,32 @@ class Desk:
             reason=words.reason(cards),
         )
 
+    def placed(self, profiles: Sequence[Profile], way: Way, batch: int) -> Placing:
+        """Where everything is. Several cards share the parameters by their memory; where one is then too full for what else it holds in a
+        run, its share shrinks and the model is divided anew, a few times. Raises `BadInput`, `Unavailable`.
+        """
+        if len(profiles) == 1:
+            return one_card(profiles[0])
+        weights = [float(profile.memory_bytes) for profile in profiles]
+        found: list[tuple[float, Placing]] = []
+        for _ in range(DIVISIONS):
+            try:
+                placing = divided(self.study.subject, profiles, weights)
+                cards = self.cards(self.study.traces(way, batch, placing), profiles)
+            except BadInput:
+                if not found:
+                    raise
+                break
+            fullness = [
+                card.bytes.allocated / (capacity - taken) for card, (capacity, taken) in zip(cards, self.rooms(profiles), strict=True)
+            ]
+            found.append((max(fullness), placing))
+            if all(card.fits for card in cards) or not self.study.patient or not all(fullness):
+                break
+            even = sum(fullness) / len(fullness)
+            weights = [weight * even / full for weight, full in zip(weights, fullness, strict=True)]
+        return min(found, key=lambda one: one[0])[1]
+
     def cards(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[FitCard, ...]:
         """What each card would hold."""
         return tuple(self._card(trace, profile, room) for trace, profile, room in zip(traces, profiles, self.rooms(profiles), strict=True))
@@ -56,7 +85,7 @@ class Desk:
     def _card(self, trace: Trace, profile: Profile, room: Room) -> FitCard:
         library = self.library(profile)
         replay = trace.replay(*room)
-        parts = FitBytes(**trace.parts, library_workspace=library, context=CONTEXT_BYTES)
+        parts = FitBytes(**replay.parts, library_workspace=library, context=CONTEXT_BYTES)
         reserved = replay.reserved + library
         return FitCard(gpu=profile.name, capacity_bytes=profile.memory_bytes, bytes=parts, reserved_bytes=reserved, fits=replay.fits)
 

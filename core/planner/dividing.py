@@ -14,11 +14,11 @@ from devexplorer.core.workspace.split.planner import Groups, propose
 from devexplorer.core.workspace.split.spread import even_budget
 
 GROWTH = 1.02
-"""Budgets of unequal cards grow by so much until everything has its place."""
+"""Unequal budgets grow by so much until everything has its place."""
 
 
-def divided(subject: Subject, profiles: Sequence[Profile]) -> Placing:
-    """Which card holds which block: the least even budgets, in proportion to what each card has, with which everything has its place.
+def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[float]) -> Placing:
+    """Which card holds which block: the least budgets for parameters, in proportion to these weights, with which everything has its place.
 
     Raises `BadInput` where the model cannot be divided, `Unavailable` without accelerate.
     """
@@ -27,18 +27,18 @@ def divided(subject: Subject, profiles: Sequence[Profile]) -> Placing:
         several = count_text(len(profiles), "card")
         raise BadInput(f"'{subject.title}' is one block that stays together, so it cannot be divided over {several}")
     names = [f"card {number} ({profile.name})" for number, profile in enumerate(profiles, start=1)]
-    devices = _proposed(subject.title, blocks, names, [profile.memory_bytes for profile in profiles])
+    devices = _proposed(subject.title, blocks, names, weights)
     cards = {id(tensor): names.index(device) for block, device in zip(blocks, devices, strict=True) for tensor in block.tensors}
     return Placing(tuple(profiles), tuple(cards.items()))
 
 
-def _proposed(title: str, blocks: list[Block], names: list[str], capacities: list[int]) -> list[str]:
+def _proposed(title: str, blocks: list[Block], names: list[str], weights: Sequence[float]) -> list[str]:
     sizes = Groups(blocks).bytes
-    if len(set(capacities)) == 1:
+    if len(set(weights)) == 1:
         return propose(title, blocks, dict.fromkeys(names, even_budget(sizes, len(names)))).devices
-    share = sum(sizes) / sum(capacities)
+    share = sum(sizes) / sum(weights)
     while True:
-        budgets = {name: int(share * capacity) + 1 for name, capacity in zip(names, capacities, strict=True)}
+        budgets = {name: int(share * weight) + 1 for name, weight in zip(names, weights, strict=True)}
         try:
             return propose(title, blocks, budgets).devices
         except BadInput:

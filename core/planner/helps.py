@@ -10,14 +10,16 @@ import torch
 
 from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.planner.desk import Desk, one_card
-from devexplorer.core.planner.dividing import divided
+from devexplorer.core.planner.desk import Desk
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import largest
 from devexplorer.core.planner.run import Way
 from devexplorer.core.planner.trace import step_seconds
 from devexplorer.core.records.planner import Fit, Help
 from devexplorer.core.virtual.profiles import Profile
+
+LEAST_SAVED = 0.01
+"""What saves less than this share is no help."""
 
 
 class Idea(NamedTuple):
@@ -45,7 +47,7 @@ def helps_for(desk: Desk, profiles: Sequence[Profile], now: Fit, progress: Calla
             break
         progress(index / len(ideas), f"trying: {idea.title}")
         helped = _tried(desk, profiles, now, idea)
-        if helped is not None and helped.saved_bytes > 0:
+        if helped is not None and helped.saved_bytes >= LEAST_SAVED * helped.total_bytes:
             found.append(helped)
     return tuple(sorted(found, key=lambda one: -one.saved_bytes))
 
@@ -77,7 +79,7 @@ def _tried(desk: Desk, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Hel
     profiles = tuple(profiles) * idea.cards
     subject = desk.study.subject
     try:
-        placing = one_card(profiles[0]) if len(profiles) == 1 else divided(subject, profiles)
+        placing = desk.placed(profiles, idea.way, idea.batch)
         traces = desk.study.traces(idea.way, idea.batch, placing)
     except (BadInput, Unavailable):
         return None

@@ -51,7 +51,7 @@ def largest(study: Study, way: Way, placing: Placing, rooms: Sequence[Room], kno
         return by_bisection(runs, lambda: study.patient)
 
     def peaks(batch: int) -> bool:
-        return all(law.at(batch).peak <= capacity - taken for law, (capacity, taken) in zip(laws, rooms, strict=True))
+        return all(law.at(batch).least <= capacity - taken for law, (capacity, taken) in zip(laws, rooms, strict=True))
 
     def computed(batch: int) -> bool:
         return runs(batch) if batch < min(LAW_BATCHES) else fit_in([law.at(batch) for law in laws], rooms)

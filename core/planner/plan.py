@@ -22,7 +22,7 @@ from devexplorer.core.workspace.casts import model_dtype
 from devexplorer.core.workspace.models.inputs import parse_inputs
 
 Progress = Callable[[float, str], None]
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 18.0
 """After so many seconds, largest batches are no longer confirmed by runs, and no more help is worked out."""
 
 

@@ -11,7 +11,7 @@ import copy
 import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,15 @@ from devexplorer.core.planner.checkpoints import checkpoint_blocks
 from devexplorer.core.planner.measuring import Measuring
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
+from devexplorer.core.virtual.autocast import keeping_casts
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.profiles import Profile
 from devexplorer.core.workspace.casts import cast_of
+from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.models.inputs import InputSpec
 from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.run import first_tensor, run, total
+from devexplorer.core.workspace.split.blocks import own_tensors
 from devexplorer.core.workspace.split.hops import Hops
 
 TRAINING_STEPS = 2
@@ -77,7 +80,8 @@ def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values
     Raises `OnlyWithValues` when the step failed without them, else what the model raised; `BadInput` for what cannot be trained.
     """
     cards = Measuring(placing.profiles, HOST_BYTES if values else None)
-    with _collected():
+    gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
+    with no_collections():
         try:
             if values:
                 model, inputs = _with_values(subject, way, batch, cards)
@@ -97,13 +101,20 @@ def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values
 
 def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, placing: Placing) -> tuple[nn.Module, list[Tensor]]:
     where = dict(placing.cards)
-
-    def make(tensor: Tensor) -> Tensor:
-        return meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
-
-    model = twin(subject.model, make)
+    made: dict[int, Tensor] = {}
+    for tensor in _as_moved(subject.model):
+        if id(tensor) not in made:
+            made[id(tensor)] = meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
+    model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = _floating(model)
     return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
+
+
+def _as_moved(module: nn.Module) -> Iterator[Tensor]:
+    """Parameters and buffers in the order in which `Module.to` moves them: what is inside first."""
+    for child in module.children():
+        yield from _as_moved(child)
+    yield from own_tensors(module)
 
 
 def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
@@ -123,9 +134,9 @@ def _steps(subject: Subject, way: Way, cards: Measuring, model: nn.Module, input
     if split:
         Hops(model, Fleet([TorchBackend(), cards.machine])).attach()
     call = functools.partial(_called, cards, model, named=named)
-    autocast = nullcontext() if way.autocast is None else torch.autocast("vgpu", way.autocast)
+    autocast = functools.partial(_autocast, way.autocast)
     if not way.train:
-        with torch.no_grad(), autocast:
+        with torch.no_grad(), autocast():
             cards.step_begins()
             call(*inputs)
         return
@@ -143,6 +154,13 @@ def _steps(subject: Subject, way: Way, cards: Measuring, model: nn.Module, input
         cards.label(_state(optimizer), "optimizer")
 
 
+@contextmanager
+def _autocast(dtype: torch.dtype | None) -> Iterator[None]:
+    """Nothing for None; else as on CUDA, where the casts of weights are kept until its end."""
+    with nullcontext() if dtype is None else torch.autocast("vgpu", dtype), keeping_casts():
+        yield
+
+
 def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) -> Any:
     """The output. With `named`, an error says in which layer it was."""
     output = run(model, "", inputs) if named else model(*inputs)
@@ -151,9 +169,11 @@ def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) ->
     return output
 
 
-def _backward(subject: Subject, call: Callable[..., Any], inputs: list[Tensor], autocast: Any) -> None:
+def _backward(
+    subject: Subject, call: Callable[..., Any], inputs: list[Tensor], autocast: Callable[[], AbstractContextManager[None]]
+) -> None:
     """What is alive here only is given back before the optimizer's step, as in a loop that keeps no output."""
-    with autocast:
+    with autocast():
         loss = total(call(*inputs))
     if loss is None:
         raise BadInput(f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its forward")
@@ -173,14 +193,3 @@ def _floating(model: nn.Module) -> torch.dtype:
 def shapes_text(specs: Sequence[InputSpec]) -> str:
     """`8x3x224x224`, as `--input` takes them."""
     return ",".join(spec.text for spec in specs)
-
-
-@contextmanager
-def _collected() -> Iterator[None]:
-    """No collection happens in the midst of a step: what is alive then does not depend on what ran before."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

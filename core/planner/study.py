@@ -34,19 +34,23 @@ class Study:
         """What had to be assumed on the way, a sentence each."""
         self._values = False
         self._now, self._until = now, now() + patience_seconds
+        self._longest = 0.0
+        """Seconds of the longest run so far."""
         self._runs: dict[Any, tuple[Trace, ...]] = {}
         self._laws: dict[Any, list[Law] | None] = {}
 
     @property
     def patient(self) -> bool:
-        """Whether there is time for what is of use, but was not asked for."""
-        return self._now() < self._until
+        """Whether there is time for one more run that is of use, but was not asked for."""
+        return self._now() + self._longest < self._until
 
     def traces(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:
         """A trace per card. Raises `BadInput` with what the model says when it cannot run."""
         key = _key(way, batch, placing)
         if key not in self._runs:
+            began = self._now()
             self._runs[key] = self._run(way, batch, placing)
+            self._longest = max(self._longest, self._now() - began)
         return self._runs[key]
 
     def _run(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:

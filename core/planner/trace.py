@@ -22,6 +22,7 @@ Numbers = npt.NDArray[np.int64]
 
 KINDS = ("parameters", "buffers", "gradients", "optimizer", "activations")
 """What a block can be for; the last is everything that is nothing else."""
+OTHER = KINDS[-1]
 UNLIMITED = 1 << 62
 
 
@@ -43,11 +44,21 @@ class Copied(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What became of a trace on a card."""
+    """What became of a trace on a card; where it does not fit, what would have become of it on a card without end."""
 
     fits: bool
     reserved: int
-    """The most that was taken in segments; where it does not fit, what would be taken from a card without end."""
+    """The most that was taken in segments."""
+    parts: dict[str, int]
+    """Bytes in blocks by kind (`KINDS`) at the moment when most was allocated, the first such moment."""
+
+    @property
+    def peak(self) -> int:
+        """The most that was allocated at one time: what `max_memory_allocated` says.
+
+        Blocks are what counts, and one that is reused may be larger than the request by what is not worth splitting off.
+        """
+        return sum(self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Trace:
     """Of the first tensor that forward returned, on whichever card."""
 
     @cached_property
-    def rounded(self) -> Numbers:
+    def _rounded(self) -> Numbers:
         """Bytes of each block: multiples of 512 B."""
         blocks: Numbers = np.maximum(-(-self.sizes // MIN_BLOCK) * MIN_BLOCK, MIN_BLOCK)
         return blocks
@@ -80,56 +91,53 @@ class Trace:
         """Bytes that are allocated after each event."""
         taken = self.events >= 0
         numbers = np.where(taken, self.events, ~self.events)
-        course: Numbers = np.cumsum(np.where(taken, 1, -1) * self.rounded[numbers])
+        course: Numbers = np.cumsum(np.where(taken, 1, -1) * self._rounded[numbers])
         return course
 
     @property
-    def peak(self) -> int:
-        """The most that is allocated at one time: what `max_memory_allocated` says."""
+    def least(self) -> int:
+        """The most that is requested at one time, rounded up: no allocator gets by with less."""
         return int(self._course.max()) if len(self.events) else 0
 
     @cached_property
-    def parts(self) -> dict[str, int]:
-        """Bytes by kind at the moment when most is allocated (the first such moment); their sum is `peak`."""
-        parts = dict.fromkeys(KINDS, 0)
-        if not len(self.events):
-            return parts
-        before = self.events[: int(self._course.argmax()) + 1]
-        alive = np.zeros(len(self.sizes), dtype=bool)
-        alive[before[before >= 0]] = True
-        alive[~before[before < 0]] = False
-        for number in np.flatnonzero(alive):
-            parts[self.kinds.get(int(number), "activations")] += int(self.rounded[number])
-        return parts
-
-    @cached_property
-    def _unlimited(self) -> int:
-        return self._replayed(UNLIMITED, 0).reserved
+    def without_end(self) -> Replay:
+        """On a card that is never full."""
+        return self._replayed(UNLIMITED, 0)
 
     def replay(self, capacity_bytes: int, taken_bytes: int = 0) -> Replay:
         """Put the trace through the allocator of a card, of which `taken_bytes` are somebody else's."""
         room = capacity_bytes - taken_bytes
-        if self.peak > room:
-            return Replay(False, self._unlimited)
-        if self._unlimited <= room:  # it is never full, so it never gives segments back: the same as without end
-            return Replay(True, self._unlimited)
+        if self.least > room:
+            return self.without_end._replace(fits=False)
+        if self.without_end.reserved <= room:  # it is never full, so it never gives segments back: the same as without end
+            return self.without_end
         return self._replayed(capacity_bytes, taken_bytes)
 
     def _replayed(self, capacity_bytes: int, taken_bytes: int) -> Replay:
         memory = CachingAllocator(capacity_bytes, taken_bytes)
-        blocks: dict[int, Block] = {}
-        sizes = self.sizes.tolist()
-        most = 0
+        blocks: dict[int, tuple[Block, int]] = {}
+        sizes, kinds = self.sizes.tolist(), [KINDS.index(self.kinds.get(number, OTHER)) for number in range(len(self.sizes))]
+        now, then = [0] * len(KINDS), [0] * len(KINDS)
+        allocated = peak = reserved = 0
         for event in self.events.tolist():
             if event < 0:
-                memory.free(blocks.pop(~event))
+                block, size = blocks.pop(~event)
+                memory.free(block)
+                allocated -= size
+                now[kinds[~event]] -= size
                 continue
             try:
-                blocks[event] = memory.allocate(sizes[event])
+                block = memory.allocate(sizes[event])
             except OutOfDeviceMemoryError:
-                return Replay(False, self._unlimited)
-            most = max(most, memory.reserved_bytes)
-        return Replay(True, most)
+                return self.without_end._replace(fits=False)
+            blocks[event] = block, block.size
+            allocated += block.size
+            now[kinds[event]] += block.size
+            if allocated > peak:
+                peak, then = allocated, now.copy()
+            if capacity_bytes != UNLIMITED:  # else nothing is given back, and the last is the most
+                reserved = max(reserved, memory.reserved_bytes)
+        return Replay(True, max(reserved, memory.reserved_bytes), dict(zip(KINDS, then, strict=True)))
 
     @property
     def flop(self) -> int:

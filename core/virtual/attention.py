@@ -12,6 +12,7 @@ aten/src/ATen/native/transformers/cuda/mem_eff_attention).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def forward(
     state = torch.get_rng_state() if dropout_p else nothing
     rows = -(-length // LSE_ALIGNMENT) * LSE_ALIGNMENT if query.dtype == torch.float32 else length
     summed = torch.empty(batch, heads, rows, dtype=torch.float32, device=query.device)
-    output = torch.empty(batch, length, heads, value.shape[3], dtype=query.dtype, device=query.device).transpose(1, 2)
+    output = _laid_out((batch, heads, length, value.shape[3]), query)
     if not query.is_meta:
         weights, sums = _weights(query, key, attn_bias, is_causal, scale)
         summed[:, :, :length] = sums
@@ -121,8 +122,9 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and bias; the weights are computed again, as the kernels do it."""
     bias = attn_bias if grad_input_mask[3] else None
+    grads = [_laid_out(one.shape, one) for one in (query, key, value)]
     if query.is_meta:
-        return (*(torch.empty_like(one) for one in (query, key, value)), None if bias is None else torch.empty_like(bias))
+        return (*grads, None if bias is None else torch.empty_like(bias))
     heads, groups = query.shape[1], key.shape[1]
     weights, _ = _weights(query, key, attn_bias, is_causal, scale)
     kept = weights
@@ -136,10 +138,16 @@ def backward(
     grad_weights = grad_kept * mask if dropout_p else grad_kept
     scores = weights * (grad_weights - (grad_weights * weights).sum(3, keepdim=True))
     factor = _factor(query, scale)
-    grads = (scores @ _spread(key, heads) * factor, _gathered(scores.transpose(2, 3) @ query.float() * factor, groups),
-             _gathered(kept.transpose(2, 3) @ grad, groups))  # fmt: skip
-    of_bias = None if bias is None else scores.sum_to_size(bias.shape).to(bias.dtype)
-    return (*(one.to(query.dtype) for one in grads), of_bias)
+    grads[0].copy_(scores @ _spread(key, heads) * factor)
+    grads[1].copy_(_gathered(scores.transpose(2, 3) @ query.float() * factor, groups))
+    grads[2].copy_(_gathered(kept.transpose(2, 3) @ grad, groups))
+    return (*grads, None if bias is None else scores.sum_to_size(bias.shape).to(bias.dtype))
+
+
+def _laid_out(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Room for (B, H, L, E) as the kernels lay it out: (B, L, H, E) in memory, so that taking the heads together copies nothing."""
+    batch, heads, length, width = shape
+    return torch.empty(batch, length, heads, width, dtype=like.dtype, device=like.device).transpose(1, 2)
 
 
 def _weights(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,13 @@
 """`torch.autocast("vgpu")`: which operations run in the lower precision and which in float32. Any thread.
 
 torch has these lists in C++ for its own devices (`aten/src/ATen/autocast_mode.h`); for a device in Python they are registered here. Unlike
-there, a weight's cast is not kept between uses.
+there, a weight's cast is not kept between uses, but within `keeping_casts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +23,31 @@ FULL = ("exp", "log", "log2", "log10", "log1p", "expm1", "rsqrt", "reciprocal", 
         "cosine_similarity", "binary_cross_entropy_with_logits", "softmax.int", "log_softmax.int", "cumsum", "cumprod", "sum",
         "sum.dim_IntList", "prod", "norm.Scalar", "dist", "cdist")  # fmt: skip
 """They run in float32."""
+
+_casts: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
+"""`id()` of a weight -> itself and its cast; None: casts are not kept."""
+
+
+@contextmanager
+def keeping_casts() -> Iterator[None]:
+    """Cast each float32 leaf that requires a gradient once, and keep that until the end, as CUDA's autocast does until it ends.
+
+    torch has nothing that tells a Python device when its own autocast ends, so this goes around it. For plans, which are on one thread.
+    """
+    global _casts
+    before, _casts = _casts, {}
+    try:
+        yield
+    finally:
+        _casts = before
+
+
+def _cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if _casts is None or value.dtype is not torch.float32 or dtype is torch.float32 or not (value.is_leaf and value.requires_grad):
+        return value.to(dtype)
+    if id(value) not in _casts:
+        _casts[id(value)] = value, value.to(dtype)
+    return _casts[id(value)][1]
 
 
 def register(everything: Any, aten: Any) -> None:
@@ -45,7 +71,7 @@ def _casting(name: str, lower: bool) -> Callable[..., Any]:
         def cast(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 castable = value.is_floating_point() and value.dtype is not torch.float64 and value.device.type == "vgpu"
-                return value.to(dtype) if castable else value
+                return _cast(value, dtype) if castable else value
             return value
 
         with torch._C._ExcludeDispatchKeyGuard(keys):

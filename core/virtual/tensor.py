@@ -221,7 +221,7 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
                     stranger = True
             plain.append(taken)
         else:
-            if isinstance(value, torch.Tensor) and value.dim() > 0:
+            if isinstance(value, torch.Tensor) and (value.dim() > 0 or (not plain and _changes_first(operation))):
                 stranger = True
             plain.append(value)
     named = kwargs
@@ -385,7 +385,8 @@ def _check_devices(operation: Operation, args: Sequence[Any], kwargs: dict[str, 
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if not isinstance(tensor, torch.Tensor):
                 continue
-            if _is_host(tensor) and (tensor.dim() == 0 or name in operation.host_arguments):
+            joins = tensor.dim() == 0 and not (name == operation.arguments[0] and _changes_first(operation))
+            if _is_host(tensor) and (joins or name in operation.host_arguments):
                 continue
             seen = seen or str(tensor.device)
             if str(tensor.device) != seen:
@@ -393,6 +394,11 @@ def _check_devices(operation: Operation, args: Sequence[Any], kwargs: dict[str, 
                     "Expected all tensors to be on the same device, but found at least two devices, "
                     f"{seen} and {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
                 )
+
+
+def _changes_first(operation: Operation) -> bool:
+    """Whether it writes into its first argument, which then has to be where the others are, also when it is a number."""
+    return operation.returns[:1] == [0] and operation.name != "aten::fill_"  # which fetches a value from wherever it is
 
 
 def _is_host(value: Any) -> bool:

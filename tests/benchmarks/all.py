@@ -31,6 +31,8 @@ SCRIPTS = {
     "heartbeat.py": ["--seconds", "10"],
     "cost_model.py": [],
     "tree_scale.py": ["--rounds", "3"],
+    "planner.py": ["--quick"],
+    "doctor_cost.py": ["--rounds", "3", "--batch", "2"],
 }
 """Script -> arguments of the quick run."""
 

@@ -146,11 +146,12 @@ def test_work_that_hangs_is_ended_with_the_line_that_it_was_at(run: Apart, tmp_p
     assert words in [f"the work was not ready after 2.5 s and was ended (it was at child_of_a_test.py, line {n})" for n in (here - 1, here)]
 
 
-def test_the_users_own_line_is_named_before_that_of_a_library_which_it_called(run: Apart, tmp_path: Path) -> None:
-    installed = tmp_path / "site-packages"
-    installed.mkdir()
-    (installed / "slow.py").write_text("import time\n\ndef wait(): time.sleep(600)\n")
-    words = said(run, f"sys.path.insert(0, {str(installed)!r})\nfrom slow import wait\nwait()  # here", seconds=2.5)
+def test_the_users_own_line_is_named_before_that_of_what_it_called(
+    run: Apart, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "slow.py").write_text("import time\n\ndef wait(): time.sleep(600)\n")
+    words = said(run, f"sys.path.insert(0, {str(elsewhere)!r})\nfrom slow import wait\nwait()  # here", seconds=2.5)
     assert f"(it was at child_of_a_test.py, line {line_of(tmp_path, '# here')})" in words
 
 

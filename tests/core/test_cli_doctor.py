@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from devexplorer.core.apart import Cancelled
 from devexplorer.core.cli import doctor
 from devexplorer.core.cli.doctor_print import github_lines, shown_file, summary
 from devexplorer.core.cli.run import main
+from devexplorer.core.cli.waiting import waiting
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.doctor import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
 from devexplorer.core.watch import Watch
@@ -378,3 +380,15 @@ def test_ctrl_c_ends_the_examination_with_130(nets: Path, tmp_path: Path) -> Non
     assert b"Traceback" not in err
     _, alive = psutil.wait_procs([child], timeout=30)
     assert not alive
+
+
+def test_a_terminal_shows_how_far_it_is_and_nobody_else_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, heard in ((Terminal(), "\r\x1b[K 30 %  moving?it\r\x1b[K"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with waiting() as watch:
+            watch.progress(0.3, "moving\nit")
+        assert stream.getvalue() == heard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 from fakes.command_line import OPTIONAL_INT, OPTIONAL_NUMBER, Document, Json, Refusal, has, strictly
 from msgspec.structs import replace
+from rich.console import Console
 
 from devexplorer.core.cli import fit
-from devexplorer.core.cli.fit_print import verdict
+from devexplorer.core.cli.fit_print import print_report, verdict
 from devexplorer.core.cli.run import main
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
@@ -225,7 +227,8 @@ def test_the_parts_of_a_few_cards_stand_side_by_side(says: Says, capfd: pytest.C
         "Tesla T4: fits; largest batch 96 or more; one step 2 ms, 4,000 samples/s (simulated)",
         "2x NVIDIA A10: does not fit (it needs more than the card has); no batch fits",
         "what would help on Tesla T4",
-        "Parameters [and] activations in bfloat16 19.53 KiB 11.97 KiB yes 200 1 ms simulated",
+        "Parameters [and] activations in bfloat16 19.53 KiB 11.97 KiB yes 200 1 ms",
+        "every time is simulated",
         "No card was asked.",
     ):
         assert line in lines, line
@@ -238,10 +241,23 @@ def test_many_cards_are_a_list_with_the_parts_of_the_one_that_is_described(says:
     assert main(["fit", "lenet"]) == 0
     lines = [" ".join(line.split()) for line in capfd.readouterr().out.splitlines()]
     assert lines[0] == "lenet, 61,706 parameters, forward in float16, autocast to bfloat16, batch 8 (8x1x28x28)"
-    assert "Card 3 3.0 GiB 31.50 KiB 0.0 % no 0 — —" in lines
-    assert "Card 4 4.0 GiB 31.50 KiB 0.0 % yes 96 or more 2 ms 4,000 simulated" in lines
+    assert "gpu capacity needed fits largest batch one step share samples/s" in lines
+    assert "Card 3 3.0 GiB 31.50 KiB no 0 — 0.0 % —" in lines
+    assert "Card 4 4.0 GiB 31.50 KiB yes 96+ 2 ms 0.0 % 4,000" in lines
+    assert "every time is simulated" in lines
     assert lines.count("Card 4") == 1, "its parts"
     assert "Card 5" not in lines
+
+
+def test_the_list_keeps_what_matters_in_a_terminal_of_80_characters() -> None:
+    out = Console(width=80, file=io.StringIO(), soft_wrap=True)
+    cards = tuple(replace(A10, gpu="GeForce RTX 3070 Laptop GPU" if number else "NVIDIA A10") for number in range(6))
+    print_report(out, replace(REPORT, fits=cards), A10)
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(len(line) for line in lines[: lines.index("every time is simulated")]) <= 80
+    rows = [" ".join(line.split()) for line in lines]
+    assert "NVIDIA A10 22.0 GiB 31.50 KiB yes 96+ 2 ms" in rows
+    assert sum("22.0 GiB 31.50 KiB yes 96+ 2 ms" in row for row in rows) == 6
 
 
 def test_every_time_in_a_verdict_is_said_to_be_simulated() -> None:

@@ -97,6 +97,7 @@ MADE = {
     "detached": (lambda x: x.to("cuda:1").requires_grad_().detach().data, 1),
     "type": (lambda x: x.type("torch.cuda.HalfTensor"), 0),
     "type itself": (lambda x: x.type(torch.cuda.FloatTensor), 0),
+    "packed": (lambda x: nn.utils.rnn.pack_padded_sequence(x[None].cuda(1), torch.tensor([2]), batch_first=True).data, 1),
     "old constructor": (lambda x: torch.cuda.FloatTensor([1.0, 2.0]), 0),
     "pinned": (lambda x: x.pin_memory().cuda(1, non_blocking=True), 1),
     "layer": (lambda x: nn.Linear(2, 2, device="cuda:1").weight, 1),
@@ -351,7 +352,13 @@ def test_what_virtual_gpus_cannot_do_is_not_checked(cuda, book, name):
     assert unchecked.reason.endswith(".")
 
 
+def profiled(**wishes):
+    with torch.profiler.profile(**wishes):
+        torch.zeros(1, device="cuda")
+
+
 HARMLESS = {
+    "profiling CUDA": lambda: profiled(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]),
     "torch.cuda.make_graphed_callables": lambda: torch.cuda.make_graphed_callables(len, ()),
     "torch.cuda.memory_summary": lambda: torch.cuda.memory_summary(),
     "torch.cuda.set_per_process_memory_fraction": lambda: torch.cuda.set_per_process_memory_fraction(0.5),
@@ -366,6 +373,18 @@ def test_what_the_code_can_do_without_is_not_checked_and_goes_on(cuda, book, nam
     assert [unchecked.what for unchecked in book.unchecked()] == [name]
 
 
+def test_a_profiler_of_the_cpu_is_no_trouble(cuda, book):
+    profiled()
+    assert not book.unchecked()
+
+
+def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(book, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with CudaStandIn(book, CARDS, virtual=True):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [unchecked.what for unchecked in book.unchecked()] == ["CUDA_VISIBLE_DEVICES"]
+
+
 # --- nothing stays changed
 
 
@@ -374,7 +393,8 @@ def everything_of_torch():
     attributes = {(name, key): id(value) for name, module in modules.items() for key, value in list(vars(module).items())}
     classes = (torch.Tensor, VirtualTensor, WaitingParameter, WaitingBuffer, nn.Module, nn.DataParallel, threading.Thread,
                torch.amp.autocast, torch.amp.GradScaler, torch.UntypedStorage,
-               nn.UninitializedParameter, nn.UninitializedBuffer, torch.autograd.graph.saved_tensors_hooks,
+               torch.profiler.profile, torch.autograd.profiler.profile, nn.utils.rnn.PackedSequence, nn.UninitializedParameter,
+               nn.UninitializedBuffer, torch.autograd.graph.saved_tensors_hooks,
                torch.autograd.function.BackwardCFunction, torch.utils._device.DeviceContext)  # fmt: skip
     return attributes | {(kind.__name__, key): id(value) for kind in classes for key, value in vars(kind).items()}
 
@@ -398,6 +418,16 @@ def test_everything_of_torch_is_as_it_was(book):
     assert len(_get_current_function_mode_stack()) == modes
     assert torch.get_default_device() == torch.device("cpu")
     assert not torch.cuda.is_available() or torch.version.cuda
+
+
+def test_what_was_set_around_it_stays_and_what_code_left_goes(book):
+    with torch.device("meta"):
+        with CudaStandIn(book, CARDS, virtual=True):
+            torch.device("cuda:1").__enter__()
+            assert torch.zeros(1).device == cuda_device(1)
+        assert torch.zeros(1).is_meta
+    assert torch.zeros(1).device == torch.device("cpu")
+    assert not _get_current_function_mode_stack()
 
 
 def test_functions_that_code_kept_are_torch_s_own_afterwards(book):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from devexplorer.core.cli.doctor import document
+from devexplorer.core.cli.doctor_print import print_diagnosis
+from devexplorer.core.cli.output import console
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
+from devexplorer.core.doctor.testing import report
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding, Unchecked
 from devexplorer.core.virtual.backend import install
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,10 +26,15 @@ SECTIONS = ["The defect", "On a GPU", "The fix", "When it is no problem"]
 
 
 @pytest.fixture(autouse=True)
-def no_devices_left() -> Iterator[None]:
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Neither virtual GPUs nor the modules that were examined."""
     install().reset()
+    known = set(sys.modules)
     yield
     install().reset()
+    for name in set(sys.modules) - known:
+        if tmp_path in Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+            del sys.modules[name]
 
 
 def page(rule: str) -> str:
@@ -59,6 +70,35 @@ def test_every_rule_has_a_page_and_every_page_a_rule() -> None:
         for linked in re.findall(r"\]\(([\w-]+)\.md\)", text):
             assert linked in RULES, f"{key} links to {linked}"
             assert linked != key
+
+
+def test_what_the_overview_shows_is_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DOCS / "doctor.md").read_text()
+    code, said = re.findall(r"(?ms)^```(?:python)?\n(.*?)^```", text)[:2]
+    (tmp_path / "net.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    request = DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0", virtual="2x Tesla T4", inputs="4x12")
+    diagnosis = examine(request)
+    print_diagnosis(console(), diagnosis)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == said.splitlines()
+    problems = [one for one in diagnosis.problems if one.severity != "note"]
+    reported = report(replace(diagnosis, target="Net"), problems)
+    assert f"```\nAssertionError: {reported}\n```" in text
+
+
+def test_the_overview_names_the_keys_of_the_document() -> None:
+    text = (DOCS / "doctor.md").read_text()
+    finding = Finding(rule="", path="", file="", line=0, message="", fix="")
+    printed = document(Diagnosis(target="", device="", problems=(finding,), unchecked=(Unchecked(what="", reason=""),)))
+    table = text.partition("| key | |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", "".join(row.partition("|")[2].partition("|")[0] for row in table.splitlines()))) == set(
+        printed["problems"][0]
+    )
+    around = text.partition("**`--json`** prints")[2].partition("| key | |")[0]
+    assert set(printed) <= set(re.findall(r"`(\w+)`", around))
+    assert set(printed["unchecked"][0]) <= set(re.findall(r"`(\w+)`", text.partition("What is in `unchecked` has")[2].partition("\n")[0]))
 
 
 def test_the_overview_lists_every_rule_with_its_severity() -> None:

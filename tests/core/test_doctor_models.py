@@ -8,12 +8,16 @@ They are the files of `tests/doctor_models`. The first lines of each say what it
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from fakes.doctor import patched
+from msgspec.structs import replace
 
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.rules import RULES
@@ -90,10 +94,15 @@ def cases(kind: str) -> list[pytest.param]:
 
 
 @pytest.fixture(autouse=True)
-def no_devices_left() -> Iterator[None]:
+def nothing_left() -> Iterator[None]:
+    """Neither virtual GPUs nor the modules that were examined."""
     install().reset()
+    known = set(sys.modules)
     yield
     install().reset()
+    for name in set(sys.modules) - known:
+        if FOLDER in Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+            del sys.modules[name]
 
 
 def told(diagnosis: Diagnosis) -> str:
@@ -106,11 +115,22 @@ def told(diagnosis: Diagnosis) -> str:
     )
 
 
-@pytest.mark.parametrize("case", cases("broken"))
-def test_the_defect_is_found_at_its_line_and_no_other(case: Case) -> None:
+@pytest.fixture
+def diagnosis(case: Case, caplog: pytest.LogCaptureFixture) -> Diagnosis:
+    """What the doctor says about the file; found out once."""
     if "needs" in case.directives:
         pytest.importorskip(case.directives["needs"])
-    diagnosis = examine(case.request)
+    caplog.set_level("ERROR", "accelerate")  # it warns when it places a model on the CPU
+    return examined(case.file)
+
+
+@cache
+def examined(file: Path) -> Diagnosis:
+    return examine(read(file).request)
+
+
+@pytest.mark.parametrize("case", cases("broken"))
+def test_the_defect_is_found_at_its_line_and_no_other(case: Case, diagnosis: Diagnosis) -> None:
     here = {(one.rule, one.line) for one in diagnosis.problems if one.file == str(case.file)}
     assert case.defects <= here, told(diagnosis)
     also = set(case.directives.get("also", "").split())
@@ -121,9 +141,18 @@ def test_the_defect_is_found_at_its_line_and_no_other(case: Case) -> None:
         assert one.fix.endswith("."), one.fix
 
 
+@pytest.mark.parametrize("case", cases("broken"))
+def test_a_patch_mends_what_it_is_for(case: Case, diagnosis: Diagnosis, tmp_path: Path) -> None:
+    for finding in diagnosis.problems:
+        if finding.patch is not None:
+            (tmp_path / case.file.name).write_text(patched(case.file.read_text(), finding.patch))
+            after = examine(replace(case.request, folder=str(tmp_path)))
+            assert finding.rule not in {one.rule for one in after.problems}, f"{finding.patch}\n{told(after)}"
+            assert not after.unchecked, f"{finding.patch}\n{told(after)}"
+
+
 @pytest.mark.parametrize("case", cases("clean"))
-def test_nothing_is_found_where_nothing_is_wrong(case: Case) -> None:
-    diagnosis = examine(case.request)
+def test_nothing_is_found_where_nothing_is_wrong(case: Case, diagnosis: Diagnosis) -> None:
     assert not diagnosis.problems, told(diagnosis)
     assert [one.what for one in diagnosis.unchecked] == [what for what in [case.directives.get("unchecked")] if what], told(diagnosis)
     assert diagnosis.operations > 0
@@ -141,7 +170,7 @@ def test_sample_models(name: str) -> None:
 def test_configurations_of_transformers(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    diagnosis = examine(DoctorRequest(source=f"transformers:{source}", device="vgpu:0", virtual="Tesla T4"))
+    diagnosis = examine(DoctorRequest(source=f"transformers:{source}", device="vgpu:0", virtual="Tesla T4", train=True))
     assert diagnosis.clean, told(diagnosis)
 
 

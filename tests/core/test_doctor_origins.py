@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import gc
 import linecache
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.origins import HOOKS, Origins
+from devexplorer.core.doctor.origins import HOOKS, MOST_BYTES, Origins
 from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.reading import assigned, assignments, class_source
 
@@ -151,13 +151,19 @@ def test_the_line_that_exchanged_the_memory_is_known() -> None:
     assert origins.data_set(first.weight) is None
 
 
-def test_tensors_that_are_gone_leave_no_origin_to_those_at_their_address() -> None:
+def test_tensors_that_the_model_does_not_keep_are_not_kept() -> None:
     origins = Origins()
     with origins.recording():
-        for _ in range(50):
-            torch.randn(3)
-    gc.collect()
-    assert all(origins.tensor(one) is None for one in [torch.zeros(3) for _ in range(100)])
+        kept = [torch.randn(3) for _ in range(200)]
+        for _ in range(200):
+            torch.randn(3).add(1)
+        large = torch.zeros(MOST_BYTES // 4)
+        weak = weakref.ref(torch.zeros(2))
+        torch.zeros(MOST_BYTES // 4)
+        assert weak() is None
+    del large
+    assert all(origins.tensor(one) is not None for one in kept)
+    assert all(origins.tensor(one) is None for one in [torch.zeros(3) for _ in range(300)])
 
 
 def test_no_tensor_gets_a_weak_reference_and_swapping_works_while_origins_are_held() -> None:
@@ -183,9 +189,16 @@ def test_the_line_that_registered_a_hook_is_known() -> None:
 def test_everything_is_as_before_after_a_recording_that_failed() -> None:
     names = ("__setattr__", "register_buffer", "register_parameter", "register_module", "add_module", *HOOKS)
     before = {name: nn.Module.__dict__[name] for name in names}
-    with pytest.raises(RuntimeError, match="broken"), Origins().recording():
-        assert nn.Module.__dict__["__setattr__"] is not before["__setattr__"]
-        raise RuntimeError("broken")
+    during: dict[str, object] = {}
+
+    def broken() -> None:
+        with Origins().recording():
+            during.update(nn.Module.__dict__)
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        broken()
+    assert all(during[name] is not before[name] for name in names)
     assert {name: nn.Module.__dict__[name] for name in names} == before
 
 
@@ -202,16 +215,24 @@ def test_what_the_code_itself_puts_in_place_of_a_method_stays(monkeypatch: pytes
 
 
 def test_another_module_at_the_same_address_has_no_attributes_noted() -> None:
+    class Bare(nn.Module):
+        """Without a line that sets anything."""
+
     origins = Origins()
     with origins.recording():
-        model = nn.Linear(2, 2)
-        model.scale = torch.ones(2)
-        identity = id(model)
-        del model
-        gc.collect()
-    again = [nn.Linear(2, 2) for _ in range(50)]
-    found = next((one for one in again if id(one) == identity), again[0])
-    assert origins.attribute(found, "scale") is None
+        gone = [Bare() for _ in range(100)]
+        for model in gone:
+            model.scale = 1.0
+    addresses = {id(model) for model in gone}
+    del gone, model
+    again = [Bare() for _ in range(200)]
+    there = [one for one in again if id(one) in addresses]
+    assert there
+    assert all(origins.attribute(one, "scale") is None for one in there)
+    with origins.recording():
+        for one in there:
+            one.other = 1.0
+    assert all(origins.attribute(one, "scale") is None and origins.attribute(one, "other") is not None for one in there)
 
 
 def test_a_class_without_a_source_has_no_lines() -> None:

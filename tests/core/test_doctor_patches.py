@@ -23,8 +23,8 @@ def fixed(tmp_path: Path, rule: str, code: str, path: str = "", *, newline: str 
         return None
     new = patched(file.read_bytes().decode(), patch)
     ast.parse(new)
-    old = file.read_bytes().decode().splitlines()
-    changed = [one for one in new.splitlines() if one not in old]
+    old = file.read_bytes().decode().split("\n")
+    changed = [one for one in new.split("\n") if one not in old]
     return "\n".join(changed).replace(MARK, "").strip()
 
 
@@ -96,6 +96,7 @@ def test_forward_follows_its_input(tmp_path: Path, rule: str, statement: str, ri
         ("unregistered-module", in_init("self.a = {1: nn.ReLU()}")),
         ("unregistered-module", in_init("self.a = {'a.b': nn.ReLU()}")),
         ("unregistered-module", in_init("self.a = make()")),
+        ("unregistered-module", in_init("self.a = []") + "        self.a.append((nn.ReLU(), nn.ReLU()))\n"),
         ("unregistered-module", in_init("self.a = [nn.ReLU()]", "from torch.nn import Module")),
         ("unregistered-tensor", in_init("self.x = torch.ones(3, requires_grad=True)")),
         ("unregistered-tensor", in_init("self.x = self.y = torch.ones(3)")),
@@ -120,6 +121,11 @@ def test_columns_are_those_of_letters_and_not_of_bytes(tmp_path: Path) -> None:
     assert fixed(tmp_path, "default-device", in_forward("é = 'größe'; return x + torch.ones(3)")) == (
         "é = 'größe'; return x + torch.ones(3, device=x.device)"
     )
+
+
+def test_odd_letters_within_a_text_end_no_line(tmp_path: Path) -> None:
+    code = in_init("self.x = torch.ones(3)").replace("super().__init__()", "super().__init__()  # \u2028 and \x1c")
+    assert fixed(tmp_path, "unregistered-tensor", code) == 'self.register_buffer("x", torch.ones(3))'
 
 
 def test_a_statement_over_several_lines_is_one(tmp_path: Path) -> None:

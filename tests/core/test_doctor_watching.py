@@ -6,6 +6,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.origins import Origins
 from devexplorer.core.doctor.watching import Watching
+from devexplorer.core.doctor.watching.backward import forward_line
 from devexplorer.core.records.doctor import Finding
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.virtual.cost import transfer_seconds
@@ -53,7 +55,7 @@ def watched(make: Callable[[], nn.Module], *inputs: Tensor, device: str = "vgpu:
     origins, book = Origins(), Book()
     with origins.recording():
         model = make()
-    with swapping():
+    with swapping() if device != "cpu" else nullcontext():
         model.to(device, dtype)
     given = [one.to(device) for one in inputs or (torch.rand(3, 4).to(dtype),)]
     with Watching(model, device, book, origins, given):
@@ -158,6 +160,16 @@ def test_a_global_is_named() -> None:
     assert "BIAS is on cpu" in finding.message
 
 
+def beside_a_number(module: Any, y: Tensor) -> Tensor:
+    return torch.where(y > 0, module.mask, torch.tensor(2.0))
+
+
+def test_a_number_on_the_cpu_is_not_to_blame_beside_what_is() -> None:
+    (finding,) = found(beside_a_number, with_mask)
+    assert finding.rule == "mixed-devices"
+    assert "self.mask" in finding.message
+
+
 class Hidden(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -241,6 +253,10 @@ def listed(module: Any, y: Tensor) -> Any:
     return y.tolist()
 
 
+def put_together(module: Any, y: Tensor) -> Tensor:
+    return torch.tensor([y.sum(), y.max()], device=y.device)
+
+
 def repeated(module: Any, y: Tensor) -> Tensor:
     return y.repeat_interleave(torch.tensor([1, 2, 1], device=y.device), dim=0)
 
@@ -249,7 +265,7 @@ def repeated(module: Any, y: Tensor) -> Tensor:
     ("work", "marker", "count"),
     [
         (condition, "y.sum() > 0", 1), (asks_item, ".item()", 2), (to_host, ".cpu()", 1), (by_mask, "y > 0", 1), (shown, ".1f", 1),
-        (listed, "tolist", 1), (repeated, "repeat_interleave", 1),
+        (listed, "tolist", 1), (repeated, "repeat_interleave", 1), (put_together, "torch.tensor", 1),
     ],
 )  # fmt: skip
 def test_what_waits_for_the_device_is_one_finding_with_its_count(work: Callable[[Any, Tensor], Any], marker: str, count: int) -> None:
@@ -373,9 +389,24 @@ class Doubled(torch.autograd.Function):
         return gradient * torch.full((4,), 2.0)  # in backward
 
 
+class Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * gradient.max().item()
+
+
 def test_the_backward_of_a_function_of_ones_own_is_watched() -> None:
     (finding,) = found(lambda module, y: Doubled.apply(y))
     assert (finding.rule, finding.line) == ("default-device", line_of(Doubled, "in backward"))
+
+
+def test_a_value_that_backward_reads() -> None:
+    (finding,) = found(lambda module, y: Read.apply(y) + 1)
+    assert (finding.rule, finding.line) == ("hidden-sync", line_of(Read, ".item()"))
 
 
 def test_checkpointed_layers_are_told_once() -> None:
@@ -473,3 +504,19 @@ def test_nothing_stays_behind() -> None:
     with pytest.raises(KeyError):
         found(fails)
     assert (len(hooks), torch.utils.swap_tensors, vars(torch.autograd)["_engine_run_backward"]) == before
+
+
+def overwritten(module: Any, y: Tensor) -> Tensor:
+    z = y.exp()  # its backward wants z
+    z += 1
+    return z
+
+
+@pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
+def test_an_error_in_backward_leads_to_the_line_of_forward(device: str) -> None:
+    model = Forward(overwritten).to(device)
+    x = torch.rand(2, 4).to(device)
+    place = forward_line(lambda: model(x).sum().backward())
+    assert place is not None
+    assert (place.file, place.line) == (__file__, line_of(overwritten, "its backward"))
+    assert forward_line(lambda: model(x)) is None

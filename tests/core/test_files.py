@@ -150,7 +150,7 @@ def test_every_sample_model_comes_back_from_a_workspace_file(place: Place, tmp_p
     if not any(not row.initialised for row in made.rows):
         assert same_values(before, after)
     sample = [x.to(place.first) for x in zoo.find(recipe).sample()]
-    if recipe not in ("module-list", "lazy-mlp"):
+    if recipe not in ("module-list", "lazy-mlp", "noise-pitfall"):  # the last one draws anew each time, on the CPU
         before.eval(), after.eval()
         if recipe != "list-pitfall":  # its layers are not registered, so they are neither moved nor saved
             assert torch.equal(before(*sample).cpu(), after(*sample).cpu())

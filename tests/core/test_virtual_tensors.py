@@ -130,6 +130,23 @@ def test_devices_added_later_can_be_used_at_once(virtual):
     assert (x + x).to("vgpu:0").tolist() == [2.0, 2.0]
 
 
+def test_a_number_of_the_cpu_joins_others_and_takes_no_sum_in_place():
+    number, x = torch.tensor(1.0), torch.ones(2, device="vgpu:0")
+    assert (number + x).device == x.device
+    assert x.add_(number).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="found at least two devices, cpu and vgpu:0"):
+        number += x.sum()
+    assert number.fill_(x.sum()).item() == 4.0
+
+
+def test_the_lengths_of_a_packed_sequence_are_wanted_on_the_cpu():
+    x, lengths = torch.ones(2, 3, 4, device="vgpu:0"), torch.tensor([3, 2])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    assert packed.data.device == x.device
+    with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor, but got 1D vgpu:0 Long tensor"):
+        torch.nn.utils.rnn.pack_padded_sequence(x, lengths.to(x.device), batch_first=True)
+
+
 def test_mixing_devices_is_refused_in_pytorchs_words_naming_both():
     x, y, z = torch.ones(2), torch.ones(2, device="vgpu:0"), torch.ones(2, device="vgpu:1")
     words = "Expected all tensors to be on the same device, but found at least two devices, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ Examined = Callable[..., Diagnosis]
 
 def marked(file: str | Path) -> list[int]:
     """The numbers of the lines that are marked in a file."""
-    return [number for number, line in enumerate(Path(file).read_text().splitlines(), 1) if MARK in line]
+    return [number for number, line in enumerate(Path(file).read_text().split("\n"), 1) if MARK in line]
 
 
 @pytest.fixture
@@ -37,10 +38,15 @@ def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
         del sys.modules[module]
 
 
+def lines_of(text: str) -> list[str]:
+    """With their ends; only a line feed ends one."""
+    return io.StringIO(text, newline="\n").readlines()
+
+
 def patched(source: str, patch: str) -> str:
     """The source with a unified diff of one file applied; asserts that it fits."""
-    lines, result, at = source.splitlines(keepends=True), list[str](), 0
-    for line in patch.splitlines(keepends=True)[2:]:
+    lines, result, at = lines_of(source), list[str](), 0
+    for line in lines_of(patch)[2:]:
         if line.startswith("@@"):
             start = int(line.split()[1].partition(",")[0].lstrip("-")) - 1
             result += lines[at:start]

@@ -298,7 +298,7 @@ def doctor(me: Learner) -> None:
     me.done(2)
     me.press(Key.Key_F)
     me.done(3)
-    me.palette("Check")
+    me.press(Key.Key_C)
     me.done(4)
     me.page("Doctor")
     found = me.state.diagnoses["noise-pitfall"].problems[0]

@@ -9,7 +9,7 @@ from torch import nn
 
 from devexplorer.core.planner.run import OPTIMIZERS, Placing, Way, run_step
 from devexplorer.core.planner.subject import Subject, subject_of
-from devexplorer.core.planner.trace import Trace
+from devexplorer.core.planner.trace import Replay, Trace
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.virtual.profiles import Profile, parse_virtual
 from devexplorer.core.workspace.models.inputs import InputSpec
@@ -62,3 +62,8 @@ def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
     loss = total(model(*inputs))
     assert loss is not None
     loss.backward()
+
+
+def replayed(model: nn.Module, *shapes: tuple[int, ...], way: Way, batch: int) -> Replay:
+    """What its step takes on a card that is never full."""
+    return traced(model, *shapes, way=way, batch=batch).without_end

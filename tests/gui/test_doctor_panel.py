@@ -371,17 +371,23 @@ def test_the_patch_can_be_copied(qtbot: QtBot, panel: DoctorPanel, state: State)
     assert QGuiApplication.clipboard().text() == PATCH.rstrip("\n")
 
 
+def line_is_in_view(panel: DoctorPanel) -> bool:
+    source, area = panel.finding.source, panel.finding.viewport()
+    return 0 < source.mapTo(area, source.line_rect().center()).y() < area.height()
+
+
 def test_double_click_and_return_show_the_line_and_what_it_is_about(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:
     say(state, panel, some())
     chosen: list[tuple[str, str]] = []
     panel.target_chosen.connect(lambda name, path: chosen.append((name, path)))
+    panel.resize(panel.width(), 200)
+    QGuiApplication.processEvents()
     click_row(qtbot, panel, 0)
     panel.finding.verticalScrollBar().setValue(panel.finding.verticalScrollBar().maximum())
+    assert not line_is_in_view(panel)
     click_row(qtbot, panel, 0, twice=True)
     assert chosen == [("mlp", "hidden.scale")]
-    line = panel.finding.source.line_rect()
-    middle = panel.finding.source.mapTo(panel.finding.viewport(), line.center())
-    assert 0 < middle.y() < panel.finding.viewport().height()
+    assert line_is_in_view(panel)
     panel.table.setFocus()
     qtbot.keyClick(panel.table, Qt.Key.Key_Down)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)

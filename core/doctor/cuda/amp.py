@@ -31,6 +31,8 @@ def imitate_amp(patches: Patches) -> None:
     patches.call(grad_scaler.GradScaler, "__init__", scaler)
     for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
         patches.call(torch, name, _named(getattr(torch, name)))
+    patches.call(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype(KIND))
+    patches.call(torch, "set_autocast_gpu_dtype", lambda dtype: torch.set_autocast_dtype(KIND, dtype))
     for owner in (torch.amp, autocast_mode):
         patches.call(owner, "is_autocast_available", _named(autocast_mode.is_autocast_available))
     cast = autocast_mode._cast

@@ -49,6 +49,7 @@ def refuse(patches: Patches, imitated: set[str], not_checked: NotChecked) -> Non
     for name in ("_create_jit_fn", "_create_multi_output_jit_fn"):
         _refuse(patches, torch.cuda.jiterator, name, "torch.cuda.jiterator", not_checked)
     _harmless(patches, not_checked)
+    _profilers(patches, not_checked)
     _groups(patches, not_checked)
     _extensions(patches, not_checked)
 
@@ -93,6 +94,28 @@ def _harmless(patches: Patches, not_checked: NotChecked) -> None:
         (torch.cuda.memory, "set_per_process_memory_fraction", fraction),
     ):
         patches.call(owner, name, function)
+
+
+def _profilers(patches: Patches, not_checked: NotChecked) -> None:
+    """Let a profiler measure the CPU only."""
+    start, older = torch.profiler.profile.__init__, torch.autograd.profiler.profile.__init__
+    cuda, why = torch.profiler.ProfilerActivity.CUDA, "CUDA's profiler sees nothing of a virtual GPU; only the CPU's side was recorded."
+
+    def profile(self: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
+        wanted = None if activities is None else list(activities)
+        if wanted is not None and cuda in wanted:
+            not_checked("profiling CUDA", why)
+            wanted = [one for one in wanted if one != cuda]
+        start(self, *args, activities=wanted or [torch.profiler.ProfilerActivity.CPU], **kwargs)
+
+    def profile_older(self: Any, *args: Any, use_cuda: bool = False, use_device: Any = None, **kwargs: Any) -> None:
+        if use_cuda or use_device == "cuda":
+            not_checked("profiling CUDA", why)
+            use_device = None
+        older(self, *args, use_device=use_device, **kwargs)
+
+    patches.call(torch.profiler.profile, "__init__", profile)
+    patches.call(torch.autograd.profiler.profile, "__init__", profile_older)
 
 
 def _groups(patches: Patches, not_checked: NotChecked) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.cuda.source import source_of
 from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
 from devexplorer.core.doctor.places import Place, kind_of
 
@@ -63,10 +64,12 @@ class HardCoded:
         self._book = book
         self._cards = cards
         self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
+        source_of.cache_clear()  # files may have changed since the last examination
 
     def seen(self, frame: FrameType | None, argument: str | None = None) -> None:
         """A device was named in a call made at this frame, in an argument of that name."""
         at, between = asking(frame)
+        otherwise: tuple[Written, FrameType, bool] | None = None
         while at is not None:
             key = (at.f_code, at.f_lasti)
             found = self._known.get(key, _UNKNOWN)
@@ -77,11 +80,15 @@ class HardCoded:
                 return
             if isinstance(found, Argument):
                 argument = found.name
+                if found.otherwise is not None and otherwise is None:
+                    otherwise = found.otherwise, at, between
             elif kind_of(at.f_code.co_filename) != "library":
-                return
+                break
             while at is not None and at.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
                 at = at.f_back
             at, between = asking(at.f_back) if at is not None else (None, True)
+        if otherwise is not None:
+            self._add(*otherwise)
 
     def missing(self, name: str, frame: FrameType | None) -> None:
         """A card was named that is not there."""
@@ -106,11 +113,17 @@ class HardCoded:
         if between and self._book.has(RULE, place):
             return  # one `.cuda()` of a module moves many parameters
         severity = "note" if found.asks else "warning" if found.default or not (at_work or found.card) else "error"
-        message = _message(found, place, at_work)
+        message = _message(found, place, _where(frame), at_work)
         self._book.add(RULE, message, _fix(found, at_work), place=place, severity=severity)
 
 
-def _message(found: Written, place: Place, at_work: bool) -> str:
+def _where(frame: FrameType | None) -> str:
+    """The function that a line is in, in words: the one around it where it is in a comprehension or a lambda."""
+    parts = [part for part in frame.f_code.co_qualname.split(".") if not part.startswith("<")] if frame is not None else []
+    return f"in `{parts[-1]}`" if parts else "at the top of the file"
+
+
+def _message(found: Written, place: Place, where: str, at_work: bool) -> str:
     what = f"`{found.text}`"
     if found.name:
         file = "" if os.path.abspath(found.file) == place.file else f" of {os.path.basename(found.file)}"
@@ -121,13 +134,11 @@ def _message(found: Written, place: Place, at_work: bool) -> str:
         return f"{given} and stays that when the model moves."
     card = "one fixed card" if found.card else "the current card"
     if found.asks:
-        return (
-            f"{what} in `{place.function}` asks whether there is {cuda} and then takes {card}, whatever card the rest of the model is on."
-        )
+        return f"{what} {where} asks whether there is {cuda} and then takes {card}, whatever card the rest of the model is on."
     without = f"a machine without {cuda}" if not found.card else "a machine that has no such card"
     if at_work:
-        return f"{what} in `{place.function}` fails on {without}, and puts this on {card} whatever card the rest of the model is on."
-    return f"{what} in `{place.function}` fails on {without}, and puts this on {card} while the model is made, whoever wants it elsewhere."
+        return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
+    return f"{what} {where} fails on {without}, and puts this on {card} while the model is made, whoever wants it elsewhere."
 
 
 def _fix(found: Written, at_work: bool) -> str:

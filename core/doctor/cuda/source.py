@@ -59,6 +59,7 @@ class Source:
 @lru_cache(maxsize=256)
 def source_of(file: str) -> Source | None:
     """A file's tree; None where it cannot be read."""
+    linecache.checkcache(file)
     try:
         return Source(file, ast.parse("".join(linecache.getlines(file))))
     except (SyntaxError, ValueError, RecursionError):

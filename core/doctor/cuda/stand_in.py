@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import serialization
+from torch import overrides, serialization
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _device
@@ -28,6 +29,10 @@ from devexplorer.core.doctor.cuda.streams import kinds
 from devexplorer.core.doctor.cuda.tensor_types import TYPES, tensor_type
 from devexplorer.core.doctor.cuda.tensors import speak_of_cuda
 
+_stack: Any = overrides  # the functions for its stack of modes are not published
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 class CudaStandIn:
     """A context manager around building, moving and running a model.
@@ -43,14 +48,16 @@ class CudaStandIn:
         self._rule = HardCoded(book, devices)
         self._cards = Cards(devices, lambda name: self._rule.missing(name, sys._getframe(1))) if virtual and devices else None
         self._mode: Any = DeviceCalls(self._rule, self._cards, lambda: self._patches.on)
-        self._default: Any = None
+        self._defaults: _Defaults | None = None
+        self._visible: str | None = None
 
     def name_of(self, device: str) -> str:
         """What the examined code calls a device: `cuda:1` for `vgpu:1` while CUDA is imitated."""
         return device.replace("vgpu", "cuda", 1) if self._cards is not None else device
 
     def __enter__(self) -> CudaStandIn:
-        self._default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        self._defaults = _Defaults()
+        self._visible = os.environ.get(_VISIBLE)
         try:
             self._observe()
             if self._cards is not None:
@@ -63,9 +70,11 @@ class CudaStandIn:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not self._default:
-                torch.set_default_device(self._default.device if self._default is not None else None)
-            self._mode.__exit__(kind, error, trace)
+            assert self._defaults is not None
+            self._defaults.restore()
+            if self._cards is not None and os.environ.get(_VISIBLE) != self._visible:
+                why = "The code sets it while it runs; virtual GPUs are chosen before, so that it saw all of them."
+                self._book.not_checked(_VISIBLE, why)
         finally:
             self._patches.undo()
 
@@ -144,6 +153,24 @@ class CudaStandIn:
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         assert self._cards is not None
         return tensor.to(self._cards.virtual("cuda"))
+
+
+class _Defaults:
+    """torch's default device and its modes, which code may leave otherwise than it found them."""
+
+    def __init__(self) -> None:
+        self._context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+        self._device = _device.CURRENT_DEVICE
+        self._modes = list(_stack._get_current_function_mode_stack())
+
+    def restore(self) -> None:
+        """Put all of them back."""
+        while _stack._len_torch_function_stack():
+            _stack._pop_mode()
+        for mode in self._modes:
+            _stack._push_mode(mode)
+        torch._GLOBAL_DEVICE_CONTEXT.device_context = self._context
+        _device.CURRENT_DEVICE = self._device
 
 
 class _Marks:

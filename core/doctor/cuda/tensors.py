@@ -6,10 +6,12 @@ import sys
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.places import kind_of
+from devexplorer.core.virtual.books import KIND
 from devexplorer.core.virtual.lazy import WaitingBuffer, WaitingParameter
 from devexplorer.core.virtual.tensor import VirtualTensor
 
@@ -32,6 +34,7 @@ def speak_of_cuda(patches: Patches, cards: Cards) -> None:
     for kind in (VirtualTensor, WaitingParameter, WaitingBuffer):
         patches.put(kind, "device", property(device))
         patches.put(kind, "is_cuda", property(is_cuda))
+    patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))
     patches.put(VirtualTensor, "record_stream", lambda tensor, stream: None)  # memory is never given back too early
 
 

@@ -19,8 +19,8 @@ _TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")
 _ASKS = frozenset({"is_available", "device_count", "is_cuda", "current_accelerator", "is_initialized"})
 _NAMED = ("device", "map_location", "output_device")
 """Keywords that take a device."""
-_NUMBERED = frozenset({"cuda", "to", "device", "set_device"})
-"""Functions whose first argument can be the number of a card."""
+_PLACING = frozenset({"cuda", "to", "type", "device", "set_device"})
+"""Functions whose first argument can be a device, or the number of a card."""
 _DEPTH = 8
 
 
@@ -48,6 +48,8 @@ class Argument:
     """The device is an argument of the function itself: who called it knows more."""
 
     name: str
+    otherwise: Written | None = None
+    """What the function takes when it is not given (`device or "cuda"`)."""
 
 
 def written_at(frame: FrameType, argument: str | None = None) -> Written | Argument | None:
@@ -64,9 +66,9 @@ def written_at(frame: FrameType, argument: str | None = None) -> Written | Argum
         found = looking.call(at, argument)
     else:
         found = next(filter(None, (looking.value(item.context_expr, at) for item in at.items)), None)
-    if found is None and looking.argument:
-        return Argument(looking.argument)
-    return replace(found, asks=True) if found is not None and not found.asks and asks_above(source, at) else found
+    if found is not None and not found.asks and asks_above(source, at):
+        found = replace(found, asks=True)
+    return Argument(looking.argument, found) if looking.argument else found
 
 
 def asks_above(source: Source, node: ast.AST) -> bool:
@@ -107,7 +109,11 @@ class _Looking:
                 plain = not found.name and not found.asks
                 return replace(found, text=f"{keyword.arg}={found.text}") if plain else found
         for position, value in enumerate(call.args):
-            found = self.value(value, call, numbers=position == 0 and name in _NUMBERED)
+            takes = position == 0 and name in _PLACING
+            before = self.argument
+            found = self.value(value, call, numbers=takes and name != "type")
+            if not takes:
+                self.argument = before  # whatever that argument is, nobody says that it is a device
             if found is not None:
                 return replace(found, text=f".cuda({found.text})") if name == "cuda" and not found.name else found
         if name == "cuda" and not call.args and not any(keyword.arg == "device" for keyword in call.keywords):

@@ -59,7 +59,7 @@ def _together(cuts: list[tuple[str, Cut]]) -> dict[Cut, list[str]]:
 
 def _add(scene: Scene, path: str, cut: Cut, names: list[str]) -> None:
     whose = listed([f"self.{name}" for name in names])
-    them = "it gets" if len(names) == 1 else "they get"
+    them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
     if cut.code.endswith(".data") or cut.code.endswith(".detach()"):
         own = all(f"self.{name}." in cut.code for name in names)
         message = (
@@ -67,7 +67,7 @@ def _add(scene: Scene, path: str, cut: Cut, names: list[str]) -> None:
             if own
             else f"{cut.code} in {cut.place.function} has no history: {whose} {'gets' if len(names) == 1 else 'get'} no gradient."
         )
-        fix = f"Use {whose if own else 'the value'} itself; what shall not learn is frozen with requires_grad_(False)."
+        fix = f"Use {f'{whose} {itself}' if own else 'the value itself'}; what shall not learn is frozen with requires_grad_(False)."
     else:
         message = f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
         fix = "Move that out of the block, or freeze what shall not learn: requires_grad_(False)."

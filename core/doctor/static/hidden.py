@@ -170,7 +170,7 @@ def _is_searched(kind: type) -> bool:
     """Plain objects of the user's classes, and torch's distributions, which hold tensors; data sets belong on the CPU."""
     if issubclass(kind, (type, types.ModuleType, Dataset, DataLoader)):
         return False
-    if kind.__module__.startswith("torch.distributions."):
+    if kind is types.SimpleNamespace or kind.__module__.startswith("torch.distributions."):
         return True
     if kind.__module__.partition(".")[0] in ("torch", "builtins"):
         return False
@@ -212,6 +212,7 @@ _OWN = frozenset(vars(nn.Module())) | {
     "_hf_hook",
     "_old_forward",
     "_compiled_call_impl",
+    "_example_input_array",  # of Lightning, which moves it when it uses it
 }
 """Attributes that every module has, and those of torch and accelerate that look after themselves."""
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None), torch.device, torch.dtype, torch.Size})

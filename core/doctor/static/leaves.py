@@ -19,22 +19,25 @@ def made_from_parameters(tensor: Tensor) -> list[Tensor]:
     return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
 
 
-def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden]) -> None:
-    """A finding about tensors that were computed from a Parameter when the model was built."""
+def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden], source: str) -> None:
+    """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it is registered."""
     first = things[0].thing
     assert isinstance(first, Tensor)
     made = scene.origins.tensor(first)
-    names = {id(one.tensor): one.path for one in scene.registered()}
-    source = next((names[id(leaf)] for leaf in made_from_parameters(first) if id(leaf) in names), None)
     size = bytes_of([one.thing for one in things if isinstance(one.thing, Tensor)])
     how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
     place = made.place if made is not None and not made.place.library else place_of(scene, slot)
-    if source is None:
+    if not source:
         message = (
             f"{slot.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered, not moved, and gets "
             "no gradient."
         )
-        fix = "Make the Parameter last, of values that are there already: nn.Parameter(x.to(device))."
+        moved = made is not None and made.op.rpartition(".")[2] in ("to", "cuda", "cpu", "xpu")
+        fix = (
+            "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
+            if moved
+            else "Make the Parameter last, of values that are computed already: nn.Parameter(x * 0.02)."
+        )
     else:
         message = (
             f"{slot.words} was computed from {source} when the model was built: it stays on its device with the values of that time, "

@@ -17,6 +17,8 @@ _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 def report_modules(scene: Scene, slot: Slot) -> set[int]:
     """A finding where the attribute holds modules that matter; returns the ids of all their tensors."""
     found = [one for one in slot.attribute.things if isinstance(one.thing, nn.Module)]
+    if not found:
+        return set()
     registered = {id(module) for _, module in scene.modules}
     tensors: dict[int, Tensor] = {}
     modules: list[Hidden] = []
@@ -35,7 +37,7 @@ def report_modules(scene: Scene, slot: Slot) -> set[int]:
             for tensor in register.values()
             if tensor is not None and id(tensor) not in own
         }
-        if inside or any(isinstance(module, _MODES) for module in below):
+        if inside or any(isinstance(module, _MODES) and id(module) not in registered for module in below):
             modules.append(one)
             tensors.update(inside)
     if modules:
@@ -77,10 +79,12 @@ def _module_fix(slot: Slot, way: str, frozen: bool) -> str:
         return (
             "Register it (its parameters are frozen already, so no optimizer changes them), or move it by hand wherever the model is moved."
         )
+    nested = any(one.path.count("[") > 1 for one in slot.attribute.things if isinstance(one.thing, nn.Module))
+    within = ", and nn.ModuleList or nn.ModuleDict for what lies within" if nested else ""
     if way == "dict":
-        return f"Make it an nn.ModuleDict: self.{name} = nn.ModuleDict(…)."
+        return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…)."
     if way in CONTAINERS:
-        return f"Make it an nn.ModuleList: self.{name} = nn.ModuleList(…)."
+        return f"Make it an nn.ModuleList{within}: self.{name} = nn.ModuleList(…)."
     if way == "attribute":
         return f"Assign it as an attribute: self.{name} = …."
     if way == "object":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
@@ -81,8 +80,3 @@ def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, hidden: Col
             place=place,
             bytes=bytes_of(behind),
         )
-
-
-def is_same_device(device: torch.device, other: torch.device) -> bool:
-    """Whether both mean one device; `vgpu` is `vgpu:0`."""
-    return device.type == other.type and (device.index or 0) == (other.index or 0)

@@ -118,3 +118,8 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     if len(names) > most:
         return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} others"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def is_same_device(device: torch.device, other: torch.device) -> bool:
+    """Whether both mean one device; `vgpu` is `vgpu:0`."""
+    return device.type == other.type and (device.index or 0) == (other.index or 0)

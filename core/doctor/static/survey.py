@@ -16,8 +16,8 @@ from devexplorer.core.doctor.static.gradients import report_cuts
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.leaves import made_from_parameters, report_not_leaf, report_written_not_leaf
 from devexplorer.core.doctor.static.modules import report_modules, report_parameters
-from devexplorer.core.doctor.static.optimizers import is_same_device, optimizers, report_lazy, report_optimizer
-from devexplorer.core.doctor.static.scene import Scene, joined, memory_of
+from devexplorer.core.doctor.static.optimizers import optimizers, report_lazy, report_optimizer
+from devexplorer.core.doctor.static.scene import Scene, is_same_device, joined, memory_of
 from devexplorer.core.doctor.static.slots import Slot, moves_itself, place_of, slots
 from devexplorer.core.doctor.static.tensors import report_generators, report_tensors
 from devexplorer.core.workspace.unmovable import dispatched
@@ -32,6 +32,8 @@ class _Watched(NamedTuple):
 
     aliases: dict[str, tuple[str, ...]]
     """Paths of its tensors that shared memory, each with the registered ones that it shared it with."""
+    computed: dict[str, str]
+    """Paths of its tensors that were computed from a Parameter, each with the Parameter's own, or nothing where that is not registered."""
 
 
 class Survey:
@@ -55,13 +57,19 @@ class Survey:
         self._ties = ties(scene, map)
         self._built = Unsaved(scene.model, scene)
         self._unfilled = {one.path for one in map.registered if one.is_buffer and _is_unfilled(scene, one.tensor)}
+        names = {id(one.tensor): one.path for one in map.registered}
         for slot in slots(scene):
-            aliases = {}
+            aliases, computed = {}, {}
             for one in slot.attribute.things:
-                owners = map.sharing(one.thing) if isinstance(one.thing, Tensor) else []
+                if not isinstance(one.thing, Tensor):
+                    continue
+                owners = map.sharing(one.thing)
                 if owners:
                     aliases[one.path] = tuple(owner.path for owner in owners)
-            self._watched[_key(slot)] = _Watched(aliases)
+                leaves = made_from_parameters(one.thing)  # asked now: a move may exchange what stands in the history
+                if leaves:
+                    computed[one.path] = next((names[id(leaf)] for leaf in leaves if id(leaf) in names), "")
+            self._watched[_key(slot)] = _Watched(aliases, computed)
             for optimizer in optimizers(slot):
                 report_lazy(scene, slot, optimizer)
         self._report_hooks()
@@ -132,18 +140,17 @@ class Survey:
         parameters: list[Hidden] = []
         plain: list[Hidden] = []
         followed = moves_itself(slot)
-        registered = {id(one.tensor) for one in map.registered}
         for one in tensors:
             assert isinstance(one.thing, Tensor)
             if one.path in before.aliases:
                 still = copied and {owner.path for owner in map.sharing(one.thing)}.issuperset(before.aliases[one.path])
                 if not still and not followed:
                     aliases.append(one)
-            elif id(one.thing) in registered:
-                continue
             elif isinstance(one.thing, nn.Parameter):
                 parameters.append(one)
-            elif made_from_parameters(one.thing):
+            elif is_uninitialised(one.thing):
+                continue
+            elif one.path in before.computed and one.thing.grad_fn is not None:
                 computed.append(one)
             elif not (followed and (not copied or device is None or is_same_device(one.thing.device, device))):
                 plain.append(one)
@@ -151,7 +158,7 @@ class Survey:
             report_alias(scene, slot, aliases, [path for one in aliases for path in before.aliases[one.path]])
         if computed:
             not_leaves.add(slot.full)
-            report_not_leaf(scene, slot, computed)
+            report_not_leaf(scene, slot, computed, before.computed[computed[0].path])
         if parameters:
             report_parameters(scene, slot, parameters)
         if plain:
@@ -186,7 +193,7 @@ class Survey:
                 scene.book.add(
                     "lazy-parameter",
                     f"forward did not reach {path or 'the model itself'} ({type(module).__name__}): {what} still "
-                    f"{'has' if len(waiting) == 1 else 'have'} no shape, so that the model can be neither saved nor counted.",
+                    f"{'has' if len(waiting) == 1 else 'have'} no shape, so that the parameters can be neither counted nor trained.",
                     "Use it in forward, take it out, or give its input size: the class without Lazy.",
                     path=path,
                     place=scene.place(path if path else joined(path, waiting[0])),

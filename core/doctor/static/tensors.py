@@ -9,7 +9,7 @@ from torch import Tensor
 
 from devexplorer.core.doctor.reading import class_source, functions_of, own_attribute, self_name
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.scene import Scene, bytes_of
+from devexplorer.core.doctor.static.scene import Scene, bytes_of, is_same_device
 from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, place_of
 from devexplorer.core.formats import bytes_text, count_text, shape_text
 from devexplorer.core.workspace.walk import device_id
@@ -24,11 +24,13 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
     way, size = things[0].way, bytes_of(tensors)
     name = slot.attribute.name
     where = device_id(tensors[0].device)
-    there = device is not None and all(tensor.device == device for tensor in tensors)
-    scalars = all(tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
+    there = device is not None and all(is_same_device(tensor.device, device) for tensor in tensors)
+    scalars = all(not tensor.is_nested and tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
     severity = None
     if way == "attribute":
-        what = f"{slot.words} is a plain attribute (a tensor of {shape_text(tuple(tensors[0].shape))})"
+        what = f"{slot.words} is a plain attribute ({_kind(tensors[0])})"
+    elif way == "class" and isinstance(slot.attribute.things[0].thing, Tensor) and things[0].path == name:
+        what = f"{slot.words} is an attribute of the class ({_kind(tensors[0])})"
     else:
         what = f"{slot.words} {holds(way)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
     them = "it" if len(tensors) == 1 else "them"
@@ -69,9 +71,15 @@ def report_generators(scene: Scene, slot: Slot, device: torch.device) -> None:
             return
 
 
+def _kind(tensor: Tensor) -> str:
+    return "a tensor" if tensor.is_nested else f"a tensor of {shape_text(tuple(tensor.shape))}"
+
+
 def _fix(name: str, way: str) -> str:
     if way in ("attribute", "class"):
         return f'Register it as a buffer in __init__: self.register_buffer("{name}", …).'
+    if way == "dict":
+        return f'Register each as a buffer, self.register_buffer(f"{name}_{{key}}", …), and take them from there.'
     if way in CONTAINERS:
         return f'Register each as a buffer, self.register_buffer(f"{name}_{{index}}", …), and take them from there.'
     if way == "object":

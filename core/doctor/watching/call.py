@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from types import FrameType
 from typing import Any, Protocol
 
@@ -64,6 +65,20 @@ class Call:
         if self._place is None:
             self._place = (place_of(self.frame, self.scene.until),)
         return self._place[0]
+
+    def written(self, path: str) -> str | None:
+        """A parameter or buffer of the model as the user's line could write it: `self.blocks[0].weight`; None where that line cannot."""
+        place = self.place
+        frame: FrameType | None = self.frame
+        while place is not None and frame is not None:
+            if frame.f_lineno == place.line and os.path.abspath(frame.f_code.co_filename) == place.file:
+                owner = self.scene.sources.paths.get(id(frame.f_locals.get("self")))
+                if owner is None or (owner and not path.startswith(f"{owner}.")):
+                    return None
+                below = path.removeprefix(f"{owner}.") if owner else path
+                return "self." + re.sub(r"\.(\d+)(?=\.)", r"[\1]", below)
+            frame = frame.f_back
+        return None
 
     @property
     def by_torch(self) -> bool:

@@ -14,7 +14,7 @@ from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.mixed_devices import origin_of
 from devexplorer.core.workspace.casts import dtype_name
 
-_MADE_BY_NOBODY = ("output", "result", "copy", "unknown")
+_MADE_BY_NOBODY = ("output", "result", "copy", "gradient", "unknown")
 """Origins of operands that are activations themselves."""
 
 
@@ -49,7 +49,7 @@ class DtypePromotion:
             f"{call.kind.sentence} gives {large}, although {scene.sources.of(narrow).words(scene.path)} is {small}: "
             f"{origin.words(scene.path)} is {large}.",
             "Make that operand as narrow as what it meets: "
-            + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "x * y.to(x.dtype)."),
+            + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
             place=call.place,
             severity="note" if call.by_torch else None,
             bytes=result.numel() * (width - narrow.dtype.itemsize),

@@ -31,14 +31,17 @@ _FIXES = {
     "repeat_interleave": "Give output_size=..., so that nobody has to ask the device how long the result is.",
     "print": "Leave the printing away, or do it after the forward.",
     "number": "Take the number from the shape or keep it in Python; the value of a tensor has to be waited for.",
+    "stack": "Put them together on the device: torch.stack.",
     "equal": "Compare with ==, which stays on the device, and ask for the answer after the forward.",
 }
+_OF_TORCH = "Nothing in this line is wrong; an argument may make the check unnecessary (is_causal=True, validate_args=False)."
 _FIX_OF = {
     "tolist": "item", "__int__": "item", "__index__": "number", "__long__": "item", "__float__": "item", "__complex__": "item",
-    "is_nonzero": "__bool__", "__contains__": "__bool__", "to": "cpu", "type": "cpu", "copy_": "cpu", "__array__": "numpy",
+    "is_nonzero": "__bool__", "__contains__": "__bool__", "to": "cpu", "type": "cpu", "type_as": "cpu", "copy_": "cpu",
+    "__array__": "numpy",
     "argwhere": "nonzero", "where": "nonzero", "masked_select": "nonzero", "__getitem__": "nonzero", "__setitem__": "nonzero",
     "unique_consecutive": "unique", "bincount": "unique", "__format__": "print", "__repr__": "print", "arange": "number",
-    "full": "number", "linspace": "number", "allclose": "equal",
+    "full": "number", "tensor": "stack", "as_tensor": "stack", "asarray": "stack", "linspace": "number", "allclose": "equal",
 }  # fmt: skip
 
 
@@ -58,13 +61,13 @@ class HiddenSync:
             return
         words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
         what = scene.sources.of(waited).words(scene.path)
-        copies = name in ("cpu", "to", "type", "copy_") and isinstance(result, Tensor)
+        copies = name in ("cpu", "to", "type", "type_as", "copy_") and isinstance(result, Tensor)
         copied = result.nbytes if copies and result.device.type in _HOST else None
         read = f"is read by {words}: the host waits until {device_id(waited.device)} has come so far."
         scene.book.add(
             "hidden-sync",
             f"In PyTorch's own code {what} {read}" if call.by_torch else f"{capital(what)} {read}",
-            fix,
+            _OF_TORCH if call.by_torch else fix,
             place=call.place,
             severity="note" if call.by_torch else None,
             bytes=copied,
@@ -79,6 +82,8 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     first = args[0] if args else None
     if name in _NUMBERS:
         return next((one for one in call.operands if _there(one)), None)
+    if name in ("tensor", "as_tensor", "asarray"):
+        return next((one for one in call.operands if _there(one)), None) if isinstance(first, (list, tuple)) else None
     if name in ("__getitem__", "__setitem__"):
         return _by_index(name, args)
     if name == "copy_":
@@ -91,7 +96,7 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
         return None
     if name in _ALWAYS:
         return first
-    if name in ("cpu", "to", "type"):
+    if name in ("cpu", "to", "type", "type_as"):
         blocking = not (kwargs.get("non_blocking") or any(one is True for one in args[1:3]))
         return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None
     if name == "where":

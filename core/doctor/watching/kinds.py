@@ -13,7 +13,7 @@ FACTORIES = frozenset({
 })  # fmt: skip
 """Functions of `torch` that make a tensor on the default device unless they are told another one."""
 COPIES = frozenset({
-    "to", "cpu", "cuda", "xpu", "mps", "copy_", "tensor", "as_tensor", "asarray", "new_tensor", "type", "__setitem__",
+    "to", "cpu", "cuda", "xpu", "mps", "copy_", "tensor", "as_tensor", "asarray", "new_tensor", "type", "type_as", "__setitem__",
 })  # fmt: skip
 """Methods that may end on another device than they began."""
 CASTS = frozenset({
@@ -22,12 +22,14 @@ CASTS = frozenset({
 """A dtype that somebody asked for."""
 WAITS = {
     "item": "item()", "tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "cpu": "cpu()", "to": "to('cpu')",
-    "type": "type()", "__bool__": "bool()", "is_nonzero": "bool()", "__int__": "int()", "__index__": "int()", "__long__": "int()",
+    "type": "type()", "type_as": "type_as()",
+    "__bool__": "bool()", "is_nonzero": "bool()", "__int__": "int()", "__index__": "int()", "__long__": "int()",
     "__float__": "float()", "__complex__": "complex()", "__contains__": "`in`", "__format__": "a format", "__repr__": "repr()",
     "nonzero": "nonzero()", "argwhere": "argwhere()", "where": "where()", "unique": "unique()",
     "unique_consecutive": "unique_consecutive()", "equal": "equal()", "masked_select": "masked_select()",
     "repeat_interleave": "repeat_interleave()", "__getitem__": "an index", "__setitem__": "an index", "allclose": "allclose()",
-    "bincount": "bincount()", "copy_": "copy_()", "arange": "arange()", "full": "full()", "linspace": "linspace()",
+    "bincount": "bincount()", "copy_": "copy_()", "arange": "arange()", "full": "full()", "tensor": "torch.tensor()",
+    "as_tensor": "torch.as_tensor()", "asarray": "torch.asarray()", "linspace": "linspace()",
 }  # fmt: skip
 """What can make the host wait for the device, and what it is called in a sentence."""
 OPERATORS = {

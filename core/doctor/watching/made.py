@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from devexplorer.core.doctor.places import kind_of
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.sources import Origin
 
@@ -32,8 +34,9 @@ def _note(call: Call, tensor: Tensor) -> None:
         return
     sources, kind = call.scene.sources, call.kind
     if kind.factory:
+        layer = _layer(call)
         named = call.kwargs.get("device") is not None
-        sources.note(tensor, Origin("factory", path=call.scene.path, op=kind.words, place=call.place, named_device=named))
+        sources.note(tensor, Origin("factory", path=call.scene.path, op=layer or kind.words, place=call.place, named_device=named))
         return
     cast = _cast(call, tensor, given)
     if tensor.device == call.scene.device:
@@ -48,6 +51,17 @@ def _note(call: Call, tensor: Tensor) -> None:
         sources.note(tensor, replace(sources.placed(known, beside), derived=True, cast=cast))
         return
     sources.note(tensor, Origin("result", path=call.scene.path, op=kind.words, place=call.place, cast=cast))
+
+
+def _layer(call: Call) -> str | None:
+    """`nn.LayerNorm` where it is torch's code for a layer that makes the tensor, below a line of the user's that makes the layer."""
+    frame: FrameType | None = call.frame
+    layer: str | None = None
+    while frame is not None and kind_of(frame.f_code.co_filename) == "skipped" and frame is not call.scene.until:
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module):
+            layer = f"nn.{type(frame.f_locals['self']).__name__}"
+        frame = frame.f_back
+    return layer
 
 
 def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.watching.call import Call, Scene
+from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.operands import exchanged
 from devexplorer.core.doctor.watching.sources import ELSEWHERE, Origin, line
 from devexplorer.core.doctor.watching.unseen import unseen
@@ -51,7 +51,7 @@ class Mixed:
         scene.book.add(
             "mixed-devices",
             f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.",
-            _fix(origin, stray, scene),
+            _fix(origin, stray, call),
             place=call.place,
         )
 
@@ -78,15 +78,16 @@ def _counts(tensor: Tensor, beside: list[Tensor]) -> bool:
 def origin_of(call: Call, tensor: Tensor) -> Origin:
     """Where an operand comes from, as far as the calls and else the line itself say."""
     origin = call.scene.sources.of(tensor)
-    return unseen(call, tensor) or origin if origin.kind == "unknown" or origin.path == ELSEWHERE else origin
+    return unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient") or origin.path == ELSEWHERE else origin
 
 
 def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
     scene = call.scene
     where = "at the same line" if origin.place == call.place else f"at {line(call.place)}" if call.place is not None else "later"
+    made = f"{origin.op} is made in forward, with parameters" if origin.op.startswith("nn.") else f"{origin.op} makes its tensor"
     scene.book.add(
         "default-device",
-        f"{origin.op} makes its tensor on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
+        f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
         f"the rest is on {device_id(scene.device)}.",
         made_there(origin),
         path=origin.path,
@@ -96,14 +97,16 @@ def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
 
 def made_there(origin: Origin) -> str:
     """How a tensor is made on the right device in the first place."""
+    if origin.op.startswith("nn."):
+        return f"Make the layer in __init__, as an attribute: self.… = {origin.op}(…) is moved, trained and saved with the model."
     if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
         what = "torch.as_tensor(..., device=x.device)" if "Tensor" not in origin.op else "torch.tensor(..., device=x.device)"
         return f"Make it on the device of what it meets: {what} in place of {origin.op}(...)."
     return f"Make it on the device of what it meets: {origin.op}(..., device=x.device)."
 
 
-def _fix(origin: Origin, stray: Tensor, scene: Scene) -> str:
-    home = device_id(scene.device)
+def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
+    home = device_id(call.scene.device)
     if origin.kind == "attribute":
         name = origin.name
         if name.isidentifier():
@@ -114,7 +117,9 @@ def _fix(origin: Origin, stray: Tensor, scene: Scene) -> str:
     if origin.kind == "input":
         return f"Move the input to where the model is before the call: x = x.to({home!r})."
     if origin.kind in ("parameter", "buffer"):
-        return f"Move all of the model to one device, or bring what meets it over: x.to(self.{origin.name}.device)."
+        there = call.written(origin.path)
+        over = f"bring what meets {origin.path} over" + (f": x.to({there}.device)" if there is not None else "")
+        return f"Move all of the model to one device, or {over}."
     if origin.kind == "factory":
         return made_there(origin)
     if origin.kind == "copy":

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.host_array import host_array
+from devexplorer.core.doctor.watching.host_list import host_list
 from devexplorer.core.doctor.watching.mixed_devices import mixed_devices
 
 
@@ -15,6 +16,7 @@ class Repair(Protocol):
 
     args: Any
     kwargs: Any
+    """With which the rules look at it."""
 
     def repeated(self, func: Any) -> Any:
         """Call it so."""
@@ -25,5 +27,5 @@ class Repair(Protocol):
         ...
 
 
-REPAIRS: Sequence[Callable[[Call], Repair | None]] = (mixed_devices, host_array)
+REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, mixed_devices, host_array)
 """Each says whether it is about this call."""

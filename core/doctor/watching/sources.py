@@ -30,7 +30,7 @@ class Origin:
     kind: str
     """`parameter`, `buffer`, `attribute` (not registered), `hidden` (of a module that is not registered), `input`, `factory`, `output`
     (of a module), `result` (of an operation), `copy` (that forward made on another device), `variable` (a name of the user's code, such
-    as a global), `unknown`."""
+    as a global), `gradient`, `unknown`."""
     path: str = ""
     """In the model: `encoder.0.mask`; of an input its number; of what forward made, the module that did it; of a variable its name."""
     owner: str = ""
@@ -75,7 +75,7 @@ class Origin:
         if self.kind == "variable":
             made = f" (made by {self.op} at {line(self.place)}, never moved)" if self.place is not None and self.op else ""
             return f"{self.path}{made}"
-        return "a tensor from elsewhere"
+        return "a gradient" if self.kind == "gradient" else "a tensor from elsewhere"
 
     def attribute(self, at: str) -> str:
         """The attribute as Python would write it in the module at `at`."""
@@ -86,7 +86,7 @@ class Origin:
 
 _NOT_REGISTERED = ("attribute", "hidden", "variable")
 ELSEWHERE = "a tensor that was made before"
-UNKNOWN = Origin("unknown")
+UNKNOWN, GRADIENT = Origin("unknown"), Origin("gradient")
 
 
 def line(place: Place | None) -> str:
@@ -134,6 +134,8 @@ class Sources:
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
             self._hold(tensor, Origin("input", path=str(number)))
+        self.backward = False
+        """Whether backward is under way: what nobody knows then is a gradient."""
         self._model: nn.Module | None = model
         self._walk(model, "", "")
 
@@ -205,7 +207,9 @@ class Sources:
         origin = self.known(tensor)
         if origin is None:
             made = self._built(tensor)
-            return UNKNOWN if made is None else Origin("variable", path=ELSEWHERE, op=made[0], place=made[1])
+            if made is None:
+                return GRADIENT if self.backward else UNKNOWN
+            return Origin("variable", path=ELSEWHERE, op=made[0], place=made[1])
         return self.placed(origin, tensor)
 
     def placed(self, origin: Origin, tensor: Tensor | None = None) -> Origin:

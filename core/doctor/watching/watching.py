@@ -45,7 +45,7 @@ class Watching(TorchFunctionMode):
         super().__init__()
         self.operations = 0
         """Calls that were watched."""
-        self._scene = Scene(model, torch.device(device), book, Sources(model, origins, inputs))
+        self._scene = Scene(model, _numbered(torch.device(device), model), book, Sources(model, origins, inputs))
         self._modules = Modules(self._scene)
         self._rules: tuple[tuple[str, Rule], ...] = (
             ("hidden-sync", HiddenSync()),
@@ -156,6 +156,7 @@ class Watching(TorchFunctionMode):
     def _backward(self, *args: Any, **kwargs: Any) -> Any:
         """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this mode."""
         self._backwards += 1
+        self._scene.sources.backward = True
         try:
             if threading.get_ident() != self._thread or any(mode is self for mode in _get_current_function_mode_stack()):
                 return self._run_backward(*args, **kwargs)
@@ -163,6 +164,7 @@ class Watching(TorchFunctionMode):
                 return self._run_backward(*args, **kwargs)
         finally:
             self._backwards -= 1
+            self._scene.sources.backward = self._backwards > 0
 
 
 class _Again(TorchFunctionMode):
@@ -174,6 +176,12 @@ class _Again(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._watching.__torch_function__(func, types, args, kwargs)
+
+
+def _numbered(device: torch.device, model: nn.Module) -> torch.device:
+    """Tensors say `cuda:0` and `mps:0` where their user may say `cuda` and `mps`."""
+    tensors: tuple[Tensor, ...] = (*model.parameters(), *model.buffers()) if device.index is None else ()
+    return next((tensor.device for tensor in tensors if tensor.device.type == device.type), device)
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:

@@ -30,7 +30,7 @@ def title(name: str, found: Diagnosis) -> str:
 def _words(found: Diagnosis) -> str:
     simulated = f" (a simulated {found.device_name})" if found.simulated else ""
     ran = "forward, backward and a step" if found.train else "a forward"
-    if found.operations:
+    if found.inputs:
         said = [f"The doctor made it again in a process of its own, moved it to {found.device}{simulated} and watched {ran}."]
     else:
         said = [f"The doctor looked at it for {found.device}{simulated}; nothing of it ran."]

@@ -1,0 +1,122 @@
+"""The planner in its process, and as a command of the laboratory: answers, errors in one line, limits, cancelling."""
+
+import contextlib
+import io
+import sys
+
+import pytest
+import torch
+from places import place_of
+
+from devexplorer.core.apart import Cancelled
+from devexplorer.core.errors import BadInput
+from devexplorer.core.planner import handlers
+from devexplorer.core.planner.ask import planned
+from devexplorer.core.records.messages import BuildModel
+from devexplorer.core.records.planner import FitPlanned, FitSpec, PlanFit
+from devexplorer.core.watch import Watch
+from devexplorer.core.workspace.carry_out import carry_out
+
+QUICK = FitSpec(source="mlp", gpus=("Tesla T4",), search=False, options=False)
+
+
+@pytest.fixture
+def workspace():
+    with place_of("vgpu") as place:
+        yield place.workspace
+
+
+def write(folder, text):
+    (folder / "net.py").write_text(text)
+    return FitSpec(source="net.py:Net", folder=str(folder), inputs="2x8", gpus=("Tesla T4",), search=False, options=False)
+
+
+def test_an_answer_from_a_process_of_its_own():
+    told = []
+    report = planned(QUICK, Watch(progress=lambda done, text: told.append((done, text))))
+    assert report.spec == QUICK
+    assert report.fits[0].fits
+    assert report.parameters == 7946
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert any("mlp" in text for _, text in told)
+
+
+def test_asking_needs_no_torch():
+    import subprocess
+
+    code = "import sys; import devexplorer.core.planner.ask; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_does_not_import_is_told_in_one_line(tmp_path):
+    with pytest.raises(BadInput, match=r"could not be imported: ModuleNotFoundError: No module named 'nowhere' \(net.py, line 1\)"):
+        planned(write(tmp_path, "import nowhere\n"))
+
+
+def test_what_hangs_is_ended(tmp_path):
+    with pytest.raises(BadInput, match=r"'net\.py:Net' was not ready after 4 s and was ended"):
+        planned(write(tmp_path, "import time\ntime.sleep(1000)\n"), seconds=4.0)
+
+
+def test_what_ends_its_process_is_told(tmp_path):
+    spec = write(tmp_path, "import os\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        os._exit(3)\n")
+    with pytest.raises(BadInput, match="ended its process itself with exit code 3"):
+        planned(spec)
+
+
+def test_inputs_that_nobody_can_guess_are_asked_for(tmp_path):
+    text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, alpha, beta): return alpha['x'] + beta\n"
+    spec = write(tmp_path, text)
+    with pytest.raises(BadInput, match="its forward wants alpha, beta"):
+        planned(FitSpec(source=spec.source, folder=spec.folder))
+
+
+def test_cancelling():
+    with pytest.raises(Cancelled):
+        planned(QUICK, Watch(cancelled=lambda: True))
+
+
+def test_a_model_of_the_workspace_is_planned_for_by_its_source(workspace):
+    carry_out(workspace, BuildModel(recipe="lenet", name="mine"))
+    outcome = carry_out(workspace, PlanFit(spec=QUICK, target="mine"))
+    (event,) = outcome.events
+    assert isinstance(event, FitPlanned)
+    assert event.target == "mine"
+    assert (event.report.spec.source, event.report.parameters) == ("lenet", 61706)
+    assert outcome.answer.title.startswith("mine fits Tesla T4")
+    assert outcome.answer.subject == "mine"
+    assert "simulated" in outcome.answer.words
+    assert "devexplorer fit lenet --gpu 'Tesla T4'" in outcome.answer.code
+    assert not outcome.changed
+
+
+def test_a_cast_model_is_planned_for_in_its_dtype(workspace):
+    workspace.add("cast", torch.nn.Linear(2, 2).to(torch.bfloat16))
+    workspace.extras("cast").recipe = "mlp"
+    outcome = carry_out(workspace, PlanFit(spec=QUICK, target="cast"))
+    assert outcome.events[0].report.spec.dtype == "bfloat16"
+
+
+def test_what_has_no_source_is_refused(workspace):
+    workspace.add("stranger", torch.nn.Linear(2, 2))
+    workspace.add("numbers", torch.ones(2))
+    with pytest.raises(BadInput, match="nobody knows what made 'stranger'"):
+        carry_out(workspace, PlanFit(spec=QUICK, target="stranger"))
+    with pytest.raises(BadInput, match="'numbers' is a tensor"):
+        carry_out(workspace, PlanFit(spec=QUICK, target="numbers"))
+
+
+def test_the_code_of_an_answer_runs(workspace):
+    outcome = carry_out(workspace, PlanFit(spec=QUICK))
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(outcome.answer.code, {})
+    assert out.getvalue().startswith("Tesla T4 fits")
+
+
+def test_the_command_line_of_a_request():
+    spec = FitSpec(
+        source="net.py:Net", folder="/some where", gpus=("2x Tesla T4",), batch=8, train=True, optimizer="sgd", autocast="float16"
+    )
+    assert handlers.command_line(spec) == (
+        "cd '/some where' && devexplorer fit net.py:Net --gpu '2x Tesla T4' --batch 8 --autocast float16 --train --optimizer sgd"
+    )
