@@ -14,7 +14,7 @@ from devexplorer.core.planner.desk import Desk, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
 from devexplorer.core.planner.run import OPTIMIZERS, Way, shapes_text
-from devexplorer.core.planner.study import Study
+from devexplorer.core.planner.study import Study, is_compiled
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
 from devexplorer.core.virtual.profiles import Profile, load_profiles, parse_virtual
@@ -82,6 +82,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
         products=desk.products,
         convolutions=desk.convolutions,
         recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
+        compiled=is_compiled(model),
         output_bytes=first.output_bytes,
     )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")

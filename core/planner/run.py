@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values
     """
     cards = Measuring(placing.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
-    with no_collections():
+    with no_collections(), _uncompiled():
         try:
             if values:
                 model, inputs = _with_values(subject, way, batch, cards)
@@ -193,3 +194,13 @@ def _floating(model: nn.Module) -> torch.dtype:
 def shapes_text(specs: Sequence[InputSpec]) -> str:
     """`8x3x224x224`, as `--input` takes them."""
     return ",".join(spec.text for spec in specs)
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing where nobody has imported it."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield

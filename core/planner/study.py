@@ -101,10 +101,15 @@ def _key(way: Way, batch: int, placing: Placing) -> Any:
 
 
 def _told(error: BaseException | None) -> str:
-    if isinstance(error, RunFailed):
-        where = f" (in '{error.frame.path}')" if error.frame is not None and error.frame.path else ""
-        return f"{error}{where}"
-    return "it did not say why" if error is None else one_line(error)
+    told = "it did not say why" if error is None else str(error) if isinstance(error, RunFailed) else one_line(error)
+    where = f" (in '{error.frame.path}')" if isinstance(error, RunFailed) and error.frame is not None and error.frame.path else ""
+    asks = "; its code asks for CUDA itself, and devexplorer doctor names the line" if "CUDA" in told else ""
+    return f"{told}{where}{asks}"
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile made a part of it."""
+    return any(hasattr(module, "_orig_mod") for module in model.modules())
 
 
 def runs_convolutions(model: nn.Module) -> bool:

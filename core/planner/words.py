@@ -43,7 +43,7 @@ def reason(cards: Sequence[FitCard]) -> str:
     return f"it needs {needs}, {who} has {has}; the largest part is {name}, {bytes_text(nbytes)}"
 
 
-def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, output_bytes: int) -> list[str]:
+def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compiled: bool, output_bytes: int) -> list[str]:
     """What the figures rest on, a sentence each."""
     told = [
         "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated by a roofline.",
@@ -55,6 +55,8 @@ def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent:
         told.append("cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on the card.")
     if recurrent:
         told.append("Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead.")
+    if compiled:
+        told.append("What torch.compile would fuse is counted operation by operation, with every tensor between them.")
     if spec.train:
         told.append("Every parameter that requires a gradient is trained, and gradients are set to None before each step.")
         told.append(

@@ -240,6 +240,39 @@ def test_a_model_that_is_wrong_says_so_in_one_line(tmp_path):
         asked(**source, inputs="2x8")
 
 
+def test_code_that_asks_for_cuda_is_for_the_doctor(tmp_path):
+    text = "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 8)\n"
+    source = write(tmp_path, "asking", text + "    def forward(self, x): return super().forward(x) + torch.ones(8).cuda()\n")
+    with pytest.raises(BadInput, match="its code asks for CUDA itself, and devexplorer doctor names the line"):
+        asked(**source, inputs="2x8")
+
+
+def test_compiled_parts_run_as_they_are(tmp_path):
+    text = "import torch\nfrom torch import nn\nclass Net(nn.Sequential):\n    def __init__(self): super().__init__("
+    compiled = asked(**write(tmp_path, "compiled", text + "torch.compile(nn.Linear(8, 8)))\n"), inputs="2x8", train=True)
+    plain = asked(**write(tmp_path, "plain", text + "nn.Linear(8, 8))\n"), inputs="2x8", train=True)
+    assert compiled.fits[0].bytes == plain.fits[0].bytes
+    assert any("torch.compile" in one for one in compiled.assumptions)
+    assert not any("torch.compile" in one for one in plain.assumptions)
+
+
+def test_functions_with_a_backward_of_their_own(tmp_path):
+    source = write(
+        tmp_path,
+        "own",
+        "import torch\nfrom torch import nn\n"
+        "class Sine(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n        ctx.save_for_backward(x)\n        return x.sin()\n"
+        "    @staticmethod\n    def backward(ctx, grad):\n        return grad * ctx.saved_tensors[0].cos()\n"
+        "class Net(nn.Linear):\n"
+        "    def __init__(self): super().__init__(8, 8)\n"
+        "    def forward(self, x): return Sine.apply(super().forward(x))\n",
+    )
+    report = asked(**source, inputs="2x8", train=True)
+    assert report.fits[0].bytes.gradients == 2 * 512
+    assert not any("values" in one for one in report.assumptions)
+
+
 def test_too_large_to_run_with_values_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(subject, "VALUES_BYTES", 100)
     source = write(
