@@ -36,7 +36,8 @@ BEHAVIOURS = {
     1: "this-machine", 2: "device-table", 3: "visible-devices", 4: "absent-device", 5: "new-tensor", 6: "move-tensor", 7: "already-there",
     8: "move-model", 9: "requires-grad", 10: "wrong-device", 11: "doctor", 12: "numpy", 13: "dtype", 14: "several", 15: "add-across",
     16: "scaling", 17: "replicate", 18: "blocks", 19: "read-parameters", 20: "initialise", 21: "tied", 22: "lazy", 23: "custom-layers",
-    24: "save-load", 25: "vgg", 26: "split-by-hand", 27: "timing", 28: "crossover", 29: "type", 30: "threads", 31: "data-in-forward", 32: "module-list",
+    24: "save-load", 25: "vgg", 26: "split-by-hand", 27: "timing", 28: "crossover",
+    29: "type", 30: "threads", 31: "data-in-forward", 32: "module-list",
     33: "names", 34: "whole-model",
 }  # fmt: skip
 """By the numbers of tests/scenarios."""
