@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
@@ -37,9 +37,9 @@ from devexplorer.gui.notifications import Notifications
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
-from devexplorer.gui.panels.replay_bar import ReplayBar
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.reading_order import chain, reading_order
 from devexplorer.gui.record_button import RecordButton
 from devexplorer.gui.status_bar import StatusBar
 from devexplorer.gui.theme import Theme
@@ -48,6 +48,7 @@ from devexplorer.gui.typing_keys import TypingKeys
 
 if TYPE_CHECKING:
     from devexplorer.core.telemetry.recorder import Recorder
+    from devexplorer.gui.panels.replay_bar import ReplayBar
 
 GAP_PX = 8
 DEFAULT_SIZE_PX = (1440, 900)
@@ -92,8 +93,6 @@ class MainWindow(QMainWindow):
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
-        self.replay_bar = ReplayBar(theme)
-        self.replay_bar.hide()
         self.notifications = Notifications(self.windowIcon(), self)
         self.notifications.on_desktop = settings.notifications
         self.status = StatusBar(state, theme)
@@ -134,10 +133,21 @@ class MainWindow(QMainWindow):
         layout.setSpacing(0)
         layout.addWidget(self.toolbar)
         layout.addWidget(self.banner)
-        layout.addWidget(self.replay_bar)
+        self._column = layout
         layout.addWidget(middle, 1)
         layout.addWidget(self.status)
         self.setCentralWidget(centre)
+
+    @cached_property
+    def replay_bar(self) -> ReplayBar:
+        """How far a recording is; made when the first one is opened."""
+        from devexplorer.gui.panels.replay_bar import ReplayBar
+
+        bar = ReplayBar(self._theme)
+        bar.hide()
+        self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
+        chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
+        return bar
 
     def _split(self, orientation: Qt.Orientation, *widgets: QWidget) -> QSplitter:
         splitter = QSplitter(orientation)
@@ -330,10 +340,12 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         themes.apply(app, theme)
         for part in (
-            self.dialogs, self.toolbar, self.banner, self.replay_bar, self.devices, self.objects, self.inspector, self.memory,
+            self.dialogs, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
             self.throughput, self.below, self.status, self.record,
         ):  # fmt: skip
             part.set_theme(theme)
+        if "replay_bar" in self.__dict__:
+            self.replay_bar.set_theme(theme)
 
     # --- what is remembered --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from devexplorer.core.replay import ReplaySession
     from devexplorer.core.session import Session
     from devexplorer.core.telemetry.alert_rules import Rule
+    from devexplorer.gui.panels.replay_bar import ReplayBar
 
 
 class Replaying:
@@ -36,12 +38,17 @@ class Replaying:
         self._aside = State()
         """What is known about this machine while a recording is on show."""
         self._ended: list[ReplaySession] = []
-        bar = window.replay_bar
+        window.below.rules_changed.connect(self._rules_changed)
+
+    @cached_property
+    def _bar(self) -> ReplayBar:
+        """Made when the first recording is opened."""
+        bar = self._window.replay_bar
         bar.seek_requested.connect(self._seek)
         bar.speed_requested.connect(self._set_speed)
         bar.play_requested.connect(self._play)
-        window.below.rules_changed.connect(self._rules_changed)
         bar.back_requested.connect(self.back)
+        return bar
 
     @property
     def session(self) -> Session | ReplaySession | None:
@@ -64,9 +71,9 @@ class Replaying:
         self._heart(self.replay).show(self.replay, self.replay.now, None if self.live is None else (self.live, self._aside))
         self.replay.start()
         self._show_anew()
-        self._window.replay_bar.show_view(self.replay.view)
-        self._window.replay_bar.show()
-        self._window.replay_bar.slider.setFocus()
+        self._bar.show_view(self.replay.view)
+        self._bar.show()
+        self._bar.slider.setFocus()
 
     def follow(self) -> None:
         """After every beat: let the bar show where the replay is."""
@@ -77,7 +84,7 @@ class Replaying:
             self.back()
             self._window.say(f"{view.failed[:1].upper()}{view.failed[1:]}.", error=True)
         else:
-            self._window.replay_bar.show_view(view)
+            self._bar.show_view(view)
 
     def back(self) -> None:
         """Show this machine again."""
@@ -85,7 +92,7 @@ class Replaying:
             return
         self._end()
         self._state.exchange(self._aside)
-        self._window.replay_bar.hide()
+        self._bar.hide()
         if self.live is None:
             self._go_live()
         else:
