@@ -53,3 +53,13 @@ class Done(NamedTuple):
     """The last thing that was said about it."""
     report: MoveReport | None
     """Of a move."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it came to nothing, and an answer says why."""
+        return self.answer is not None and self.answer.failed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it came to nothing because somebody ended it."""
+        return self.answer is not None and self.answer.failed and self.answer.words.startswith("Cancelled")

@@ -20,7 +20,7 @@ from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.doctor import Checked, Diagnosis
+from devexplorer.core.records.doctor import Check, Checked, Diagnosis
 from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
 from devexplorer.core.records.laboratory import (
     CheckpointCompared,
@@ -185,6 +185,8 @@ class State:
         """What the doctor said last about each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
         """What each model was then."""
+        self.check_failures: dict[str, Answer] = {}
+        """Why the latest check of each model came to nothing, where it did."""
         self.fit: FitReport | None = None
         """What the planner said last."""
         self.topologies: dict[str, Topology] = {}
@@ -264,7 +266,7 @@ class State:
                 return self._rows_changed(event)
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
-                for memory in (self.answers, self.diagnoses, self.checked_as):
+                for memory in (self.answers, self.diagnoses, self.checked_as, self.check_failures):
                     memory.pop(name, None)
                 self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
                 self.outlines.keep(self.objects)
@@ -348,9 +350,20 @@ class State:
     def _job_ended(self, request: int, ok: bool) -> Change:
         job = self.jobs.pop(request, None)
         if job is not None and job.command is not None:
-            self.done.append(Done(job.command, ok, job.answer, job.report))
+            done = Done(job.command, ok, job.answer, job.report)
+            self.done.append(done)
             self.done_count += 1
+            if isinstance(job.command, Check):
+                self._check_ended(job.command.target.partition(":")[0], done)
         return Change.JOBS
+
+    def _check_ended(self, name: str, done: Done) -> None:
+        """A check that somebody ended says nothing about the model, and leaves what was known of it."""
+        if done.answer is None or done.cancelled:
+            return
+        self.check_failures.pop(name, None)
+        if done.failed and name in self.objects:
+            self.check_failures[name] = done.answer
 
     def _rows_changed(self, event: RowsChanged) -> Change:
         known, places = self.objects.get(event.name), event.places
@@ -425,7 +438,7 @@ class State:
         self.objects.clear()
         self.outlines.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
-        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as):
+        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
             memory.clear()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason

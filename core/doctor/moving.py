@@ -11,6 +11,7 @@ from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.failures import Failure, failure_of, first_line, out_of_memory
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
+from devexplorer.core.workspace.parts import HOOKS
 from devexplorer.core.workspace.unmovable import dispatched
 from devexplorer.core.workspace.walk import is_uninitialised, named_modules
 
@@ -32,6 +33,8 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
             if lazy and own is nn.Module:
                 return move_lazily(model, info.id, dtype)
             result = to(info.id) if dtype is None else to(info.id, dtype)
+        if info.simulated:
+            _hooks_again(model)
     except (Exception, SystemExit) as error:
         _note(failure_of(error, model, info.id), model, info, book)
         return None
@@ -47,6 +50,15 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
         place=first_line(vars(own)["to"]),
     )
     return model
+
+
+def _hooks_again(model: nn.Module) -> None:
+    """Gradient hooks of parameters are lost in a swap, which is how they get to a virtual GPU; a move to a real card keeps them."""
+    for parameter in model.parameters():
+        for key in HOOKS:
+            hooks = getattr(parameter, key, None)
+            if hooks:
+                setattr(parameter, key, hooks)
 
 
 def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: Book) -> None:

@@ -22,8 +22,8 @@ from devexplorer.core.workspace.casts import model_dtype
 from devexplorer.core.workspace.models.inputs import parse_inputs
 
 Progress = Callable[[float, str], None]
-PATIENCE_SECONDS = 18.0
-"""After so many seconds, largest batches are no longer confirmed by runs, and no more help is worked out."""
+PATIENCE_SECONDS = 15.0
+"""So many seconds after the beginning, largest batches are no longer confirmed by runs, and no more help is worked out."""
 
 
 def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
@@ -65,7 +65,8 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
     way, wanted = checked(spec)
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
-    study = Study(subject_of(spec.source, spec.folder, spec.inputs), patience_seconds)
+    made = subject_of(spec.source, spec.folder, spec.inputs)
+    study = Study(made, patience_seconds - (time.monotonic() - started))
     subject = study.subject
     desk = Desk(study, way, spec)
     progress(0.1, f"running a step of {subject.title} without values")

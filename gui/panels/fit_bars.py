@@ -18,7 +18,7 @@ from devexplorer.gui.panels.rows_table import PAD_PX
 from devexplorer.gui.plots.shades import STEPS, ramp
 from devexplorer.gui.theme import Role, Theme, font
 
-BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 44
+BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72
 """Where in the bar the capacity is: what does not fit is drawn beyond it, as far as there is room."""
 _SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}

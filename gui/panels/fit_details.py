@@ -1,76 +1,83 @@
-"""What a plan says about one card: its parts with their bytes, what would help with numbers, what the figures rest on. Main thread."""
+"""What a plan says about one card: its parts with their bytes, what would help, what the figures rest on. Main thread.
+
+Low and narrow at first, so the parts stand in two columns, and what would help right below them; where there is room, beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
-from devexplorer.core.formats import bytes_text, sentence
+from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.planner import Fit, FitReport, Help
-from devexplorer.gui.item_models.fit_rows import PARTS
+from devexplorer.gui.item_models.fit_rows import PARTS, Part, sizes, verdict
 from devexplorer.gui.panels.fit_bars import Swatch
+from devexplorer.gui.panels.fit_helps import HelpsView
 from devexplorer.gui.panels.panel import EDGE_PX, label
 from devexplorer.gui.theme import Role, Theme
 
 LEAST_PX = 300
-USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
-"""Helps that the form can be set to."""
+BESIDE_FROM_PX = 680
+"""From this width on what would help stands beside the parts."""
+_COLUMNS = 2
 
 
 class _Parts(QWidget):
-    """A swatch, a name and a number for each part."""
+    """A swatch, a name and a number for each part that takes anything, the largest column of them first filled."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(8)
-        grid.setVerticalSpacing(3)
-        grid.setColumnStretch(1, 1)
-        self.swatches: list[Swatch] = []
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(8)
+        self._grid.setVerticalSpacing(3)
+        self.swatches: dict[str, Swatch] = {}
+        self.names: dict[str, QLabel] = {}
         self.numbers: dict[str, QLabel] = {}
-        for row, part in enumerate(PARTS):
-            swatch = Swatch(part.key, theme)
+        for part in PARTS:
             name, number = label(part.name, words="soft"), label()
             name.setToolTip(part.meaning)
             number.setAlignment(Qt.AlignmentFlag.AlignRight)
             number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            for column, widget in enumerate((swatch, name, number)):
-                grid.addWidget(widget, row, column)
-            self.swatches.append(swatch)
-            self.numbers[part.key] = number
+            self.swatches[part.key], self.names[part.key], self.numbers[part.key] = Swatch(part.key, theme), name, number
+        self._shown: list[Part] = []
+        self._columns = 0
 
     def show_fit(self, fit: Fit) -> None:
         """The numbers of this card, or of all of them together."""
-        for part in PARTS:
-            size = getattr(fit.bytes, part.key)
+        found = sizes(fit.bytes)
+        for part, size in found:
             self.numbers[part.key].setText(bytes_text(size))
-            self.numbers[part.key].setToolTip(f"{size:,} bytes")
+            self.numbers[part.key].setToolTip(f"{size:,} bytes, simulated")
+            self.numbers[part.key].setAccessibleName(f"{part.name}: {bytes_text(size)}, simulated")
+        self._arrange([part for part, _ in found], self._columns or _COLUMNS)
 
+    def set_columns(self, columns: int) -> None:
+        """How many parts stand side by side."""
+        self._arrange(self._shown, columns)
 
-class _HelpRow(QFrame):
-    """One thing that would help, and the button that sets the form to it."""
+    def _arrange(self, parts: list[Part], columns: int) -> None:
+        if (parts, columns) == (self._shown, self._columns):
+            return
+        self._shown, self._columns = parts, columns
+        for part in PARTS:
+            for widget in self._widgets(part):
+                self._grid.removeWidget(widget)
+                widget.setParent(self)  # the layout has let go of it
+                widget.setVisible(part in parts)
+        rows = -(-len(parts) // columns)
+        for at, part in enumerate(parts):
+            column, row = divmod(at, rows)
+            for offset, widget in enumerate(self._widgets(part)):
+                self._grid.addWidget(widget, row, 4 * column + offset)
+        for column in range(_COLUMNS):
+            used = column < columns and column * rows < len(parts)
+            self._grid.setColumnStretch(4 * column + 1, int(used))
+            self._grid.setColumnMinimumWidth(4 * column + 3, 8 if used and column + 1 < columns else 0)
 
-    def __init__(self, found: Help, use: Callable[[Help], object]) -> None:
-        super().__init__()
-        title = label(found.title, wrap=True)
-        words = label(found.words, Role.LABEL, "dim", wrap=True)
-        self.button = QPushButton("Use")
-        self.button.setProperty("look", "quiet")
-        self.button.setToolTip("Set the form to this and plan again")
-        self.button.setVisible(found.key in USABLE)
-        self.button.clicked.connect(lambda _checked: use(found))
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 2, 0, 2)
-        row.setSpacing(8)
-        column = QVBoxLayout()
-        column.setSpacing(1)
-        column.addWidget(title)
-        column.addWidget(words)
-        row.addLayout(column, 1)
-        row.addWidget(self.button, 0, Qt.AlignmentFlag.AlignTop)
+    def _widgets(self, part: Part) -> tuple[QWidget, ...]:
+        return self.swatches[part.key], self.names[part.key], self.numbers[part.key]
 
 
 class FitDetails(QScrollArea):
@@ -81,71 +88,64 @@ class FitDetails(QScrollArea):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.setAccessibleName("The chosen card in detail")
+        self.setAccessibleName("The chosen card in detail, simulated")
         self.title = label(role=Role.STRONG, wrap=True)
         self.verdict = label(words="soft", wrap=True)
-        self._parts = _Parts(theme)
-        self.helps_title = label("What would help", Role.STRONG)
-        self.helps_button = QPushButton("What would help on this card?")
-        self.helps_button.clicked.connect(self.helps_requested)
-        self.rows: list[_HelpRow] = []
-        self._helps_column = QVBoxLayout()
-        self._helps_column.setSpacing(4)
+        self.parts = _Parts(theme)
+        self.helps = HelpsView()
+        self.helps.use_requested.connect(self.use_requested)
+        self.helps.helps_requested.connect(self.helps_requested)
         self.rests_title = label("What the figures rest on", Role.STRONG)
         self.rests = label(role=Role.LABEL, words="dim", wrap=True)
+        self._shown: tuple[Fit, tuple[Help, ...] | None, FitReport] | None = None
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        left, right = QVBoxLayout(), QVBoxLayout()
+        for column in (left, right):
+            column.setSpacing(6)
+        for widget in (self.title, self.verdict, self.parts):
+            left.addWidget(widget)
+        left.addStretch(1)
+        right.addWidget(self.helps)
+        right.addSpacing(4)
+        right.addWidget(self.rests_title)
+        right.addWidget(self.rests)
+        right.addStretch(1)
         inside = QWidget()
         inside.setObjectName("scrolled")
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
-        column.setSpacing(6)
-        for widget in (self.title, self.verdict, self._parts):
-            column.addWidget(widget)
-        column.addSpacing(4)
-        column.addWidget(self.helps_title)
-        column.addLayout(self._helps_column)
-        column.addWidget(self.helps_button, 0, Qt.AlignmentFlag.AlignLeft)
-        column.addSpacing(4)
-        column.addWidget(self.rests_title)
-        column.addWidget(self.rests)
-        column.addStretch(1)
+        self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
+        self._both.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
+        self._both.setSpacing(8)
+        self._both.addLayout(left, 2)
+        self._both.addLayout(right, 3)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWidgetResizable(True)
         self.setWidget(inside)
         self.setMinimumWidth(LEAST_PX)
-        self._shown: tuple[Fit, tuple[Help, ...] | None, FitReport] | None = None
 
     def set_theme(self, theme: Theme) -> None:
         """Paint in other colours."""
-        for swatch in self._parts.swatches:
+        for swatch in self.parts.swatches.values():
             swatch.set_theme(theme)
 
     def show_fit(self, fit: Fit, report: FitReport, helps: tuple[Help, ...] | None) -> None:
         """Show a card of a report; `helps` is None where nobody has asked yet what would help there."""
-        if self._shown == (fit, helps, report):
+        shown = (fit, helps, report)
+        if self._shown is not None and all(one is other for one, other in zip(shown, self._shown, strict=True)):
             return
-        self._shown = (fit, helps, report)
+        self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
-        self.verdict.setText(_verdict(fit))
-        self._parts.show_fit(fit)
-        for row in self.rows:
-            row.hide()
-            row.deleteLater()
-        self.rows = [_HelpRow(found, self.use_requested.emit) for found in helps or ()]
-        for row in self.rows:
-            self._helps_column.addWidget(row)
-        self.helps_button.setVisible(helps is None)
-        self.helps_title.setVisible(bool(helps))
+        self.verdict.setText(verdict(fit))
+        self.parts.show_fit(fit)
+        self.helps.show_helps(helps)
         self.rests_title.setVisible(bool(report.assumptions))
         self.rests.setText("\n".join(f"• {one}" for one in report.assumptions))
 
-
-def _verdict(fit: Fit) -> str:
-    total, capacity = fit.bytes.total, fit.capacity_bytes
-    if not fit.fits:
-        return sentence(fit.reason) or f"It needs {bytes_text(total)}, and there are {bytes_text(capacity)}."
-    words = f"{bytes_text(total)} of {bytes_text(capacity)}; {bytes_text(capacity - total)} are left."
-    if len(fit.cards) > 1:
-        shares = ", ".join(bytes_text(card.bytes.total) for card in fit.cards)
-        words += f" Split over {len(fit.cards)} cards, in their order: {shares}."
-    return words
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        beside = event.size().width() >= BESIDE_FROM_PX
+        self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+        self._both.setSpacing(24 if beside else 8)
+        self.parts.set_columns(1 if beside else _COLUMNS)
