@@ -15,24 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.found import Found
 from devexplorer.core.jobs import Done, Job, Run
 from devexplorer.core.outline import Outlines
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.doctor import Check, Checked, Diagnosis
-from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
-from devexplorer.core.records.laboratory import (
-    CheckpointCompared,
-    Comparison,
-    FileContents,
-    FileListed,
-    Hop,
-    Hopped,
-    SplitPlan,
-    SplitPlanned,
-    ValuesDescribed,
-)
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
@@ -59,8 +47,6 @@ from devexplorer.core.records.messages import (
     Undid,
     UndoState,
 )
-from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.records.planner import FitPlanned, FitReport
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
 from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memory_parts
@@ -144,13 +130,13 @@ class Marker(NamedTuple):
     device: str | None
 
 
-class State:
+class State(Found):
     """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.devices: dict[str, Device] = {}
         self.problems: tuple[Problem, ...] = ()
-        self.objects: dict[str, ObjectSnapshot] = {}
         self.outlines = Outlines()
         """Structure and sums of the objects' rows: `outlines.of(snapshot)`."""
         self.runs: dict[int, Run] = {}
@@ -168,27 +154,6 @@ class State:
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
         self.undo = UndoState(title=None, kept_bytes=0)
-        self.values: dict[str, ValuesDescribed] = {}
-        """The latest description of the values of each target."""
-        self._described_in: dict[str, ObjectSnapshot | None] = {}
-        """What the target was part of when they were described."""
-        self.comparison: Comparison | None = None
-        self.file: FileContents | None = None
-        """The file that was looked into last."""
-        self.split_plans: dict[str, SplitPlan] = {}
-        self.hops: dict[str, tuple[Hop, ...]] = {}
-        """Of the latest forward of each model that has some."""
-        self.work: WorkTimed | None = None
-        """Products that were timed without synchronising, and with."""
-        self.crossover: CrossoverMeasured | None = None
-        self.diagnoses: dict[str, Diagnosis] = {}
-        """What the doctor said last about each model."""
-        self.checked_as: dict[str, ObjectSnapshot | None] = {}
-        """What each model was then."""
-        self.check_failures: dict[str, Answer] = {}
-        """Why the latest check of each model came to nothing, where it did."""
-        self.fit: FitReport | None = None
-        """What the planner said last."""
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
         self.snapshot: AllocatorSnapshot | None = None
@@ -209,10 +174,6 @@ class State:
     def usable_devices(self) -> list[str]:
         """Ids of the devices that tensors can be put on, in the order of the cards."""
         return [device.info.id for device in self.devices.values() if device.info.usable]
-
-    def values_are_old(self, target: str) -> bool:
-        """Whether anything was done with the object since the values of the target were described."""
-        return target in self.values and self.objects.get(target.partition(":")[0]) is not self._described_in.get(target)
 
     @property
     def active_runs(self) -> list[Run]:
@@ -266,39 +227,10 @@ class State:
                 return self._rows_changed(event)
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
-                for memory in (self.answers, self.diagnoses, self.checked_as, self.check_failures):
-                    memory.pop(name, None)
-                self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
+                self.answers.pop(name, None)
+                self.forget(name)
                 self.outlines.keep(self.objects)
                 return Change.OBJECTS
-            case ValuesDescribed(values=values):
-                self.values[values.target] = event
-                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
-                return Change.LABORATORY
-            case CheckpointCompared(comparison=comparison):
-                self.comparison = comparison
-                return Change.LABORATORY
-            case FileListed(contents=contents):
-                self.file = contents
-                return Change.LABORATORY
-            case SplitPlanned(plan=plan):
-                self.split_plans[plan.target] = plan
-                return Change.LABORATORY
-            case Hopped(target=target, hops=hops):
-                self.hops[target] = hops
-                return Change.LABORATORY
-            case CrossoverMeasured():
-                self.crossover = event
-                return Change.LABORATORY
-            case WorkTimed():
-                self.work = event
-                return Change.LABORATORY
-            case Checked(target=target, diagnosis=diagnosis):
-                self.diagnoses[target], self.checked_as[target] = diagnosis, self.objects.get(target)
-                return Change.LABORATORY
-            case FitPlanned(report=report):
-                self.fit = report
-                return Change.LABORATORY
             case Answer(request=request):
                 self.answer = event
                 if request in self.jobs:
@@ -346,6 +278,8 @@ class State:
                 return self._rebuilt(event)
             case EngineDevices() | SideEffects() | Undid() | Redid() | RowsFollow():
                 return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
+            case _:
+                return Change.LABORATORY if self.find(event) else Change.NOTHING
 
     def _job_ended(self, request: int, ok: bool) -> Change:
         job = self.jobs.pop(request, None)
@@ -353,17 +287,8 @@ class State:
             done = Done(job.command, ok, job.answer, job.report)
             self.done.append(done)
             self.done_count += 1
-            if isinstance(job.command, Check):
-                self._check_ended(job.command.target.partition(":")[0], done)
+            self.ended(done)
         return Change.JOBS
-
-    def _check_ended(self, name: str, done: Done) -> None:
-        """A check that somebody ended says nothing about the model, and leaves what was known of it."""
-        if done.answer is None or done.cancelled:
-            return
-        self.check_failures.pop(name, None)
-        if done.failed and name in self.objects:
-            self.check_failures[name] = done.answer
 
     def _rows_changed(self, event: RowsChanged) -> Change:
         known, places = self.objects.get(event.name), event.places
@@ -438,8 +363,7 @@ class State:
         self.objects.clear()
         self.outlines.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
-        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
-            memory.clear()
+        self.forget_all()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason
             self._end_curve(run, event.time_unix_s)
