@@ -59,7 +59,8 @@ def parse_seconds(text: str | float, what: str = "") -> float:
 def parse_count(text: str, what: str) -> int:
     """Return a whole number above 0; `what` names it in the message."""
     if not re.fullmatch(r"\+?\d{1,18}", text.strip(), re.ASCII) or int(text) < 1:
-        raise BadInput(f"{what} '{text}' is not a whole number above 0; write for example 100")
+        wrong = "is too large" if re.fullmatch(r"\+?[1-9]\d{18,}", text.strip(), re.ASCII) else "is not a whole number above 0"
+        raise BadInput(f"{what} '{text}' {wrong}; write for example 100")
     return int(text)
 
 

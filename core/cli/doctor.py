@@ -11,7 +11,7 @@ import msgspec
 
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
 from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.options import seconds, target
+from devexplorer.core.cli.options import current_folder, seconds, target
 from devexplorer.core.cli.output import console, print_document
 from devexplorer.core.cli.run import refuse
 from devexplorer.core.cli.waiting import waiting
@@ -41,7 +41,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(**document(diagnosis))
     elif arguments.github:
-        for line in github_lines(diagnosis, os.curdir, allowed=arguments.allow_unchecked):
+        for line in github_lines(diagnosis, os.environ.get("GITHUB_WORKSPACE") or os.curdir, allowed=arguments.allow_unchecked):
             print(line)
     else:
         print_diagnosis(console(), diagnosis)
@@ -83,7 +83,7 @@ def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest
         findings.checked(partial(parse_input_shapes, arguments.input), ())
     return DoctorRequest(
         source=target(arguments.target, findings),
-        folder=os.getcwd(),
+        folder=current_folder(findings),
         device=arguments.device or "",
         virtual=arguments.virtual or "",
         train=arguments.train,

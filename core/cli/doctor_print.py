@@ -10,6 +10,7 @@ from rich.text import Text
 
 from devexplorer.core.cli.output import printable
 from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.doctor.verdict import verdict
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked
 
@@ -39,17 +40,9 @@ def summary(diagnosis: Diagnosis) -> str:
     name = ", ".join(filter(None, (diagnosis.device_name, "simulated" if diagnosis.simulated else "")))
     run = "forward and backward" if diagnosis.train else "forward"
     given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
-    errors = sum(one.severity == "error" for one in diagnosis.problems)
-    warnings = len(diagnosis.problems) - errors
-    counts = [(errors, "error"), (warnings, "warning"), (len(diagnosis.notes), "note")]
-    found = [count_text(number, noun) for number, noun in counts if number]
-    if not diagnosis.problems:
-        found.insert(0, "no problem")
-    if diagnosis.unchecked:
-        found.append(f"{count_text(len(diagnosis.unchecked), 'thing')} not checked")
-    found.append(f"{count_text(diagnosis.operations, 'operation')} watched")
     where = f"{diagnosis.device} ({name})" if name else diagnosis.device
-    return f"{diagnosis.target} on {where}, {run}{given}: {', '.join(found)}"
+    watched = f"{count_text(diagnosis.operations, 'operation')} watched"
+    return f"{diagnosis.target} on {where}, {run}{given}: {verdict(diagnosis)}, {watched}"
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:

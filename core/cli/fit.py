@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -12,7 +11,7 @@ import msgspec
 
 from devexplorer.core.cli.findings import Findings
 from devexplorer.core.cli.fit_print import print_report
-from devexplorer.core.cli.options import AUTOCAST, count, one_of, seconds, target
+from devexplorer.core.cli.options import AUTOCAST, count, current_folder, one_of, seconds, target
 from devexplorer.core.cli.output import console, print_document
 from devexplorer.core.cli.waiting import waiting
 from devexplorer.core.dtypes import parse_dtype, parse_model_dtype
@@ -123,7 +122,7 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
     autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
     return FitSpec(
         source=target(arguments.target, findings),
-        folder=os.getcwd(),
+        folder=current_folder(findings),
         gpus=tuple(dict.fromkeys(gpus)),
         batch=count(arguments.batch, "--batch", findings) or first,
         dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -41,4 +42,22 @@ def target(text: str, findings: Findings) -> str:
         findings.checked(partial(parse, text), None)
     elif not text.strip():
         findings.add("no model is named; write a sample model as lenet, or a source as path/to/file.py:factory")
+    _demand_unicode(text, "the target", findings)
     return text.strip()
+
+
+def current_folder(findings: Findings) -> str:
+    """The folder whose modules can be imported."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        findings.add("the current folder does not exist any more; change to another one")
+        return ""
+    _demand_unicode(folder, "the current folder", findings)
+    return folder
+
+
+def _demand_unicode(text: str, what: str, findings: Findings) -> None:
+    """Names travel to other processes and into documents as UTF-8; one in other bytes cannot."""
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        findings.add(f"{what} {text!a} is not UTF-8 here; rename it, or set LC_ALL=C.UTF-8 where the locale knows no such letters")

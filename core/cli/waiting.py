@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from devexplorer.core.cli.output import printable
 from devexplorer.core.watch import NOBODY, Watch
 
 _CLEAR = "\r\x1b[K"
-_CELLS = 78
-"""Of a line that no terminal folds: a folded one could not be written over."""
+_COLUMNS = 80
+"""Of a terminal that does not say how wide it is."""
 
 
 @contextmanager
@@ -23,7 +25,7 @@ def waiting() -> Iterator[Watch]:
         return
 
     def say(done: float, text: str) -> None:
-        stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[:_CELLS]}")
+        stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[: _cells(stream)]}")
         stream.flush()
 
     try:
@@ -31,3 +33,12 @@ def waiting() -> Iterator[Watch]:
     finally:
         stream.write(_CLEAR)
         stream.flush()
+
+
+def _cells(stream: TextIO) -> int:
+    """Of a line that the terminal does not fold: a folded one could not be written over."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        columns = 0
+    return (columns or _COLUMNS) - 1

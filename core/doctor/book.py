@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from msgspec.structs import replace
 
+from devexplorer.core.doctor.causes import with_consequence
 from devexplorer.core.doctor.places import NOWHERE, Place, code_lines
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.records.doctor import Finding, Unchecked
@@ -16,6 +16,11 @@ from devexplorer.core.records.doctor import Finding, Unchecked
 class _Entry:
     finding: Finding
     place: Place
+
+
+def _key(rule: str, place: Place, path: str = "") -> tuple[str, str, int, str]:
+    """What is one finding: a rule at a line, or about a path where no line is known."""
+    return rule, place.file, place.line, "" if place.line else path
 
 
 class Book:
@@ -47,10 +52,7 @@ class Book:
         """
         where = self.path if path is None else path
         at = place or NOWHERE
-        key = (rule, at.file, at.line, "" if at.line else where)
-        known = self._entries.get(key)
-        if known is not None:
-            known.finding = replace(known.finding, count=known.finding.count + 1)
+        if self.again(rule, at, where):
             return
         weight = severity or RULES[rule].severity
         if weight == "warning" and at.library:
@@ -68,24 +70,30 @@ class Book:
             simulated=simulated,
             patch=patch,
         )
-        self._entries[key] = _Entry(finding, at)
+        self._entries[_key(rule, at, where)] = _Entry(finding, at)
+
+    def again(self, rule: str, place: Place | None, path: str = "") -> bool:
+        """Whether that was found there before: then it has happened once more, and nobody need find words for it."""
+        known = self._entries.get(_key(rule, place or NOWHERE, path))
+        if known is not None:
+            known.finding = replace(known.finding, count=known.finding.count + 1)
+        return known is not None
 
     def not_checked(self, what: str, reason: str, place: Place | None = None) -> None:
         """Note that something could not be looked at."""
         at = place or NOWHERE
         self._unchecked.setdefault((what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line))
 
-    def has(self, rule: str, place: Place) -> bool:
-        """Whether that rule was found at that line."""
-        return (rule, place.file, place.line, "") in self._entries
+    def has(self, rule: str, place: Place, *, problem: bool = False) -> bool:
+        """Whether that rule was found at that line, with `problem` as more than a note."""
+        entry = self._entries.get(_key(rule, place))
+        return entry is not None and not (problem and entry.finding.severity == "note")
 
     def made_fail(self, rule: str, place: Place, where: Place | None) -> None:
         """What was found at that line made the run fail elsewhere: it is an error, and says so."""
-        entry = self._entries[(rule, place.file, place.line, "")]
-        words = f" Because of that the run fails at {Path(where.file).name}, line {where.line}." if where is not None else ""
-        message = entry.finding.message
-        said = message if " Because of that " in message else f"{message}{words}"
-        entry.finding = replace(entry.finding, severity="error", message=said)
+        entry = self._entries[_key(rule, place)]
+        at = where or NOWHERE
+        entry.finding = with_consequence(entry.finding, at.file, at.line)
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything with its code, in the order in which it was found."""

@@ -13,6 +13,9 @@ from devexplorer.core.records.doctor import Finding
 _CAUSES = ("unregistered-module", "unregistered-parameter", "unregistered-tensor", "parameter-not-leaf", "stale-alias")
 """Rules about what a move does not reach."""
 _CONSEQUENCES = ("mixed-devices", "fails-on-device")
+_BECAUSE = " Because of that "
+_COPY = "device-hop"
+"""Forward brings it over at every call, as it need not once that has changed."""
 
 
 def without_consequences(findings: Sequence[Finding]) -> list[Finding]:
@@ -20,17 +23,22 @@ def without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     causes = [one for one in findings if one.rule in _CAUSES]
     left: dict[int, Finding] = {id(one): one for one in findings}
     for one in findings:
-        if one.rule not in _CONSEQUENCES:
+        if one.rule not in (*_CONSEQUENCES, _COPY):
             continue
         cause = next((cause for cause in causes if _follows(one, cause)), None)
-        if cause is None:
+        if cause is None or (one.rule == _COPY and cause.severity == "note"):
             continue
         del left[id(one)]
-        known = left[id(cause)]
-        where = f" Because of that the run fails at {os.path.basename(one.file)}, line {one.line}." if one.line else ""
-        if where and " Because of that " not in known.message:
-            left[id(cause)] = replace(known, message=f"{known.message}{where}", severity="error")
+        if one.rule == _COPY:
+            continue
+        left[id(cause)] = with_consequence(left[id(cause)], one.file, one.line)
     return list(left.values())
+
+
+def with_consequence(cause: Finding, file: str, line: int) -> Finding:
+    """The same as an error that says where it makes the run fail, the first such line; `line` 0: nobody knows where."""
+    where = f"{_BECAUSE}the run fails at {os.path.basename(file)}, line {line}." if line and _BECAUSE not in cause.message else ""
+    return replace(cause, message=f"{cause.message}{where}", severity="error")
 
 
 def _follows(finding: Finding, cause: Finding) -> bool:

@@ -19,9 +19,10 @@ from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
 from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
-from devexplorer.core.doctor.moving import moved
+from devexplorer.core.doctor.moving import cut_computed, moved
 from devexplorer.core.doctor.on_cpu import OnCpu
 from devexplorer.core.doctor.origins import Origins
+from devexplorer.core.doctor.rules import DEVICES_MEET
 from devexplorer.core.doctor.static.survey import Survey
 from devexplorer.core.doctor.subject import Subject, inputs_for, named, text_of_tensors
 from devexplorer.core.doctor.watching import Watching
@@ -39,8 +40,6 @@ from devexplorer.core.workspace.walk import named_modules
 Progress = Callable[[float, str], None]
 """Gets the share that is done, 0 to 1, and what is being done."""
 THE_FORWARD = "the forward"
-_EXPLAIN = ("mixed-devices", "default-device")
-"""Rules whose findings say why an operation failed."""
 
 
 def examine(request: DoctorRequest, progress: Progress = lambda done, text: None) -> Diagnosis:
@@ -117,6 +116,7 @@ class Doctor:
         try:
             with origins.recording():
                 model = self._subject.make(self._seed)
+                cut_computed(model)
         except BadInput as error:
             if not self._errors():
                 raise
@@ -209,7 +209,7 @@ class Doctor:
     def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
         book, device = self._book, self._info.id
         rest = f"the rest of {stage}" if stage != STEP else STEP
-        if any(finding.rule in _EXPLAIN and finding.severity == "error" for finding in book.findings()[known:]):
+        if any(finding.rule in DEVICES_MEET and finding.severity == "error" for finding in book.findings()[known:]):
             book.not_checked(rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place)
             return
         if failure.kind == "memory":

@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from types import TracebackType
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.doctor.places import Place, place_at, raised_at
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.profiles import load_profiles
 from devexplorer.core.workspace.models.guesses import needs
 from devexplorer.core.workspace.models.loading import one_line
+from devexplorer.core.workspace.walk import named_modules
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _TRIED = re.compile(r"you tried to allocate (?P<bytes>\d+) bytes|[Tt]ried to allocate (?P<size>[\d.]*\d) ?(?P<unit>[KMGT]?i?B)\b")
@@ -26,6 +26,7 @@ HAS_NO_FORWARD = "has no forward of its own"
 _IMITATION = (
     *("virtual GPU", "VirtualTensor", "PrivateUse1", "privateuseone", "weak reference", "weakref", "compiled with CUDA"),
     *("support for cuda", "'CUDA' backend", "ATen_cuda", "attribute '_cuda", "Couldn't swap", "CUDA tensor", "active drivers"),
+    *('_cpu" not implemented for', '_cpu_" not implemented for'),
     *("data is not allocated yet", "have storage", "allocated storage", "Cannot access data pointer"),
 )
 """Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among them."""
@@ -53,19 +54,6 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""
-    paths = {} if model is None else {id(module): path for path, module in model.named_modules()}
-    user: Place | None = None
-    library: Place | None = None
-    path = ""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:  # outermost first, so that the last one is the innermost
-        frame = trace.tb_frame
-        kind = kind_of(frame.f_code.co_filename)
-        if kind != "skipped":
-            here = Place(os.path.abspath(frame.f_code.co_filename), trace.tb_lineno, frame.f_code.co_name, kind == "library")
-            user, library = (here, library) if kind == "user" else (user, here)
-        path = paths.get(id(frame.f_locals.get("self")), path)
-        trace = trace.tb_next
     words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else one_line(error)
     if isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error):
         kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
@@ -74,9 +62,20 @@ def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Fa
         words = f"{words} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))
     wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
-    failure = Failure(words, user or library, path, _kind(error, device), wanted)
+    failure = Failure(words, raised_at(error), _module_that_raised(error, model), _kind(error, device), wanted)
     _let_go(error)
     return failure
+
+
+def _module_that_raised(error: BaseException, model: nn.Module | None) -> str:
+    """Path of the innermost module of the model among the frames of a traceback; empty: the model itself, or none."""
+    paths = {} if model is None else {id(module): path for path, module in named_modules(model)}
+    path = ""
+    trace = error.__traceback__
+    while trace is not None:  # outermost first, so that the last one is the innermost
+        path = paths.get(id(trace.tb_frame.f_locals.get("self")), path)
+        trace = trace.tb_next
+    return path
 
 
 def _kind(error: BaseException, device: str) -> str:
@@ -136,4 +135,4 @@ def first_line(function: object) -> Place | None:
         _, line = inspect.getsourcelines(raw)
     except (OSError, TypeError, ValueError):
         return None
-    return Place(os.path.abspath(file), line, getattr(raw, "__name__", ""), kind_of(file) == "library") if file else None
+    return place_at(file, line, getattr(raw, "__name__", "")) if file else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.failures import Failure, failure_of, first_line, out_of_memory
+from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
 from devexplorer.core.workspace.parts import HOOKS
@@ -50,6 +51,15 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
         place=first_line(vars(own)["to"]),
     )
     return model
+
+
+def cut_computed(model: nn.Module) -> None:
+    """Give the weights that hooks of torch's compute anew at each forward no history: a Parameter in one cannot be swapped."""
+    for _, module in named_modules(model):
+        for name in computed_by_torch(module):
+            value = vars(module).get(name)
+            if isinstance(value, Tensor):
+                vars(module)[name] = value.detach()
 
 
 def _hooks_again(model: nn.Module) -> None:

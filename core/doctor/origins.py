@@ -59,7 +59,7 @@ class Origins:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Note what happens in this block."""
-        replaced = [(name, self._noting(name, getattr(nn.Module, name))) for name in _NAMED]
+        replaced = [(name, self._noting(getattr(nn.Module, name))) for name in _NAMED]
         replaced += [(name, self._noting_hook(getattr(nn.Module, name))) for name in HOOKS]
         before = {name: nn.Module.__dict__[name] for name, _ in replaced}
         try:
@@ -124,7 +124,7 @@ class Origins:
         if len(self._made) > self._most or self._bytes > MOST_BYTES:
             self._let_go()
 
-    def _noting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
             done = method(module, *arguments, **given)

@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -55,36 +56,46 @@ def kind_of(file: str) -> str:
     return "skipped" if path.startswith(_STANDARD) else "user"
 
 
+def place_at(file: str, line: int, function: str) -> Place | None:
+    """A line as a place; None where it is torch's, Python's or DevExplorer's."""
+    kind = kind_of(file)
+    return None if kind == "skipped" else Place(os.path.abspath(file), line, function, kind == "library")
+
+
+def innermost(places: Iterable[Place | None]) -> Place | None:
+    """Of lines in the order from the inside out: the first one of the user's own, else the first one of a library."""
+    library: Place | None = None
+    for place in places:
+        if place is not None and not place.library:
+            return place
+        library = library or place
+    return library
+
+
 def place_of(frame: FrameType | None, until: FrameType | None = None) -> Place | None:
     """The innermost line of the user's own from this frame outwards, else the innermost one of a library; None where there is neither.
 
     `until` is the first frame that does not belong to the model any more.
     """
-    library: Place | None = None
+    return innermost(_outwards(frame, until))
+
+
+def _outwards(frame: FrameType | None, until: FrameType | None) -> Iterator[Place | None]:
     while frame is not None and frame is not until:
         code = frame.f_code
-        kind = kind_of(code.co_filename)
-        if kind == "user":
-            return Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name)
-        if kind == "library" and library is None:
-            library = Place(os.path.abspath(code.co_filename), frame.f_lineno, code.co_name, library=True)
+        yield place_at(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return library
 
 
 def raised_at(error: BaseException) -> Place | None:
     """The line of an exception's traceback that `place_of` would take; None where nobody's code is in it."""
-    user: Place | None = None
-    library: Place | None = None
+    raised: list[Place | None] = []
     trace = error.__traceback__
-    while trace is not None:  # outermost first: the last one is the innermost
+    while trace is not None:  # outermost first
         code = trace.tb_frame.f_code
-        kind = kind_of(code.co_filename)
-        if kind != "skipped":
-            at = Place(os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name, kind == "library")
-            user, library = (at, library) if kind == "user" else (user, at)
+        raised.append(place_at(code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
-    return user or library
+    return innermost(reversed(raised))
 
 
 def here(skip: int = 1) -> Place | None:
@@ -93,7 +104,8 @@ def here(skip: int = 1) -> Place | None:
 
 
 def code_lines(place: Place) -> CodeLines | None:
-    """The lines around a place; None where the file cannot be read."""
+    """The lines around a place, as the file is now; None where it cannot be read."""
+    linecache.checkcache(place.file)
     first = max(1, place.line - AROUND)
     lines = [linecache.getline(place.file, number) for number in range(first, place.line + AROUND + 1)]
     while lines and not lines[-1]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import os
 import sys
 import types
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from devexplorer.core.doctor.parsed import Stamp, stamp_of, tree_of
 from devexplorer.core.doctor.places import Place, kind_of
 
 _REGISTERS = ("register_buffer", "register_parameter", "register_module", "add_module")
@@ -41,7 +41,7 @@ def class_source(kind: type) -> ClassSource | None:
     where = "skipped" if file is None else kind_of(file)
     if file is None or where == "skipped":
         return None
-    tree = _classes(file, _stamp(file)).get(kind.__qualname__)
+    tree = _classes(file, stamp_of(file)).get(kind.__qualname__)
     return None if tree is None else ClassSource(os.path.abspath(file), where == "library", tree)
 
 
@@ -58,23 +58,11 @@ def file_of(kind: type) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _stamp(file: str) -> tuple[int, int]:
-    """Another one when the file has been written anew."""
-    try:
-        status = os.stat(file)
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
-
-
 @lru_cache(maxsize=64)
-def _classes(file: str, stamp: tuple[int, int]) -> dict[str, ast.ClassDef]:
-    """Every class in a file by its qualified name; no file is parsed twice, those of libraries are long."""
-    linecache.checkcache(file)
-    try:
-        waiting: list[tuple[str, ast.AST]] = [("", ast.parse("".join(linecache.getlines(file))))]
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
+def _classes(file: str, stamp: Stamp) -> dict[str, ast.ClassDef]:
+    """Every class in a file by its qualified name."""
+    tree = tree_of(file)
+    waiting: list[tuple[str, ast.AST]] = [] if tree is None else [("", tree)]
     found: dict[str, ast.ClassDef] = {}
     while waiting:
         prefix, node = waiting.pop()
@@ -107,8 +95,13 @@ def assigned(kind: type, name: str) -> Place | None:
     return None
 
 
-def assignments(source: ClassSource) -> Iterator[tuple[str, Assigned]]:
-    """Every attribute that a class sets on itself, by name, in the order of the lines."""
+@lru_cache(maxsize=256)
+def assignments(source: ClassSource) -> tuple[tuple[str, Assigned], ...]:
+    """Every attribute that a class sets on itself, by name, in the order of the lines; read once, for all modules of the class."""
+    return tuple(_assignments(source))
+
+
+def _assignments(source: ClassSource) -> Iterator[tuple[str, Assigned]]:
     for node in source.tree.body:
         for target, value in _assigned_by(node):
             if isinstance(target, ast.Name):

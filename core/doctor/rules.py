@@ -65,5 +65,7 @@ _ALL = (
          "The forward or the backward fails on this device and not on the CPU."),
 )  # fmt: skip
 
+DEVICES_MEET = ("mixed-devices", "default-device")
+"""Rules whose findings say why an operation failed: its operands were on several devices."""
 RULES = {rule.key: rule for rule in _ALL}
 """Every rule by its key, those found by looking at the model first."""

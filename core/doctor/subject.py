@@ -15,6 +15,7 @@ from devexplorer.core.virtual.backend import swapping
 from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.models.build import Recipe
 from devexplorer.core.workspace.models.inputs import InputSpec, UnknownInputs, specs_for, tensors
+from devexplorer.core.workspace.models.loading import one_line
 from devexplorer.core.workspace.models.source import parse
 
 
@@ -104,10 +105,8 @@ class GivenModel:
         try:
             return copy.deepcopy(self._model)
         except Exception as error:
-            first = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
             raise BadInput(
-                f"{self.title} cannot be copied ({reason}); name the code that makes it instead: 'net.py:{self.title}'"
+                f"{self.title} cannot be copied ({one_line(error)}); name the code that makes it instead: 'net.py:{self.title}'"
             ) from error
 
     def on_cpu(self, seed: int) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
@@ -12,8 +13,8 @@ from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.doctor.subject import GivenModel
+from devexplorer.core.doctor.verdict import verdict
 from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import count_text
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
 from devexplorer.core.workspace.casts import model_dtype
@@ -77,9 +78,8 @@ def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: b
     """What is wrong, in lines."""
     simulated = " (simulated)" if found.simulated else ""
     unchecked = found.unchecked if with_unchecked else ()
-    said = [count_text(len(problems), "problem")] if problems else []
-    said += [f"{count_text(len(unchecked), 'thing')} not checked"] if unchecked else []
-    lines = [f"placement of {found.target} on {found.device}{simulated}: {', '.join(said)}"]
+    said = verdict(replace(found, problems=tuple(problems), notes=(), unchecked=unchecked))
+    lines = [f"placement of {found.target} on {found.device}{simulated}: {said}"]
     for one in problems:
         where = f"{os.path.relpath(one.file)}:{one.line}: " if one.line else ""
         path = f" ({one.path})" if one.path else ""

@@ -69,7 +69,7 @@ def _answer(name: str, report: FitReport) -> Answer:
 def _title(name: str, report: FitReport) -> str:
     name = name.partition("?")[0]
     if len(report.fits) > 1:
-        return f"{name} fits {sum(fit.fits for fit in report.fits)} of {len(report.fits)} cards"
+        return f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
     (fit,) = report.fits
     needs = f"{bytes_text(fit.bytes.total)} of {bytes_text(fit.capacity_bytes)}"
     return f"{name} fits {fit.gpu}: {needs}" if fit.fits else f"{name} does not fit {fit.gpu}"

@@ -13,8 +13,8 @@ from devexplorer.core.planner.trace import Trace
 LIMIT = 1 << 16
 """No larger batch is looked for."""
 UNCONFIRMED = (
-    "Largest batches that were not run themselves (those of what would help, and others when time was over) were computed from runs with "
-    "small batches, between which every block grows evenly."
+    "Largest batches that were not run themselves (those of what would help, others when time was over or they could not run here) were "
+    "computed from runs with small batches, between which every block grows evenly."
 )
 
 Room = tuple[int, int]
@@ -36,19 +36,20 @@ def fit_in(traces: Sequence[Trace], rooms: Sequence[Room]) -> bool:
 
 
 def largest(study: Study, way: Way, placing: Placing, rooms: Sequence[Room], known: int, *, confirm: bool = True) -> Largest:
-    """Search for it; `known` is a batch that was run already. Raises `BadInput` when the model cannot run with a batch of 1 or 2."""
+    """Search for it; `known` is a batch that was run already."""
 
     def runs(batch: int) -> bool:
         return fit_in(study.traces(way, batch, placing), rooms)
 
-    if not runs(1):
-        return Largest(0, False)
+    sure = known if runs(known) else 1
     try:
+        if not smallest(runs):
+            return Largest(0, False)
         laws = study.laws(way, placing, known)
-    except BadInput:  # a model that takes one batch only: what is known then is the one that ran
-        return Largest(1, True)
+    except BadInput:  # a model that takes this batch only: what is known then is the one that ran
+        return Largest(known, True) if runs(known) else Largest(0, False)
     if laws is None:
-        return by_bisection(runs, lambda: study.patient)
+        return by_bisection(runs, lambda: study.patient, sure)
 
     def peaks(batch: int) -> bool:
         return all(law.at(batch).least <= capacity - taken for law, (capacity, taken) in zip(laws, rooms, strict=True))
@@ -57,12 +58,23 @@ def largest(study: Study, way: Way, placing: Placing, rooms: Sequence[Room], kno
         return runs(batch) if batch < min(LAW_BATCHES) else fit_in([law.at(batch) for law in laws], rooms)
 
     found = from_above(computed, peaks)
-    if not confirm or not study.patient:
-        study.notes[UNCONFIRMED] = None
-        return found
-    if runs(found.batch) and (found.batch == LIMIT or not runs(found.batch + 1)):
-        return found
-    return by_bisection(runs, lambda: study.patient)
+    if confirm and study.patient:
+        try:
+            if runs(found.batch) and (found.batch == LIMIT or not runs(found.batch + 1)):
+                return found
+            return by_bisection(runs, lambda: study.patient, sure)
+        except BadInput:  # that many cannot run here: whole numbers as large as that have no values, which the model looks at
+            pass
+    study.notes[UNCONFIRMED] = None
+    return found
+
+
+def smallest(fits: Callable[[int], bool]) -> bool:
+    """Whether a batch of 1 fits, or of 2 where 1 cannot run: batch normalisation trains on more than one sample."""
+    try:
+        return fits(1)
+    except BadInput:
+        return fits(2)
 
 
 def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> Largest:
@@ -81,16 +93,16 @@ def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> L
     return Largest(low, low == LIMIT)
 
 
-def by_bisection(fits: Callable[[int], bool], patient: Callable[[], bool]) -> Largest:
-    """By trying alone: doubled until one does not fit, then halved in between; a batch of 1 fits."""
-    low, high = 1, 2
-    while high <= LIMIT and patient() and fits(high):
-        low, high = high, 2 * high
-    if high > LIMIT or (not patient() and low * 2 == high):
-        return Largest(low, True)
-    while high - low > 1:
-        if not patient():
+def by_bisection(fits: Callable[[int], bool], patient: Callable[[], bool], sure: int = 1) -> Largest:
+    """By trying alone, from a batch that fits for `sure`: doubled until one does not fit, then halved in between."""
+    low, high = sure, 0  # 0: none is known that does not fit
+    while not high or high - low > 1:
+        if low == LIMIT or not patient():
             return Largest(low, True)
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        middle = (low + high) // 2 if high else min(2 * low, LIMIT)
+        try:
+            fitted = fits(middle)
+        except BadInput:
+            return Largest(low, True)
+        low, high = (middle, high) if fitted else (low, middle)
     return Largest(low, False)

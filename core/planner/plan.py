@@ -14,7 +14,7 @@ from devexplorer.core.planner.desk import Desk, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
 from devexplorer.core.planner.run import OPTIMIZERS, Way, shapes_text
-from devexplorer.core.planner.study import Study, is_compiled
+from devexplorer.core.planner.study import Study, batch_second, is_compiled
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
 from devexplorer.core.virtual.profiles import Profile, load_profiles, parse_virtual
@@ -22,6 +22,8 @@ from devexplorer.core.workspace.casts import model_dtype
 from devexplorer.core.workspace.models.inputs import parse_inputs
 
 Progress = Callable[[float, str], None]
+DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
 PATIENCE_SECONDS = 15.0
 """So many seconds after the beginning, largest batches are no longer confirmed by runs, and no more help is worked out."""
 
@@ -30,7 +32,6 @@ def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
     """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes nothing."""
     findings: list[str] = []
     cards: list[tuple[Profile, ...]] = []
-    dtype = None
     for text in spec.gpus:
         try:
             cards.append(tuple(parse_virtual(text)))
@@ -52,6 +53,8 @@ def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
     if findings:
         raise BadInput(*findings)
     dtype = None if spec.dtype is None else model_dtype(spec.dtype)
+    if dtype not in DTYPES:
+        raise BadInput(f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64")
     autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
     way = Way(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
     return way, cards or [(profile,) for profile in load_profiles().values()]
@@ -84,6 +87,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
         convolutions=desk.convolutions,
         recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
         compiled=is_compiled(model),
+        second=batch_second(model),
         output_bytes=first.output_bytes,
     )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")

@@ -31,7 +31,7 @@ from devexplorer.core.virtual.backend import backward_guard, meta_empty, swappin
 from devexplorer.core.virtual.profiles import Profile
 from devexplorer.core.workspace.casts import cast_of
 from devexplorer.core.workspace.collector import no_collections
-from devexplorer.core.workspace.models.inputs import InputSpec
+from devexplorer.core.workspace.models.inputs import InputSpec, floating_dtype
 from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.run import first_tensor, run, total
 from devexplorer.core.workspace.split.blocks import own_tensors
@@ -80,6 +80,14 @@ def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values
 
     Raises `OnlyWithValues` when the step failed without them, else what the model raised; `BadInput` for what cannot be trained.
     """
+    loaded = len(sys.modules)
+    traces = _ran(subject, way, batch, placing, values=values)
+    # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold frames, and the tensors
+    # in them, until the next collection: another run is as all later ones.
+    return traces if len(sys.modules) == loaded else _ran(subject, way, batch, placing, values=values)
+
+
+def _ran(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bool) -> tuple[Trace, ...]:
     cards = Measuring(placing.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
     with no_collections(), _uncompiled():
@@ -107,7 +115,7 @@ def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, pl
         if id(tensor) not in made:
             made[id(tensor)] = meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
     model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
-    floating = _floating(model)
+    floating = floating_dtype(model)
     return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
 
 
@@ -122,7 +130,7 @@ def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tu
     model = copy.deepcopy(subject.model)
     with swapping():
         model = model.to(cards.devices[0], way.dtype)
-    generator, floating = torch.Generator().manual_seed(0), _floating(model)
+    generator, floating = torch.Generator().manual_seed(0), floating_dtype(model)
     return model, [spec.tensor(floating, generator).to(cards.devices[0]) for spec in subject.inputs(batch)]
 
 
@@ -185,10 +193,6 @@ def _backward(
 def _state(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, Tensor))
-
-
-def _floating(model: nn.Module) -> torch.dtype:
-    return next((one.dtype for one in model.parameters() if one.is_floating_point()), torch.get_default_dtype())
 
 
 def shapes_text(specs: Sequence[InputSpec]) -> str:

@@ -60,6 +60,9 @@ class Study:
             except OnlyWithValues as error:
                 if len(placing.profiles) > 1:
                     raise BadInput(f"'{self.subject.title}' failed on several cards: {_told(error.__cause__)}") from error
+                if self._runs:  # what was asked for ran without; values now would be other figures, and slow ones
+                    told = _told(error.__cause__)
+                    raise BadInput(f"'{self.subject.title}' failed without values with a batch of {batch}: {told}") from error
                 return self._with_values(way, batch, placing, error.__cause__ or error)
         try:
             return run_step(self.subject, way, batch, placing, values=True)
@@ -103,13 +106,21 @@ def _key(way: Way, batch: int, placing: Placing) -> Any:
 def _told(error: BaseException | None) -> str:
     told = "it did not say why" if error is None else str(error) if isinstance(error, RunFailed) else one_line(error)
     where = f" (in '{error.frame.path}')" if isinstance(error, RunFailed) and error.frame is not None and error.frame.path else ""
-    asks = "; its code asks for CUDA itself, and devexplorer doctor names the line" if "CUDA" in told else ""
-    return f"{told}{where}{asks}"
+    if "CUDA" in told:
+        return f"{told}{where}; its code asks for CUDA itself, and devexplorer doctor names the line"
+    if "on the same device" in told:
+        return f"{told}{where}; devexplorer doctor names the line that puts a tensor on the wrong one"
+    return f"{told}{where}"
 
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile made a part of it."""
     return any(hasattr(module, "_orig_mod") for module in model.modules())
+
+
+def batch_second(model: nn.Module) -> str | None:
+    """The first layer for sequences that takes the batch as its second dimension; None where there is none."""
+    return next((path or type(module).__name__ for path, module in model.named_modules() if vars(module).get("batch_first") is False), None)
 
 
 def runs_convolutions(model: nn.Module) -> bool:

@@ -76,6 +76,7 @@ def subject_of(source: str, folder: str, inputs: str) -> Subject:
         model, values = _made(source, folder, values=True), True
         specs = _specs(model, title, inputs, recipe)
     _complete(model, specs)
+    _demand_unpacked(title, model)
     return Subject(title, model, specs, values, source, folder)
 
 
@@ -102,9 +103,17 @@ def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
     if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
         try:
             with torch.no_grad():
-                model(*tensors(model, specs, batch=1))
+                model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
         except Exception as error:
             raise BadInput(f"the forward that would give lazy parameters their shapes failed: {one_line(error)}") from error
+
+
+def _demand_unpacked(title: str, model: nn.Module) -> None:
+    """Layers that torch.ao quantised hold no tensors that could be counted."""
+    for path, module in model.named_modules():
+        if any(isinstance(value, torch.ScriptObject) for value in vars(module).values()):
+            layer = path.removesuffix("._packed_params") or type(module).__name__
+            raise BadInput(f"'{layer}' of '{title}' holds packed weights, as torch.ao quantises them: they run on the CPU only, on no GPU")
 
 
 def _bytes(model: nn.Module) -> int:

@@ -43,8 +43,10 @@ def reason(cards: Sequence[FitCard]) -> str:
     return f"it needs {needs}, {who} has {has}; the largest part is {name}, {bytes_text(nbytes)}"
 
 
-def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compiled: bool, output_bytes: int) -> list[str]:
-    """What the figures rest on, a sentence each."""
+def assumptions(
+    spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compiled: bool, second: str | None, output_bytes: int
+) -> list[str]:
+    """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
     told = [
         "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated by a roofline.",
         f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in use.",
@@ -55,6 +57,11 @@ def assumptions(spec: FitSpec, *, products: bool, convolutions: bool, recurrent:
         told.append("cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on the card.")
     if recurrent:
         told.append("Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead.")
+    if second is not None:
+        told.append(
+            f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so where the model does not swap "
+            "them, the batch here is the length of its sequences, and the second dimension in the given shapes is the batch."
+        )
     if compiled:
         told.append("What torch.compile would fuse is counted operation by operation, with every tensor between them.")
     if spec.train:

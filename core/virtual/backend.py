@@ -20,7 +20,7 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import attention, autocast, copies, loading
+from devexplorer.core.virtual import attention, autocast, copies, lengths, loading
 from devexplorer.core.virtual.backward import backward_guard, device_guard
 from devexplorer.core.virtual.books import KIND, gpu_of, serve
 from devexplorer.core.virtual.lazy import move_lazily, move_uninitialised
@@ -81,6 +81,7 @@ def install() -> VirtualMachine:
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         attention.register(library)
+        lengths.register(library)
         loading.register()
         _installed.append((machine, (library, everything)))
         return machine

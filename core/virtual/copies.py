@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
-from devexplorer.core.virtual import attention
+from devexplorer.core.virtual import attention, sums
 from devexplorer.core.virtual.books import KIND, gpu_of
 from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import Operation, aten
@@ -111,6 +111,7 @@ def _pack(operation: Operation, values: torch.Tensor, lengths: torch.Tensor, bat
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._to_copy.default: _to_copy,
+    aten.add.Tensor: sums.add,
     aten.copy_.default: _copy,
     aten._local_scalar_dense.default: _scalar,
     aten._foreach_copy_.default: _foreach_copy,

@@ -192,7 +192,15 @@ def gru_cell_backward(grad_hy: Any, workspace: Any, has_bias: bool) -> tuple[Any
     return grad_x, grad_h, grad_hy * z, *biases
 
 
+def histc(values: Any, *given: Any, **named: Any) -> Any:
+    """`histc`, which CUDA has for integers too."""
+    if values.is_floating_point():
+        return aten.histc(values, *given, **named)
+    return aten.histc(values.double(), *given, **named).to(values.dtype)
+
+
 COMPOSED: dict[str, Callable[..., Any]] = {
+    "aten::histc": histc,
     "aten::_thnn_fused_lstm_cell": lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": gru_cell,
@@ -200,4 +208,4 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward,
 }
-"""Fused kernels that torch has for accelerators only; the CPU stands in with plain operations, counted as one kernel."""
+"""What torch has for accelerators only, fused kernels above all; the CPU stands in with plain operations, counted as one kernel."""

@@ -20,14 +20,14 @@ AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 
 CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE = range(8)
 COLUMNS = (
-    Column("Card"),
-    Column("Memory", tip="What it would take at its peak, against the card's capacity (the line); what is beyond the line does not fit"),
-    Column("Takes, GiB", True, "At the moment when most is allocated, with the CUDA context and the workspace of libraries"),
-    Column("Of, GiB", True, "Memory of the card; of all cards together where the model is split"),
-    Column("Fits"),
-    Column("Largest batch", True, "The largest batch that fits"),
-    Column("Simulated step", True, "One step of the batch that was asked for, by the roofline of the card"),
-    Column("Simulated samples/s", True, "Samples of the batch in a second of the simulated step"),
+    Column("card"),
+    Column("memory", tip="What it would take at its peak, against the card's capacity (the line); what is beyond the line does not fit"),
+    Column("takes GiB", True, "At the moment when most is allocated, with the CUDA context and the workspace of libraries"),
+    Column("of GiB", True, "Memory of the card; of all cards together where the model is split"),
+    Column("fits"),
+    Column("largest batch", True, "The largest batch that fits"),
+    Column("simulated step", True, "One step of the batch that was asked for, by the roofline of the card"),
+    Column("simulated samples/s", True, "Samples of the batch in a second of the simulated step"),
 )
 
 

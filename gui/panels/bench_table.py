@@ -14,12 +14,12 @@ class RunsTable(RowsTable):
     def __init__(self, model: RowsModel, name: str, widths: list[int], words: int) -> None:
         """`words`: number of the column that takes the room, `widths[words]` pixels at least."""
         super().__init__(model, name, widths)
-        self._words, self._least = words, widths[words]
-        self._others = sum(widths) - widths[words]
+        self._words, self._widths = words, list(widths)
         self.horizontalHeader().setStretchLastSection(False)
         self.setMinimumHeight(2 * ROW_PX + 8)
         self.setHorizontalScrollMode(self.ScrollMode.ScrollPerPixel)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.setColumnWidth(self._words, max(self._least, self.viewport().width() - self._others))
+        others = sum(width for at, width in enumerate(self._widths) if at != self._words and not self.isColumnHidden(at))
+        self.setColumnWidth(self._words, max(self._widths[self._words], self.viewport().width() - others))

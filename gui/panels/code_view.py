@@ -71,6 +71,10 @@ class CodeView(QPlainTextEdit):
         self._reset.setInterval(_COPIED_MS)
         self._reset.timeout.connect(lambda: self.copy_button.setText("copy"))
 
+    def tab_stops(self) -> tuple[QWidget, ...]:
+        """See `reading_order.Places`: the button lies over the code, in no layout."""
+        return (self.copy_button,)
+
     @property
     def code(self) -> str:
         """The code on show."""

@@ -6,8 +6,8 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
-from devexplorer.core.jobs import Done
-from devexplorer.core.records.doctor import Check, Diagnosis
+from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.records.messages import Answer
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
 from devexplorer.gui.icons import pixmap
@@ -19,17 +19,13 @@ from devexplorer.gui.panels.doctor_form import DoctorForm
 from devexplorer.gui.panels.doctor_rows import (
     COLUMNS,
     FINDING,
-    NARROW_PX,
-    PATH,
-    PLACE,
-    WIDE_PX,
+    all_of_it,
     circumstances,
     sign_of,
     table_rows,
-    verdict,
 )
+from devexplorer.gui.panels.doctor_table import FindingsTable
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
-from devexplorer.gui.panels.rows_table import CutAtTheStart, RowsTable
 from devexplorer.gui.theme import Role, Theme, severity_colour
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
@@ -38,7 +34,7 @@ CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
 _SIGN_PX = 16
 WIDE_FROM_PX = 1500
-_SHARES = [600, 410]
+_SHARES = [580, 430]
 
 
 class DoctorPanel(QWidget):
@@ -62,16 +58,14 @@ class DoctorPanel(QWidget):
         self.circumstances = ShrinkingLabel(Role.LABEL, "dim", least_px=0)
         self.old = label("", words="warning")
         self.model = RowsModel(COLUMNS, self)
-        self.table = RowsTable(self.model, "Findings", NARROW_PX)
-        for column in (PATH, PLACE):
-            self.table.setItemDelegateForColumn(column, CutAtTheStart(self.table))
+        self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
         self.failure.command_requested.connect(self.command_requested)
         self.nothing = label(NOTHING, words="dim", wrap=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(theme)
-        self._widths = NARROW_PX
+        self._wide = False
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)
         self.table.activated.connect(self._activate)
@@ -147,8 +141,7 @@ class DoctorPanel(QWidget):
             self.model.set_rows([] if diagnosis is None else table_rows(diagnosis, self._theme))
             if self.model.rows and self.table.selected_key is None:
                 self.table.selectRow(0)
-        failed = self._failed()
-        self._show_verdict(failed)
+        self._show_verdict(self._failed())
         self._show_chosen()
 
     def check(self) -> None:
@@ -168,30 +161,26 @@ class DoctorPanel(QWidget):
 
     # --- inside
 
-    def _failed(self) -> Done | None:
-        """The newest check of the model, where it came to nothing."""
-        newest = next(
-            (done for done in reversed(self._state.done) if isinstance(done.command, Check) and done.command.target == self._target), None
-        )
-        return newest if newest is not None and newest.answer is not None and newest.answer.failed else None
+    def _failed(self) -> Answer | None:
+        """Why the newest check of the model came to nothing; None: it did not, or another one is under way."""
+        return None if self.form.at_work else self._state.check_failures.get(self._target or "")
 
-    def _show_verdict(self, failed: Done | None) -> None:
+    def _show_verdict(self, failed: Answer | None) -> None:
         diagnosis = self._diagnosis
-        if failed is not None and failed.answer is not None:
-            self.failure.show_answer(failed.answer, ready=self.form.why_not is None)
+        if failed is not None:
+            self.failure.show_answer(failed, ready=self.form.why_not is None)
             self._stack.setCurrentWidget(self.failure)
         else:
             self._stack.setCurrentWidget(self.table if self.model.rows else self.nothing)
-            at_work = self.form.running is not None
-            self.nothing.setText(CLEAN if diagnosis is not None else WORKING if at_work else NOTHING)
+            self.nothing.setText(CLEAN if diagnosis is not None else WORKING if self.form.at_work else NOTHING)
         self._head.setVisible(failed is None and diagnosis is not None)
         if diagnosis is None:
             return
         sign = sign_of(diagnosis)
         icon_name = {"clean": "check", "not checked": "note"}.get(sign, sign)
         self.sign.setPixmap(pixmap(icon_name, severity_colour(sign, self._theme), _SIGN_PX, self.devicePixelRatioF()))
-        self.verdict.set_full_text(verdict(diagnosis))
-        self.circumstances.say(circumstances(diagnosis) if self._widths is WIDE_PX else "")
+        self.verdict.set_full_text(all_of_it(diagnosis))
+        self.circumstances.say(circumstances(diagnosis) if self._wide else "")
         self.old.setText(OLD if self._is_old() else "")
 
     def _is_old(self) -> bool:
@@ -217,11 +206,9 @@ class DoctorPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        fitting = WIDE_PX if event.size().width() >= WIDE_FROM_PX else NARROW_PX
-        if fitting is not self._widths:  # only then: in between the user's own widths stay
-            self._widths = fitting
-            for column, width in enumerate(fitting):
-                self.table.setColumnWidth(column, width)
+        wide = event.size().width() >= WIDE_FROM_PX
+        if wide != self._wide:
+            self._wide = wide
             self._show_verdict(self._failed())
 
     def _activate(self, index: QModelIndex) -> None:

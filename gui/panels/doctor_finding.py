@@ -9,7 +9,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.formats import bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.records.doctor import Finding, Unchecked
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.findings import place_text
@@ -118,7 +118,7 @@ class FindingView(QScrollArea):
 
     def show_unchecked(self, unchecked: Unchecked) -> None:
         """Something that was not checked."""
-        self._show(unchecked, f"Not checked: {unchecked.what}", unchecked.reason, "", "")
+        self._show(unchecked, f"Not checked: {unchecked.what}", sentence(unchecked.reason), "", "")
         self.source.setVisible(False)
         self.no_source.setVisible(False)
         self.path_button.setVisible(False)
@@ -156,7 +156,7 @@ class FindingView(QScrollArea):
         _say(self.message, message)
         _say(self.fix, fix)
         _say(self.cost, cost)
-        self.place.set_full_text(place_text(thing))
+        self.place.set_full_text(where_text(thing))
         self.place.setToolTip(tip(full_place(thing)))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")
@@ -185,6 +185,12 @@ class FindingView(QScrollArea):
     def _show_path(self) -> None:
         if isinstance(self._shown, Finding):
             self.path_requested.emit(self._shown.path)
+
+
+def where_text(thing: Finding | Unchecked) -> str:
+    """`net.py:12 · blocks.0.scale`."""
+    path = thing.path if isinstance(thing, Finding) else ""
+    return " · ".join(filter(None, (place_text(thing), path)))
 
 
 def cost_text(finding: Finding) -> str:

@@ -123,6 +123,11 @@ class DoctorForm(QWidget):
         return next((job for job in self._state.jobs.values() if isinstance(job.command, Check)), None)
 
     @property
+    def at_work(self) -> bool:
+        """Whether it is this very model that is being checked."""
+        return (job := self.running) is not None and _model_of(job) == self.target
+
+    @property
     def why_not(self) -> str | None:
         """Why nothing can be checked now; None: it can."""
         if self._state.recording is not None:
@@ -144,7 +149,8 @@ class DoctorForm(QWidget):
         self.going.setVisible(job is not None)
         if job is not None:
             percent = "" if job.done is None else f"  {100 * job.done:.0f} %"
-            self.going.set_full_text(f"{job.text or job.title}{percent}")
+            whose = "" if self.at_work else f"{_model_of(job)}: "  # another one was chosen since
+            self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
         ready = self._state.engine is not None and self._state.recording is None
         lacks = ready and not self.device.has_gpu
         self._say(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
@@ -167,3 +173,7 @@ class DoctorForm(QWidget):
     def _say(target: QLabel, text: str) -> None:
         target.setText(text)
         target.setVisible(bool(text))
+
+
+def _model_of(job: Job) -> str:
+    return job.command.target.partition(":")[0] if isinstance(job.command, Check) else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.formats import MISSING, count_text
+from devexplorer.core.doctor.verdict import verdict
+from devexplorer.core.formats import MISSING, count_text, sentence
 from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
 from devexplorer.gui.item_models.findings import findings_of, place_text, words_of
 from devexplorer.gui.item_models.rows import Cell, Column, TableRow
@@ -19,11 +20,7 @@ COLUMNS: Final = (
     Column("place", tip="File and line that are to blame"),
     Column("what is wrong"),
 )
-PATH, PLACE = 2, 3
-"""Columns whose end tells most."""
-NARROW_PX: Final = [126, 138, 90, 104, 0]
-WIDE_PX: Final = [128, 230, 190, 150, 0]
-"""Widths of the columns; the last takes what is left."""
+RULE, PATH, PLACE = 1, 2, 3
 SIGNS: Final = {"error": "✕", "warning": "△", "note": "•", "not checked": "○"}
 """Before the word, so that it is never the colour alone."""
 
@@ -69,7 +66,7 @@ def _unchecked(number: int, unchecked: Unchecked, theme: Theme) -> TableRow:
             Cell(unchecked.what, "", tip(unchecked.what)),
             Cell(MISSING, theme.dim),
             Cell(place or MISSING, theme.dim, tip(full_place(unchecked))),
-            Cell(unchecked.reason, theme.soft, tip(unchecked.reason)),
+            Cell(sentence(unchecked.reason), theme.soft, tip(sentence(unchecked.reason))),
         ),
     )
 
@@ -88,18 +85,11 @@ def sign_of(diagnosis: Diagnosis) -> str:
     return "not checked" if diagnosis.unchecked else "clean"
 
 
-def verdict(diagnosis: Diagnosis) -> str:
-    """`2 problems, 1 note; 41 operations watched on vgpu:0 (simulated)`."""
-    parts = [count_text(len(diagnosis.problems), "problem")] if diagnosis.problems else []
-    if diagnosis.clean:
-        parts.append("clean")
-    if diagnosis.notes:
-        parts.append(count_text(len(diagnosis.notes), "note"))
-    what = list(dict.fromkeys(unchecked.what for unchecked in diagnosis.unchecked))
-    if what:
-        parts.append(f"not checked: {what[0]}" if len(what) == 1 and not parts else f"{len(what)} not checked")
+def all_of_it(diagnosis: Diagnosis) -> str:
+    """`1 error, 1 note; 41 operations watched on vgpu:0 (simulated)`, or `No problem; …`."""
+    said = verdict(diagnosis)
     where = f"{diagnosis.device} (simulated)" if diagnosis.simulated else diagnosis.device
-    return f"{', '.join(parts)}; {count_text(diagnosis.operations, 'operation')} watched on {where}"
+    return f"{said[:1].upper()}{said[1:]}; {count_text(diagnosis.operations, 'operation')} watched on {where}"
 
 
 def circumstances(diagnosis: Diagnosis) -> str:

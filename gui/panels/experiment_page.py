@@ -72,7 +72,7 @@ class ExperimentPage(QWidget):
             button.setFixedHeight(BUTTON_PX)
             form.addWidget(button, 0, top)
         self.hint.setFixedHeight(BUTTON_PX)
-        form.addWidget(self.hint, 1, top)
+        self._place_hint(form)
         empty = QWidget()
         centred = QVBoxLayout(empty)
         centred.setContentsMargins(2 * EDGE_PX, 0, 2 * EDGE_PX, 0)
@@ -92,6 +92,10 @@ class ExperimentPage(QWidget):
         layout.addLayout(self._results, 1)  # before its widgets: one that has no parent yet would be shown as a window
         self._results.addWidget(empty)
         self._results.addWidget(self._shown)
+
+    def _place_hint(self, form: QHBoxLayout) -> None:
+        """Where it is said how it goes and what is missing: behind the buttons."""
+        form.addWidget(self.hint, 1, Qt.AlignmentFlag.AlignTop)
 
     def add_field(self, words: str, field: QWidget) -> None:
         """Put a field behind its name into the form."""

@@ -15,16 +15,18 @@ from devexplorer.gui.item_models.fit_rows import PARTS, Part, sizes, verdict
 from devexplorer.gui.panels.fit_bars import Swatch
 from devexplorer.gui.panels.fit_helps import HelpsView
 from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.reading_order import put_in_order
 from devexplorer.gui.theme import Role, Theme
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
 """From this width on what would help stands beside the parts."""
+TWO_COLUMNS_FROM_PX = 400
 _COLUMNS = 2
 
 
 class _Parts(QWidget):
-    """A swatch, a name and a number for each part that takes anything, the largest column of them first filled."""
+    """A swatch, a name and a number for each part that takes anything, from top to bottom and then beside it."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -103,7 +105,7 @@ class FitDetails(QScrollArea):
     def _lay_out(self) -> None:
         left, right = QVBoxLayout(), QVBoxLayout()
         for column in (left, right):
-            column.setSpacing(6)
+            column.setSpacing(4)
         for widget in (self.title, self.verdict, self.parts):
             left.addWidget(widget)
         left.addStretch(1)
@@ -116,7 +118,7 @@ class FitDetails(QScrollArea):
         inside.setObjectName("scrolled")
         self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
         self._both.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
-        self._both.setSpacing(8)
+        self._both.setSpacing(4)
         self._both.addLayout(left, 2)
         self._both.addLayout(right, 3)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -140,6 +142,8 @@ class FitDetails(QScrollArea):
         self.verdict.setText(verdict(fit))
         self.parts.show_fit(fit)
         self.helps.show_helps(helps)
+        if helps:
+            put_in_order(self)  # their buttons are new
         self.rests_title.setVisible(bool(report.assumptions))
         self.rests.setText("\n".join(f"• {one}" for one in report.assumptions))
 
@@ -147,5 +151,5 @@ class FitDetails(QScrollArea):
         super().resizeEvent(event)
         beside = event.size().width() >= BESIDE_FROM_PX
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
-        self._both.setSpacing(24 if beside else 8)
-        self.parts.set_columns(1 if beside else _COLUMNS)
+        self._both.setSpacing(24 if beside else 4)
+        self.parts.set_columns(1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS)

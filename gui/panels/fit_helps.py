@@ -16,7 +16,7 @@ from devexplorer.gui.theme import Role
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
 """Helps that the form can be set to."""
 USE = "Set the form to this and plan again"
-NOTHING_HELPS = "Nothing that the planner knows of would make it smaller."
+NOTHING_HELPS = "Nothing was found that would make it noticeably smaller."
 _TITLE, _TAKES, _BATCH, _USE = range(4)
 
 

@@ -99,11 +99,28 @@ def test_options_become_the_request(says: Says, tmp_path: Path, monkeypatch: pyt
         ("lenet --virtual Voodoo", "there is no profile 'Voodoo'"),
         ("lenet --json --github", "give one of them"),
         ("lenet --frob", "--frob"),
+        ("n\udcff.py:Net", "the target 'n\\udcff.py:Net' is not UTF-8 here"),
     ],
 )
 def test_wrong_input_gets_one_line(says: Says, refusal: Refusal, argv: str, words: str) -> None:
     asked = says(CLEAN)
     assert words in refusal("doctor", *argv.split())
+    assert not asked, "nothing ran"
+
+
+def test_a_current_folder_that_cannot_be_imported_from_is_refused(
+    says: Says, refusal: Refusal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = says(CLEAN)
+    odd, gone = tmp_path / "d\udcff", tmp_path / "gone"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    assert "the current folder" in (line := refusal("doctor", "net.py:Net"))
+    assert "is not UTF-8 here" in line
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "the current folder does not exist any more" in refusal("doctor", "lenet")
     assert not asked, "nothing ran"
 
 
@@ -195,7 +212,7 @@ def test_the_text_for_people(says: Says, capfd: pytest.CaptureFixture[str]) -> N
     assert "note  device-hop" in lines
     assert "    torch.cuda.Stream (/elsewhere/net.py:4): a virtual GPU has no streams." in lines
     assert lines[-1] == (
-        "lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: 1 error, 1 warning, 1 note, 1 thing not checked, "
+        "lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: 1 error, 1 warning, 1 note, torch.cuda.Stream not checked, "
         "12 operations watched"
     )
 
@@ -242,6 +259,19 @@ def test_annotations_have_the_severity_of_the_finding_and_leave_out_the_file_tha
     assert [line.partition(" ")[0] for line in out][3:] == ["::notice", "::notice"]
 
 
+def test_annotations_name_files_from_the_root_of_the_checkout(
+    says: Says, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    says(replace(CLEAN, problems=(replace(MIXED, file=str(folder / "net.py")),)))
+    for workspace, file in (("", "net.py"), (str(tmp_path), "model/net.py")):
+        monkeypatch.setenv("GITHUB_WORKSPACE", workspace)
+        assert main(["doctor", "lenet", "--github"]) == 1
+        assert capfd.readouterr().out.startswith(f"::error file={file},line=12,")
+
+
 def test_files_are_named_as_people_know_them(tmp_path: Path) -> None:
     inside = tmp_path / "nets" / "net.py"
     inside.parent.mkdir()
@@ -254,7 +284,7 @@ def test_files_are_named_as_people_know_them(tmp_path: Path) -> None:
 
 def test_the_summary_counts_what_there_is() -> None:
     assert summary(replace(CLEAN, unchecked=(STREAM, replace(STREAM, line=5)))).endswith(
-        "no problem, 2 things not checked, 12 operations watched"
+        "no problem, torch.cuda.Stream not checked, 12 operations watched"
     )
 
 
@@ -392,3 +422,14 @@ def test_a_terminal_shows_how_far_it_is_and_nobody_else_hears_of_it(monkeypatch:
         with waiting() as watch:
             watch.progress(0.3, "moving\nit")
         assert stream.getvalue() == heard
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal of its own is POSIX's")
+def test_what_is_said_while_waiting_is_no_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    with open(master, "rb", buffering=0) as shown, open(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((12 if descriptor == slave else 99, 24)))
+        with waiting() as watch:
+            watch.progress(0.3, "finding out what it takes")
+        assert shown.read(100) == b"\r\x1b[K 30 %  find\r\x1b[K"

@@ -108,6 +108,8 @@ def test_options_become_the_specification(says: Says, tmp_path: Path, monkeypatc
         ("lenet --gpu 0xT4", "is no number of GPUs"),
         ("lenet --batch 0", "--batch '0' is not a whole number above 0"),
         ("lenet --batch many", "--batch 'many'"),
+        ("lenet --batch 99999999999999999999", "--batch '99999999999999999999' is too large"),
+        ("n\udcff.py:Net", "the target 'n\\udcff.py:Net' is not UTF-8 here"),
         ("lenet --dtype float33", "there is no dtype 'float33'"),
         ("lenet --dtype int8", "a model cannot become int8"),
         ("lenet --autocast float32", "there is no --autocast 'float32'; there are float16, bfloat16"),

@@ -169,6 +169,34 @@ def test_what_follows_from_another_finding_is_none_of_its_own(cause: tuple[str, 
     assert (left[0].message == "It stays. Because of that the run fails at net.py, line 9.") == same
 
 
+FREQUENCIES = f"""{LAYER}
+        self.frequencies = torch.linspace(0, 1, 4)  {MARK}
+
+    def forward(self, x):
+        where = torch.arange(x.shape[0], device=x.device).type_as(self.frequencies)
+        angles = torch.outer(where, self.frequencies).to(x.device)
+        return self.layer(x) + angles
+"""
+
+
+def test_copies_of_an_attribute_that_stays_behind_are_part_of_that_finding(examined: Examined) -> None:
+    found = examined(FREQUENCIES)
+    assert rules(found) == ["unregistered-tensor"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.table = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        self.table = self.table.to(x.device)
+        return self.layer(x) * self.table
+""")
+    assert [(one.rule, one.severity) for one in found.problems] == [("unregistered-tensor", "warning")]
+    assert "until forward brings it along itself" in found.problems[0].message
+
+
 def test_every_cause_is_found_once_errors_first(examined: Examined) -> None:
     code = f"""{LAYER}
         self.scale = torch.ones(4)  {MARK}

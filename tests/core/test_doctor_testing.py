@@ -62,7 +62,7 @@ def test_a_broken_model_fails_with_every_finding(virtual: VirtualMachine) -> Non
     with pytest.raises(AssertionError) as failed:
         assert_placement_clean(Broken(), "vgpu:1")
     lines = str(failed.value).splitlines()
-    assert lines[0] == "placement of Broken on vgpu:1 (simulated): 2 problems"
+    assert lines[0] == "placement of Broken on vgpu:1 (simulated): 1 error, 1 warning"
     assert f"test_doctor_testing.py:{line_of('self.scale = torch.ones(4)')}: unregistered-tensor (scale)" in lines[1]
     assert "register_buffer" in lines[3]
     assert f"test_doctor_testing.py:{line_of('if float(y.sum()) > 1e9:')}: hidden-sync" in lines[4]
@@ -71,7 +71,7 @@ def test_a_broken_model_fails_with_every_finding(virtual: VirtualMachine) -> Non
 def test_rules_can_be_passed_over(virtual: VirtualMachine) -> None:
     found = assert_placement_clean(Broken(), ignore=("unregistered-tensor", "hidden-sync"))
     assert len(found.problems) == 2
-    with pytest.raises(AssertionError, match=": 1 problem"):
+    with pytest.raises(AssertionError, match=": 1 error"):
         assert_placement_clean(Broken(), ignore=["hidden-sync"])
     with pytest.raises(BadInput, match="there is no rule 'hidden-synch'; did you mean hidden-sync"):
         assert_placement_clean(Clean(), ignore=["hidden-synch"])

@@ -520,3 +520,58 @@ def test_an_error_in_backward_leads_to_the_line_of_forward(device: str) -> None:
     assert place is not None
     assert (place.file, place.line) == (__file__, line_of(overwritten, "its backward"))
     assert forward_line(lambda: model(x)) is None
+
+
+# --- the model's own code
+
+
+class Asked(nn.Module):
+    """Notes what is asked of it that it does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.layer = nn.Linear(4, 4)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "layer":
+            vars(self)["names"].append(name)
+        return super().__getattr__(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("nobody compares models")
+
+    def __hash__(self) -> int:
+        raise AssertionError("nobody hashes models")
+
+    def __bool__(self) -> bool:
+        raise AssertionError("nobody asks whether a model is true")
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) * torch.ones(4)
+        return y
+
+
+def test_watching_asks_nothing_of_the_model_that_runs_its_code() -> None:
+    model = Asked()
+    with swapping():
+        model.to("vgpu:0")
+    x, book = torch.rand(3, 4).to("vgpu:0"), Book()
+    model.names.clear()
+    with Watching(model, "vgpu:0", book, Origins(), [x]):
+        model(x)
+    assert rules(book.findings()) == ["default-device"]
+    assert model.names == []
+
+
+def test_a_watch_that_cannot_begin_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(mode: TorchFunctionMode) -> None:
+        raise RuntimeError("on purpose")
+
+    hooks = torch.nn.modules.module._global_forward_hooks
+    before = (len(hooks), torch.utils.swap_tensors, vars(torch.autograd)["_engine_run_backward"])
+    watching = Watching(nn.Linear(4, 4), "vgpu:0", Book(), None, [])
+    monkeypatch.setattr(TorchFunctionMode, "__enter__", refuses)
+    with pytest.raises(RuntimeError, match="on purpose"), watching:
+        pass
+    assert (len(hooks), torch.utils.swap_tensors, vars(torch.autograd)["_engine_run_backward"]) == before

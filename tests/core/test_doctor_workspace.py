@@ -85,7 +85,7 @@ def test_a_clean_model_has_nothing_to_mend(place: Place, asked: list[DoctorReque
     place.do(BuildModel(recipe="mlp", device=place.first))
     before = place.snapshot("mlp")
     answer, found = checked(place, Check(target="mlp", device=place.first, train=True))
-    assert answer.title == "mlp: nothing to mend"
+    assert answer.title == "mlp: no problem"
     assert answer.subject == "mlp"
     assert found.clean
     assert (found.device, found.train) == (place.first, True)
@@ -108,7 +108,7 @@ def test_problems_are_told_with_their_lines(place: Place, asked: list[DoctorRequ
     device = place.first if place.kind != "cpu" else "cpu"
     answer, found = checked(place, Check(target="net", device=device))
     assert [one.rule for one in found.problems] == ["unregistered-tensor"]
-    assert answer.title == "net: 1 problem"
+    assert answer.title == "net: 1 error"
     assert "net.py, line 10: self.scale is a plain attribute" in answer.words
     assert facts(answer)["errors"] == "Tensor that is not registered"
     assert asked[-1].source == "net.py:Net"
@@ -123,7 +123,7 @@ def test_its_code_does_the_same(place: Place, asked: list[DoctorRequest], tmp_pa
     monkeypatch.setattr("devexplorer.core.doctor.testing.diagnosed", lambda request, seconds: examine(replace(request, virtual="")))
     with contextlib.redirect_stdout(io.StringIO()) as out:
         exec(answer.code, {})
-    assert "1 problem" in out.getvalue()
+    assert "1 error" in out.getvalue()
     assert found.problems[0].message in out.getvalue()
 
 
@@ -237,7 +237,7 @@ def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place)
     outcome = carry_out.carry_out(
         cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(progress=lambda done, text: heard.append(text))
     )
-    assert outcome.answer.title == "mlp: nothing to mend"
+    assert outcome.answer.title == "mlp: no problem"
     assert "forward on vgpu:1" in heard
     with pytest.raises(DevExplorerError, match="cancelled"):
         carry_out.carry_out(cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(cancelled=lambda: True))

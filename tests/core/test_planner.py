@@ -306,6 +306,80 @@ def test_unknown_models_are_refused():
         asked(source="resnet19")
 
 
+def normalising(folder, layer="nn.Linear(8, 8), nn.BatchNorm1d(8)"):
+    return write(folder, "normalising", f"from torch import nn\nclass Net(nn.Sequential):\n    def __init__(self): super().__init__({layer})\n")
+
+
+def test_what_cannot_train_on_a_single_sample_can_be_planned_for(tmp_path, small_card):
+    """Batch normalisation wants two of them: the search begins there."""
+    source = normalising(tmp_path)
+    small_card(4 << 20)
+    (fit,) = asked(**source, inputs="4x8", batch=4, train=True, search=True).fits
+    assert fit.fits
+    assert fit.largest_batch > 4
+    assert not asked(**source, inputs="4x8", batch=fit.largest_batch + 1, train=True).fits[0].fits
+    small_card(1 << 20)
+    (fit,) = asked(**source, inputs="4x8", batch=4, train=True, search=True).fits
+    assert (fit.fits, fit.largest_batch) == (False, 0)
+
+
+def test_lazy_batch_normalisation_gets_its_shapes(tmp_path):
+    source = normalising(tmp_path, "nn.LazyLinear(8), nn.LazyBatchNorm1d()")
+    assert asked(**source, inputs="4x8", batch=4).fits[0].fits
+
+
+def test_a_model_for_one_batch_only_has_that_as_its_largest(tmp_path):
+    source = write(
+        tmp_path,
+        "fixed",
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Linear):\n"
+        "    def __init__(self): super().__init__(8, 8); self.places = nn.Parameter(torch.zeros(4, 8))\n"
+        "    def forward(self, x): return super().forward(x) + self.places\n",
+    )
+    (fit,) = asked(**source, inputs="4x8", batch=4, search=True).fits
+    assert (fit.largest_batch, fit.at_least) == (4, True)
+
+
+def test_a_batch_that_cannot_run_here_is_no_end_of_the_answer(tmp_path):
+    """Whole numbers above 1 MiB have no values here, and this model looks at one of them."""
+    source = write(
+        tmp_path,
+        "looking_far",
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.table = nn.Embedding(10, 8)\n"
+        "    def forward(self, x): return self.table(x) if x.max() < 10 else None\n",
+    )
+    report = asked(**source, inputs="2x16:int64", search=True)
+    assert report.fits[0].largest_batch == 65536
+    assert any("could not run here" in one for one in report.assumptions)
+    assert not any("It cannot run without values" in one for one in report.assumptions), "what was asked for did"
+
+
+def test_sequences_whose_batch_is_not_first_are_named(tmp_path):
+    text = "from torch import nn\nclass Net(nn.GRU):\n    def __init__(self): super().__init__(8, 8, batch_first={})\n"
+    second = asked(**write(tmp_path, "second", text.format(False)), inputs="5x2x8", batch=5)
+    first = asked(**write(tmp_path, "first", text.format(True)), inputs="5x2x8", batch=5)
+    assert any("'Net' was made with batch_first=False" in one for one in second.assumptions)
+    assert not any("batch_first" in one for one in first.assumptions)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "complex64"])
+def test_dtypes_that_no_layer_computes_in_are_refused(dtype):
+    with pytest.raises(BadInput, match=f"do not compute in {dtype}; plan for float32"):
+        asked(dtype=dtype)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated")  # torch's own
+def test_packed_weights_are_refused(tmp_path):
+    source = normalising(tmp_path, "torch.ao.nn.quantized.dynamic.Linear(8, 8)")
+    path = tmp_path / "normalising.py"
+    path.write_text(f"import torch\n{path.read_text()}")
+    with pytest.raises(BadInput, match="'0' of 'normalising.py:Net' holds packed weights"):
+        asked(**source, inputs="2x8")
+
+
 def test_lazy_models_get_their_shapes_first():
     lazy, plain = (asked(source=name, train=True).fits[0].cards[0].bytes for name in ("lazy-mlp", "mlp"))
     assert lazy == plain

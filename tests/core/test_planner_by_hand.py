@@ -5,8 +5,9 @@ A block is what the allocator gives: the request rounded up to 512 B. float32 ha
 
 import pytest
 import torch
-from fakes.planning import replayed
+from fakes.planning import replayed, traced
 from torch import nn
+from torch.nn import functional
 
 from devexplorer.core.planner.run import Way
 
@@ -134,3 +135,97 @@ def test_autocast_keeps_the_cast_of_a_weight_until_it_ends():
     given, hidden = block(4, 128), block(4, 128, item=2)
     assert ran.parts["parameters"] == 2 * weight
     assert ran.parts["activations"] == given + 2 * cast + 2 * hidden, "what goes into the last layer, and what comes out of it"
+
+
+def least(model, *shapes, way, batch):
+    """The most that is requested at one time: what the allocator's blocks have left over is left out."""
+    return traced(model, *shapes, way=way, batch=batch).least
+
+
+def test_three_layers_with_gelu():
+    """The second GELU's backward: inputs of everything before it, its own, two gradients, those of the last layer, and the loss's two."""
+    model = nn.Sequential(nn.Linear(100, 300), nn.GELU(), nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 50))
+    batch = 5000
+    parameters = sum(block(*one.shape) for one in model.parameters())
+    last = block(50, 300) + block(50)
+    assert least(model, (1, 100), way=Way(train=True, optimizer="sgd"), batch=batch) == (
+        parameters + block(batch, 100) + 5 * block(batch, 300) + last + 2 * block(1)
+    )
+    assert least(model, (1, 100), way=Way(), batch=batch) == parameters + block(batch, 100) + 2 * block(batch, 300), "freed as it goes"
+
+
+def test_convolutions_with_batch_normalisation_and_relu_in_place():
+    """Input of each convolution and of each normalisation, the last output, and two gradients; four small ones beside each: mean and
+    deviation of both normalisations, gradients of the last one's weight and bias, and the loss's two."""
+    layers = [(nn.Conv2d(width, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True)) for width in (3, 32)]
+    model = nn.Sequential(*(layer for three in layers for layer in three))
+    batch, size = 64, 28
+    held = sum(block(*one.shape) for one in model.parameters()) + 4 * block(32) + 2 * block(1, item=8)
+    hidden = block(batch, 32, size, size)
+    expected = held + block(batch, 3, size, size) + 5 * hidden + 4 * block(32) + 2 * block(32) + 2 * block(1)
+    assert least(model, (1, 3, size, size), way=Way(train=True, optimizer="sgd"), batch=batch) == expected
+
+
+def test_autocast_in_training():
+    """At the sum, which runs in float32: input and weights, their casts, both results in bfloat16 and the last one in float32."""
+    model = nn.Sequential(nn.Linear(512, 512, bias=False), nn.Linear(512, 512, bias=False))
+    batch = 4096
+    weights = 2 * (block(512, 512) + block(512, 512, item=2))
+    wide, narrow = block(batch, 512), block(batch, 512, item=2)
+    way = Way(train=True, optimizer="sgd", autocast=torch.bfloat16)
+    assert least(model, (1, 512), way=way, batch=batch) == weights + 2 * wide + 3 * narrow + block(1)
+
+
+class Pairs(nn.Module):
+    """Six blocks of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()) for _ in range(6))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_checkpoints_around_blocks_of_two_layers():
+    """The last block but one, computed again: inputs of five, its two results, two gradients, and those of the last block's weights."""
+    batch, layer = 8192, block(256, 256) + block(256)
+    way = Way(train=True, optimizer="sgd", checkpointing=True)
+    expected = 12 * layer + 9 * block(batch, 256) + 2 * layer + 2 * block(1)
+    assert least(Pairs(), (1, 256), way=way, batch=batch) == expected
+
+
+class Block(nn.Module):
+    """A Transformer block with 4 heads, as in Korthikanti et al. 2022, figure 2."""
+
+    def __init__(self, width, fused):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.taken, self.given = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down, self.fused = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), fused
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        query, key, value = (one.view(batch, length, 4, -1).transpose(1, 2) for one in self.taken(self.first(x)).chunk(3, -1))
+        if self.fused:
+            mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1)
+        else:
+            mixed = functional.dropout((query @ key.transpose(2, 3)).softmax(-1), 0.1) @ value
+        x = x + functional.dropout(self.given(mixed.transpose(1, 2).reshape(x.shape)), 0.1)
+        return x + functional.dropout(self.down(functional.gelu(self.up(self.second(x)))), 0.1)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_transformer_block_keeps_what_was_published(fused):
+    """In 16 bits s·b·h·34 bytes, and 5·a·s²·b more where the scores lie in memory (Korthikanti et al. 2022, arXiv 2205.05198, equation 1);
+    beside them the statistics of both normalisations and the logarithms of the fused kernel, float32 each."""
+    width, length, batch, heads = 64, 128, 2, 4
+    two, three = (nn.Sequential(*(Block(width, fused) for _ in range(number))) for number in (2, 3))
+    way = Way(train=True, optimizer="sgd", dtype=torch.bfloat16)
+    runs = [least(model, (1, length, width), way=way, batch=batch) for model in (two, three)]
+    weights = sum(block(*one.shape, item=2) for one in three[0].parameters())
+    published = length * batch * width * 34 + (0 if fused else 5 * heads * length * length * batch)
+    statistics = 4 * block(batch, length) + (block(batch, heads, length) if fused else 0)
+    assert runs[1] - runs[0] == weights + published + statistics

@@ -14,13 +14,14 @@ from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.doctor import Check, Diagnosis, Unchecked
-from devexplorer.core.records.messages import AddVirtual, Answer, Cancel, Command, JobEnded, JobProgress, JobStarted, Offer
+from devexplorer.core.records.messages import AddVirtual, Answer, Cancel, Command, JobEnded, JobProgress, JobStarted, ObjectRemoved, Offer
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell
 from devexplorer.gui.panels.doctor import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
 from devexplorer.gui.panels.doctor_finding import cost_text
 from devexplorer.gui.panels.doctor_form import AT_WORK, NO_MODEL, ONLY_CPU
-from devexplorer.gui.panels.doctor_rows import PATH, PLACE, sign_of, verdict
+from devexplorer.gui.panels.doctor_rows import PATH, PLACE, RULE, all_of_it, sign_of
+from devexplorer.gui.reading_order import reading_order
 from devexplorer.gui.theme import DARK, LIGHT, Theme, severity_colour
 
 LEFT = Qt.MouseButton.LeftButton
@@ -70,7 +71,7 @@ def texts(panel: DoctorPanel) -> list[list[str]]:
 
 
 def click_row(qtbot: QtBot, panel: DoctorPanel, row: int, *, twice: bool = False) -> None:
-    where = panel.table.visualRect(panel.model.index(row, 1)).center()
+    where = panel.table.visualRect(panel.model.index(row, PLACE)).center()
     qtbot.mouseClick(panel.table.viewport(), LEFT, pos=where)
     if twice:
         qtbot.mouseDClick(panel.table.viewport(), LEFT, pos=where)
@@ -201,38 +202,39 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         ["• note", "Buffer that a checkpoint misses", "—", "—", "mask is not saved."],
     ]
     assert cells(panel)[0][PLACE].tip == f"{FILE}, line 6"
-    assert panel.verdict.full_text == "3 problems, 1 note, 1 not checked; 41 operations watched on vgpu:0 (simulated)"
+    words = "2 errors, 1 warning, 1 note, torch.cuda.Stream not checked; 41 operations watched on vgpu:0 (simulated)"
+    assert panel.verdict.full_text == words
 
 
 @pytest.mark.parametrize(
     ("found", "sign", "words"),
     [
-        (diagnosis(), "clean", "clean; 41 operations watched on vgpu:0 (simulated)"),
-        (diagnosis(device="cuda:0", simulated=False, operations=1), "clean", "clean; 1 operation watched on cuda:0"),
-        (diagnosis(notes=(note(),)), "clean", "clean, 1 note; 41 operations watched on vgpu:0 (simulated)"),
-        (diagnosis(hidden_sync()), "warning", "1 problem; 41 operations watched on vgpu:0 (simulated)"),
+        (diagnosis(), "clean", "No problem; 41 operations watched on vgpu:0 (simulated)"),
+        (diagnosis(device="cuda:0", simulated=False, operations=1), "clean", "No problem; 1 operation watched on cuda:0"),
+        (diagnosis(notes=(note(),)), "clean", "No problem, 1 note; 41 operations watched on vgpu:0 (simulated)"),
+        (diagnosis(hidden_sync()), "warning", "1 warning; 41 operations watched on vgpu:0 (simulated)"),
         (
             diagnosis(unchecked=(Unchecked(what="the forward", reason="Nobody knows its input."),), operations=0),
             "not checked",
-            "not checked: the forward; 0 operations watched on vgpu:0 (simulated)",
+            "No problem, the forward not checked; 0 operations watched on vgpu:0 (simulated)",
         ),
         (
             diagnosis(unchecked=tuple(Unchecked(what=what, reason="…") for what in "abb"), operations=2),
             "not checked",
-            "2 not checked; 2 operations watched on vgpu:0 (simulated)",
+            "No problem, 2 things not checked; 2 operations watched on vgpu:0 (simulated)",
         ),
     ],
 )
 def test_the_verdict_is_one_line(found: Diagnosis, sign: str, words: str) -> None:
     assert sign_of(found) == sign
-    assert verdict(found) == words
+    assert all_of_it(found) == words
 
 
 def test_a_clean_model_is_said_to_be_clean(panel: DoctorPanel, state: State) -> None:
     say(state, panel, diagnosis())
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == CLEAN
-    assert panel.verdict.full_text.startswith("clean")
+    assert panel.verdict.full_text.startswith("No problem")
     assert not panel.finding.isVisible()
 
 
@@ -456,3 +458,70 @@ def test_a_finding_of_another_model_can_be_brought_to_the_front(panel: DoctorPan
     assert panel.finding.title.text() == "Hidden synchronisation"
     panel.show_finding("other", 5)  # there is none
     assert panel.finding.title.text() == "Hidden synchronisation"
+
+
+# --- what belongs to which model, and what has room -------------------------------------------------------------------
+
+
+def ended(state: State, panel: DoctorPanel, words: str, request: int = 7) -> None:
+    state.apply(Answer(request=request, title="The model was not checked", words=words, failed=True))
+    state.apply(JobEnded(request=request, ok=False, time_unix_s=2.0))
+    panel.refresh()
+
+
+def test_a_failure_goes_with_its_model(panel: DoctorPanel, state: State) -> None:
+    begun(state, panel, Check(target="mlp", device="vgpu:0"))
+    ended(state, panel, "It was not ready after 120 s.")
+    assert panel.failure.isVisible()
+    state.apply(ObjectRemoved(name="mlp"))
+    panel.refresh()
+    show(state, mlp())  # another one of the same name
+    panel.set_selection(("mlp",))
+    assert not panel.failure.isVisible()
+    assert panel.nothing.text() == NOTHING
+
+
+def test_a_failure_is_gone_while_the_next_check_is_under_way(panel: DoctorPanel, state: State) -> None:
+    begun(state, panel, Check(target="mlp", device="vgpu:0"))
+    ended(state, panel, "It was not ready after 120 s.")
+    begun(state, panel, Check(target="mlp", device="vgpu:0"), request=8)
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == WORKING
+
+
+def test_a_check_that_was_cancelled_leaves_what_was_known(panel: DoctorPanel, state: State) -> None:
+    say(state, panel, some())
+    begun(state, panel, Check(target="mlp", device="vgpu:0"))
+    ended(state, panel, "Cancelled; nothing has changed.")
+    assert panel.table.isVisible()
+    assert panel.verdict.isVisible()
+
+
+def test_a_check_of_another_model_is_not_taken_for_one_of_this(panel: DoctorPanel, state: State) -> None:
+    show(state, mlp("other"))
+    begun(state, panel, Check(target="other", device="vgpu:0"))
+    state.apply(JobProgress(request=7, done=0.5, text="a forward"))
+    panel.refresh()
+    assert panel.nothing.text() == NOTHING
+    assert panel.form.going.full_text == "other: a forward  50 %"
+    panel.set_selection(("other",))
+    assert panel.nothing.text() == WORKING
+    assert panel.form.going.full_text == "a forward  50 %"
+
+
+@pytest.mark.parametrize(("width", "hidden"), [(1264, [RULE, PATH]), (1560, [RULE]), (1900, [])])
+def test_the_sentences_have_the_room_and_other_columns_what_is_left(
+    qtbot: QtBot, state: State, sent: list[Command], width: int, hidden: list[int]
+) -> None:
+    panel = panel_for(qtbot, state, sent, width=width)
+    say(state, panel, some())
+    QGuiApplication.processEvents()
+    assert [column for column in range(5) if panel.table.isColumnHidden(column)] == hidden
+    assert panel.table.columnWidth(4) >= 300
+    assert panel.table.horizontalScrollBar().maximum() == 0
+    assert panel.finding.place.full_text == "net.py:6 · hidden.scale"  # where the table has no room for it
+
+
+def test_tab_goes_from_the_patch_to_its_button(panel: DoctorPanel) -> None:
+    stops = list(reading_order(panel))
+    assert stops.index(panel.finding.patch.copy_button) == stops.index(panel.finding.patch) + 1

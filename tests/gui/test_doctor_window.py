@@ -18,7 +18,7 @@ from devexplorer.core.state import Change
 from devexplorer.gui.item_models.object_cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.menus import context_menu
 from devexplorer.gui.panels.doctor import DoctorPanel
-from devexplorer.gui.panels.doctor_rows import FINDING
+from devexplorer.gui.panels.doctor_rows import FINDING, PLACE
 from devexplorer.gui.theme import DARK, LIGHT
 
 Start = Callable[..., Hands]
@@ -63,7 +63,7 @@ def test_check_finds_the_line_of_a_list_of_layers(start: Start) -> None:
     found = hands.state.diagnoses["list-pitfall"].problems
     number = next(at for at, one in enumerate(found) if one.rule == "unregistered-module")
     row = next(at for at, line in enumerate(panel.model.rows) if line.key == (FINDING, number))
-    where = panel.table.visualRect(panel.model.index(row, 1)).center()
+    where = panel.table.visualRect(panel.model.index(row, PLACE)).center()
     QTest.mouseClick(panel.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     QTest.mouseDClick(panel.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert Path(found[number].file).name == "blocks.py"

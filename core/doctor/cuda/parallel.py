@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.overrides import _get_current_function_mode_stack
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
+from devexplorer.core.doctor.on_cpu import OnCpu
 
 
 def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
     """Let a `DataParallel` run each part of the batch with the parameters copied to its card, and bring the results together."""
 
     def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(mode, OnCpu) for mode in _get_current_function_mode_stack()):
+            return parallel.module(*inputs, **kwargs)
         devices = [cards.virtual(index) for index in parallel.device_ids]
         first = devices[0]
         for tensor in chain(parallel.module.parameters(), parallel.module.buffers()):

@@ -7,9 +7,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.cuda.source import source_of
 from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
-from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.doctor.places import Place, kind_of, place_at
 
 RULE = "hard-coded-device"
 _OWN = str(Path(__file__).parent) + os.sep
@@ -39,12 +38,9 @@ def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
     return None, between
 
 
-def place_at(frame: FrameType | None) -> Place | None:
-    """The line at which a frame is."""
-    if frame is None:
-        return None
-    file = frame.f_code.co_filename
-    return Place(os.path.abspath(file), frame.f_lineno, frame.f_code.co_name, kind_of(file) == "library")
+def line_of(frame: FrameType | None) -> Place | None:
+    """The line at which a frame is; None for no frame, and for torch's code."""
+    return None if frame is None else place_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def running(frame: FrameType | None) -> bool:
@@ -64,7 +60,6 @@ class HardCoded:
         self._book = book
         self._cards = cards
         self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
-        source_of.cache_clear()  # files may have changed since the last examination
 
     def seen(self, frame: FrameType | None, argument: str | None = None) -> None:
         """A device was named in a call made at this frame, in an argument of that name."""
@@ -100,13 +95,13 @@ class HardCoded:
             RULE,
             f"`{name}` is not there: this machine has {cards}.",
             "Take the device from a tensor at hand, as in `device=x.device`, or let whoever uses the model give it.",
-            place=place_at(at),
+            place=line_of(at),
             severity="error",
         )
 
     def _add(self, found: Written, frame: FrameType, between: bool) -> None:
         at_work = running(frame)
-        place = place_at(frame)
+        place = line_of(frame)
         assert place is not None
         if (found.asks or found.default) and not at_work:
             return

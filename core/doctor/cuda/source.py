@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from types import FrameType
+
+from devexplorer.core.doctor.parsed import Stamp, stamp_of, tree_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -56,11 +57,12 @@ class Source:
         return next((parent for _, parent in self.above(node) if isinstance(parent, ast.ClassDef)), None)
 
 
-@lru_cache(maxsize=256)
 def source_of(file: str) -> Source | None:
-    """A file's tree; None where it cannot be read."""
-    linecache.checkcache(file)
-    try:
-        return Source(file, ast.parse("".join(linecache.getlines(file))))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    """A file's tree as it is now; None where it cannot be read."""
+    return _source(file, stamp_of(file))
+
+
+@lru_cache(maxsize=64)
+def _source(file: str, stamp: Stamp) -> Source | None:
+    tree = tree_of(file)
+    return None if tree is None else Source(file, tree)

@@ -24,7 +24,7 @@ from devexplorer.core.doctor.cuda.lazy import imitate_lazy
 from devexplorer.core.doctor.cuda.parallel import imitate_data_parallel
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.cuda.refused import refuse
-from devexplorer.core.doctor.cuda.rule import HardCoded, asking, place_at
+from devexplorer.core.doctor.cuda.rule import HardCoded, asking, line_of
 from devexplorer.core.doctor.cuda.streams import kinds
 from devexplorer.core.doctor.cuda.tensor_types import TYPES, tensor_type
 from devexplorer.core.doctor.cuda.tensors import speak_of_cuda
@@ -62,10 +62,10 @@ class CudaStandIn:
             self._observe()
             if self._cards is not None:
                 self._imitate(self._cards)
+            self._mode.__enter__()
         except BaseException:
             self._patches.undo()
             raise
-        self._mode.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -79,7 +79,7 @@ class CudaStandIn:
             self._patches.undo()
 
     def _not_checked(self, what: str, why: str) -> None:
-        self._book.not_checked(what, why, place_at(asking(sys._getframe(1))[0]))
+        self._book.not_checked(what, why, line_of(asking(sys._getframe(1))[0]))
 
     def _seen(self) -> None:
         self._rule.seen(sys._getframe(1))

@@ -8,40 +8,9 @@ from torch import Tensor
 
 from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.scene import Memory, Registered, Scene, bytes_of, listed, memory_of
+from devexplorer.core.doctor.static.registry import Registered, Registry
+from devexplorer.core.doctor.static.scene import Scene, bytes_of, listed
 from devexplorer.core.doctor.static.slots import Slot, holds, place_of
-
-
-class Map:
-    """Which registered tensors reach which memory, at one moment."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._by_storage: dict[tuple[str, int], list[tuple[Memory, Registered]]] = {}
-        self.registered = scene.registered()
-        for one in self.registered:
-            memory = memory_of(one.tensor)
-            if memory is not None:
-                self._by_storage.setdefault(memory[:2], []).append((memory, one))
-
-    def sharing(self, tensor: Tensor) -> list[Registered]:
-        """Registered tensors that share bytes with this one."""
-        memory = memory_of(tensor)
-        if memory is None:
-            return []
-        return [one for other, one in self._by_storage.get(memory[:2], ()) if memory.shares(other)]
-
-    def groups(self) -> list[list[Registered]]:
-        """Registered tensors that share memory under several names, one Parameter under several names left out."""
-        found = []
-        for entries in self._by_storage.values():
-            left = list(entries)
-            while left:
-                memory, one = left.pop(0)
-                group = [other for reach, other in left if memory.shares(reach) and (other.is_buffer or other.tensor is not one.tensor)]
-                left = [entry for entry in left if not memory.shares(entry[0])]
-                if group:
-                    found.append([one, *group])
-        return found
 
 
 class Tie(NamedTuple):
@@ -56,10 +25,10 @@ class Tie(NamedTuple):
     bytes: int
 
 
-def ties(scene: Scene, map: Map) -> list[Tie]:
+def ties(scene: Scene, registry: Registry) -> list[Tie]:
     """What is tied by memory alone, before the move."""
     found = []
-    for group in map.groups():
+    for group in registry.groups():
         kinds = {one.is_buffer for one in group}
         parts = kinds == {True} and len({(one.tensor.shape, one.tensor.storage_offset()) for one in group}) > 1
         found.append(
@@ -87,14 +56,10 @@ def _made_at(scene: Scene, group: list[Registered]) -> Place | None:
     return max(same, key=lambda place: place.line)
 
 
-def still_tied(map: Map, tie: Tie) -> bool:
+def still_tied(registry: Registry, tie: Tie) -> bool:
     """Whether the names share memory after the move as they did before it."""
-    now = {one.path: one for one in map.registered}
-    if any(path not in now for path in tie.paths):
-        return False
-    first = now[tie.paths[0]].tensor
-    shared = {one.path for one in map.sharing(first)}
-    return shared.issuperset(tie.paths)
+    first = registry.by_path.get(tie.paths[0])
+    return first is not None and {one.path for one in registry.sharing(first.tensor)}.issuperset(tie.paths)
 
 
 def report_tie(scene: Scene, tie: Tie, *, constant: bool = False) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from devexplorer.core.doctor.static.forward import CUTS, Cut, Forward, forward_of
 from devexplorer.core.doctor.static.scene import Scene, joined, listed
@@ -38,7 +38,7 @@ def report_cuts(scene: Scene, train: bool, ran: Collection[int] | None) -> None:
         kind = type(module)
         if kind not in read:
             read[kind] = forward_of(kind)
-        cuts = [*_own(read[kind], module, parameters), *(_before(read[kind], parameters) if train else ())]
+        cuts = [*_own(read[kind], parameters), *(_before(read[kind], parameters) if train else ())]
         for cut, names in _together(cuts).items():
             left = [name for name in names if id(parameters[name]) not in reported]
             if left:
@@ -74,7 +74,7 @@ def _add(scene: Scene, path: str, cut: Cut, names: list[str]) -> None:
     scene.book.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
 
 
-def _own(forward: Forward, module: nn.Module, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
+def _own(forward: Forward, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
     """Parameters that forward computes with, and in cut places only: `self.weight.data`, or within `no_grad`."""
     cuts: dict[str, list[Cut]] = {}
     free: set[str] = set()

@@ -59,7 +59,7 @@ class Attribute(NamedTuple):
 def hidden(module: nn.Module, known: RegisteredIds) -> Iterator[Attribute]:
     """Every attribute, hook and class attribute of a module that holds something PyTorch does not know below the model."""
     held = object.__getattribute__(module, "__dict__")
-    computed = _computed_by_torch(module)
+    computed = computed_by_torch(module)
     for name, value in list(held.items()):
         if name in _OWN or name in computed or type(value) in _PLAIN:
             continue
@@ -195,7 +195,7 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
                     continue
 
 
-def _computed_by_torch(module: nn.Module) -> set[str]:
+def computed_by_torch(module: nn.Module) -> set[str]:
     """Attributes that hooks of torch's compute anew at every forward: the weight of `weight_norm`, `spectral_norm` and pruning."""
     held = object.__getattribute__(module, "__dict__")
     names: set[str] = set()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.registry import Registry
 from devexplorer.core.doctor.static.scene import Scene, bytes_of
 from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, moves_itself, place_of
 from devexplorer.core.formats import bytes_text, count_text
@@ -14,20 +17,21 @@ _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""
 
 
-def report_modules(scene: Scene, slot: Slot) -> set[int]:
-    """A finding where the attribute holds modules that matter; returns the ids of all their tensors."""
+def report_modules(scene: Scene, slot: Slot, registry: Registry, known: Set[int]) -> set[int]:
+    """A finding where the attribute holds modules that matter; returns the ids of all their tensors.
+
+    `known` are those of modules that another attribute holds: they have been told.
+    """
     found = [one for one in slot.attribute.things if isinstance(one.thing, nn.Module)]
     if not found:
         return set()
-    registered = {id(module) for _, module in scene.modules}
     tensors: dict[int, Tensor] = {}
     modules: list[Hidden] = []
     covered: set[int] = set()
-    own = {id(one.tensor) for one in scene.registered()}
     for one in found:
         assert isinstance(one.thing, nn.Module)
         below = [module for _, module in named_modules(one.thing)]
-        if id(one.thing) in covered or any(id(module) in registered for module in below[1:] if module is scene.model):
+        if id(one.thing) in covered or any(id(module) in registry.module_ids for module in below[1:] if module is scene.model):
             continue
         covered.update(map(id, below))
         inside = {
@@ -35,9 +39,11 @@ def report_modules(scene: Scene, slot: Slot) -> set[int]:
             for module in below
             for register in (module._parameters, module._buffers)
             for tensor in register.values()
-            if tensor is not None and id(tensor) not in own
+            if tensor is not None and id(tensor) not in registry.tensor_ids
         }
-        if inside or any(isinstance(module, _MODES) and id(module) not in registered for module in below):
+        if inside and inside.keys() <= known:
+            continue
+        if inside or any(isinstance(module, _MODES) and id(module) not in registry.module_ids for module in below):
             modules.append(one)
             tensors.update(inside)
     if modules:
@@ -50,12 +56,13 @@ def _add_modules(scene: Scene, slot: Slot, modules: list[Hidden], tensors: list[
     place = place_of(scene, slot)
     count = count_text(len(modules), "module")
     size = bytes_of(tensors)
-    contents = f"{count_text(len(parameters), 'parameter')}, {bytes_text(size)}" if tensors else "no parameters"
+    counted = count_text(len(parameters), "parameter") if parameters else count_text(len(tensors), "buffer")
+    contents = f"{counted}, {bytes_text(size)}" if tensors else "no parameters"
     way = modules[0].way
-    frozen = bool(tensors) and not any(parameter.requires_grad for parameter in parameters)
-    severity, known_to = None, "PyTorch does not know of them: they do not move with the model, are not trained and not saved"
-    if len(modules) == 1:
-        known_to = "PyTorch does not know of it: it does not move with the model, is not trained and not saved"
+    frozen = bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
+    them, they, do, are = ("it", "it", "does", "is") if len(modules) == 1 else ("them", "they", "do", "are")
+    lost = f", {are} not trained and not saved" if parameters else f" and {are} not saved"
+    severity, known_to = None, f"PyTorch does not know of {them}: {they} {do} not move with the model{lost}"
     if not tensors:
         severity, known_to = "warning", "`train()` and `eval()` do not reach what behaves differently in the two"
     elif frozen:

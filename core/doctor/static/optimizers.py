@@ -7,6 +7,7 @@ from collections.abc import Collection
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from devexplorer.core.doctor.static.registry import Registry
 from devexplorer.core.doctor.static.scene import Scene, bytes_of
 from devexplorer.core.doctor.static.slots import Slot, place_of
 from devexplorer.core.formats import count_text
@@ -37,13 +38,12 @@ def report_lazy(scene: Scene, slot: Slot, optimizer: Optimizer) -> None:
         )
 
 
-def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, hidden: Collection[int], moved: bool) -> None:
+def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, registry: Registry, hidden: Collection[int], moved: bool) -> None:
     """A finding where the optimizer's tensors are not the model's any more, or its state is on another device than its parameter.
 
     `hidden` are ids of tensors about which there is a finding already; `moved`: whether the move has copied anything.
     """
-    own = {id(one.tensor) for one in scene.registered()}
-    lost = [tensor for tensor in given(optimizer) if id(tensor) not in own and id(tensor) not in hidden]
+    lost = [tensor for tensor in given(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden]
     kind = type(optimizer).__name__
     place = place_of(scene, slot)
     if lost:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.doctor.places import Place, place_at
 from devexplorer.core.doctor.reading import assigned, class_source, functions_of
 from devexplorer.core.doctor.static.hidden import HOOKS, Attribute, hidden
 from devexplorer.core.doctor.static.scene import Scene, joined
@@ -81,8 +81,8 @@ def place_of(scene: Scene, slot: Slot) -> Place | None:
 def _of_hook(slot: Slot) -> Place | None:
     for register in HOOKS:
         code = getattr(vars(slot.module)[register].get(slot.attribute.hook), "__code__", None)
-        if code is not None and kind_of(code.co_filename) != "skipped":
-            return Place(code.co_filename, code.co_firstlineno, code.co_name, kind_of(code.co_filename) == "library")
+        if code is not None:
+            return place_at(code.co_filename, code.co_firstlineno, code.co_name)
     return None
 
 

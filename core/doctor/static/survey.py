@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.static.aliases import Map, Tie, report_alias, report_tie, still_tied, ties
+from devexplorer.core.doctor.static.aliases import Tie, report_alias, report_tie, still_tied, ties
 from devexplorer.core.doctor.static.buffers import Unsaved, report_unsaved
 from devexplorer.core.doctor.static.gradients import report_cuts
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.leaves import made_from_parameters, report_not_leaf, report_written_not_leaf
 from devexplorer.core.doctor.static.modules import report_modules, report_parameters
 from devexplorer.core.doctor.static.optimizers import optimizers, report_lazy, report_optimizer
-from devexplorer.core.doctor.static.scene import Scene, is_same_device, joined, memory_of
+from devexplorer.core.doctor.static.registry import Memory, Registry
+from devexplorer.core.doctor.static.scene import Scene, is_same_device, joined
 from devexplorer.core.doctor.static.slots import Slot, moves_itself, place_of, slots
 from devexplorer.core.doctor.static.tensors import report_generators, report_tensors
 from devexplorer.core.workspace.unmovable import dispatched
@@ -44,7 +45,7 @@ class Survey:
         self._watched: dict[_Key, _Watched] = {}
         self._ties: list[Tie] = []
         self._constant: list[tuple[Tie, dict[str, tuple[int, int]]]] = []
-        self._memory: dict[str, object] = {}
+        self._memory: dict[str, Memory | None] = {}
         self._built: Unsaved | None = None
         self._values: Unsaved | None = None
         self._unfilled: set[str] = set()
@@ -52,18 +53,18 @@ class Survey:
     def before(self) -> None:
         """Look at the model as it was built."""
         scene = self._scene
-        map = Map(scene)
-        self._memory = {one.path: memory_of(one.tensor) for one in map.registered}
-        self._ties = ties(scene, map)
+        registry = Registry(scene.model)
+        self._memory = registry.memory
+        self._ties = ties(scene, registry)
         self._built = Unsaved(scene.model, scene)
-        self._unfilled = {one.path for one in map.registered if one.is_buffer and _is_unfilled(scene, one.tensor)}
-        names = {id(one.tensor): one.path for one in map.registered}
+        self._unfilled = {one.path for one in registry.tensors if one.is_buffer and _is_unfilled(scene, one.tensor)}
+        names = {id(one.tensor): one.path for one in registry.tensors}
         for slot in slots(scene):
             aliases, computed = {}, {}
             for one in slot.attribute.things:
                 if not isinstance(one.thing, Tensor):
                     continue
-                owners = map.sharing(one.thing)
+                owners = registry.sharing(one.thing)
                 if owners:
                     aliases[one.path] = tuple(owner.path for owner in owners)
                 leaves = made_from_parameters(one.thing)  # asked now: a move may exchange what stands in the history
@@ -78,32 +79,32 @@ class Survey:
         """Look at it after `model.to(device)`; None where that failed."""
         scene = self._scene
         where = None if device is None else torch.device(device)
-        map = Map(scene)
-        copied = where is not None and any(memory_of(one.tensor) != self._memory.get(one.path) for one in map.registered)
+        registry = Registry(scene.model)
+        copied = where is not None and any(memory != self._memory.get(path) for path, memory in registry.memory.items())
         not_leaves: set[str] = set()
         known: set[int] = set()
         later: list[Slot] = []
-        for slot in slots(scene):
+        for slot in sorted(slots(scene), key=lambda slot: slot.attribute.hook is not None):
             if not slot.attribute.complete:
                 reason = "it holds more than is looked at"
                 scene.book.not_checked(f"the rest of {slot.words}", reason, place_of(scene, slot))
             before = self._watched.get(_key(slot))
             if before is None:
                 continue
-            known |= report_modules(scene, slot)
-            known |= self._report_tensors(slot, before, map, where, copied, not_leaves)
+            known |= report_modules(scene, slot, registry, known)
+            known |= self._report_tensors(slot, before, registry, where, copied, not_leaves)
             if where is not None:
                 report_generators(scene, slot, where)
             later.append(slot)
         for slot in later:
             for optimizer in optimizers(slot):
-                report_optimizer(scene, slot, optimizer, known, copied)
+                report_optimizer(scene, slot, optimizer, registry, known, copied)
         report_written_not_leaf(scene, not_leaves)
         for tie in self._ties:
-            if copied and still_tied(map, tie):
+            if copied and still_tied(registry, tie):
                 continue
             if tie.buffers and not tie.mixed:
-                self._constant.append((tie, self._versions(tie)))
+                self._constant.append((tie, _versions(registry, tie)))
             else:
                 report_tie(scene, tie)
         self._values = Unsaved(scene.model)
@@ -115,8 +116,10 @@ class Survey:
         """
         scene = self._scene
         self._report_lazy()
-        for tie, versions in self._constant:
-            report_tie(scene, tie, constant=versions == self._versions(tie))
+        if self._constant:
+            registry = Registry(scene.model)
+            for tie, versions in self._constant:
+                report_tie(scene, tie, constant=versions == _versions(registry, tie))
         if self._values is not None and train:
             for path in self._values.changed(Unsaved(scene.model)):
                 report_unsaved(scene, path, drawn=False)
@@ -130,7 +133,7 @@ class Survey:
                     report_unsaved(self._scene, path, drawn=True)
 
     def _report_tensors(
-        self, slot: Slot, before: _Watched, map: Map, device: torch.device | None, copied: bool, not_leaves: set[str]
+        self, slot: Slot, before: _Watched, registry: Registry, device: torch.device | None, copied: bool, not_leaves: set[str]
     ) -> set[int]:
         """Findings about the tensors of one attribute, each kind once; returns the ids of those that nobody else should speak of."""
         scene = self._scene
@@ -143,12 +146,12 @@ class Survey:
         for one in tensors:
             assert isinstance(one.thing, Tensor)
             if one.path in before.aliases:
-                still = copied and {owner.path for owner in map.sharing(one.thing)}.issuperset(before.aliases[one.path])
+                still = copied and {owner.path for owner in registry.sharing(one.thing)}.issuperset(before.aliases[one.path])
                 if not still and not followed:
                     aliases.append(one)
             elif isinstance(one.thing, nn.Parameter):
                 parameters.append(one)
-            elif is_uninitialised(one.thing):
+            elif is_uninitialised(one.thing) or (not one.thing.is_nested and one.thing.numel() == 0):
                 continue
             elif one.path in before.computed and one.thing.grad_fn is not None:
                 computed.append(one)
@@ -199,9 +202,11 @@ class Survey:
                     place=scene.place(path if path else joined(path, waiting[0])),
                 )
 
-    def _versions(self, tie: Tie) -> dict[str, tuple[int, int]]:
-        """Which tensors stand there, and how often each was written into."""
-        return {one.path: (id(one.tensor), one.tensor._version) for one in self._scene.registered() if one.path in tie.paths}
+
+def _versions(registry: Registry, tie: Tie) -> dict[str, tuple[int, int]]:
+    """Which tensors stand there, and how often each was written into."""
+    held = [one for path in tie.paths if (one := registry.by_path.get(path)) is not None]
+    return {one.path: (id(one.tensor), one.tensor._version) for one in held}
 
 
 def _key(slot: Slot) -> _Key:

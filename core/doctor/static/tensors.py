@@ -7,15 +7,15 @@ import ast
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.reading import class_source, functions_of, own_attribute, self_name
+from devexplorer.core.doctor.reading import Function, assignments, class_source, functions_of, own_attribute, self_name
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.scene import Scene, bytes_of, is_same_device
 from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, place_of
 from devexplorer.core.formats import bytes_text, count_text, shape_text
 from devexplorer.core.workspace.walk import device_id
 
-_CONVERSIONS = ("to", "cuda", "type_as")
-_FACTS = ("shape", "dtype", "device", "size", "dim", "ndim", "numel")
+_CONVERSIONS = frozenset({"to", "cuda", "type_as"})
+_FACTS = frozenset({"shape", "dtype", "device", "size", "dim", "ndim", "numel"})
 
 
 def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch.device | None) -> None:
@@ -43,6 +43,9 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
     elif way == "attribute" and _copied_by_forward(slot):
         severity = "note"
         message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device at every call."
+    elif way == "attribute" and _brought_along(slot):
+        severity = "warning"
+        message = f"{what}: it stays on {where} when the model moves, until forward brings it along itself; the state_dict misses it."
     elif there:
         severity = "warning"
         message = f"{what} that was put on {where} when it was made: it stays there when the model goes anywhere else."
@@ -87,6 +90,20 @@ def _fix(name: str, way: str) -> str:
     return "Register the tensor as a buffer of a module and let the function take it from there."
 
 
+def _brought_along(slot: Slot) -> bool:
+    """Whether a method says `self.table = self.table.to(…)`."""
+    name = slot.attribute.name
+    for base in type.mro(type(slot.module)):
+        source = class_source(base)
+        for target, (place, value) in assignments(source) if source is not None else ():
+            if target != name or place.function == "__init__" or not isinstance(value, ast.Call):
+                continue
+            func = value.func
+            if isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name:
+                return True
+    return False
+
+
 def _copied_by_forward(slot: Slot) -> bool:
     """Whether everything outside `__init__` that computes with the attribute says `.to(…)` to it first."""
     copies = others = 0
@@ -97,10 +114,33 @@ def _copied_by_forward(slot: Slot) -> bool:
             first = self_name(function)
             if function_name == "__init__" or first is None:
                 continue
-            followed = {id(node.value): node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+            around = _around(function)
             for node in ast.walk(function):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and own_attribute(node, first) == name:
-                    after = followed.get(id(node))
-                    copies += after in _CONVERSIONS
-                    others += after not in _CONVERSIONS and after not in _FACTS
+                    said = _said_to(node, around)
+                    copied = not _CONVERSIONS.isdisjoint(said)
+                    copies += copied
+                    others += not copied and _FACTS.isdisjoint(said[:1])
     return copies > 0 and others == 0
+
+
+def _around(function: Function) -> dict[int, ast.expr]:
+    """`id()` of an expression -> the attribute or the call that is made of it."""
+    around: dict[int, ast.expr] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute):
+            around[id(node.value)] = node
+        elif isinstance(node, ast.Call):
+            around[id(node.func)] = node
+    return around
+
+
+def _said_to(node: ast.expr, around: dict[int, ast.expr]) -> list[str]:
+    """`["detach", "to"]` of what `self.table` is in `self.table.detach().to(x.device)`."""
+    said: list[str] = []
+    outer = around.get(id(node))
+    while outer is not None:
+        if isinstance(outer, ast.Attribute):
+            said.append(outer.attr)
+        outer = around.get(id(outer))
+    return said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import traceback
 import warnings
@@ -10,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.doctor.places import Place, innermost, place_at
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _SAID = "Traceback of forward call that caused the error"
@@ -26,11 +25,4 @@ def forward_line(work: Callable[[], object]) -> Place | None:
         except (Exception, SystemExit) as error:
             traceback.clear_frames(error.__traceback__)  # they hold activations
     text = next((str(one.message) for one in said if _SAID in str(one.message)), "")
-    library: Place | None = None
-    for file, line, function in reversed(_FRAME.findall(text)):  # the innermost is the last
-        kind = kind_of(file)
-        place = Place(os.path.abspath(file), int(line), function, kind == "library")
-        if kind == "user":
-            return place
-        library = library or (place if kind == "library" else None)
-    return library
+    return innermost(place_at(file, int(line), function) for file, line, function in reversed(_FRAME.findall(text)))

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from devexplorer.core import virtual
 from devexplorer.core.doctor.book import Book
@@ -23,12 +23,14 @@ BELOW = os.path.dirname(virtual.__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _PASSED = (torch.overrides.__file__, torch._tensor.__file__, OPS)
 """Between a call and the function that is called."""
+_PUBLIC = (torch.functional.__file__, torch._jit_internal.__file__)
+"""Where functions that ask for dispatch are spread over several frames: `torch.unique`."""
 
 
-class Scene:
-    """What all rules share: who is at work, where everything should be, and where findings go."""
+class Run:
+    """The run that is watched, which all rules share: who is at work, where everything should be, and where findings go."""
 
-    def __init__(self, model: nn.Module, device: torch.device, book: Book, sources: Sources) -> None:
+    def __init__(self, device: torch.device, book: Book, sources: Sources) -> None:
         self.device = device
         """Where the model was moved."""
         self.book = book
@@ -45,10 +47,10 @@ class Scene:
 class Call:
     """A call that was made, or that failed."""
 
-    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "scene")
+    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "run")
 
-    def __init__(self, scene: Scene, kind: Kind, args: Any, kwargs: Any, frame: FrameType) -> None:
-        self.scene, self.kind, self.args, self.kwargs, self.frame = scene, kind, args, kwargs, frame
+    def __init__(self, run: Run, kind: Kind, args: Any, kwargs: Any, frame: FrameType) -> None:
+        self.run, self.kind, self.args, self.kwargs, self.frame = run, kind, args, kwargs, frame
         self._operands: list[Tensor] | None = None
         self._place: tuple[Place | None] | None = None
 
@@ -63,22 +65,28 @@ class Call:
     def place(self) -> Place | None:
         """The user's line."""
         if self._place is None:
-            self._place = (place_of(self.frame, self.scene.until),)
+            self._place = (place_of(self.frame, self.run.until),)
         return self._place[0]
 
-    def written(self, path: str) -> str | None:
-        """A parameter or buffer of the model as the user's line could write it: `self.blocks[0].weight`; None where that line cannot."""
+    @property
+    def users_frame(self) -> FrameType | None:
+        """The frame that is at the user's line."""
         place = self.place
         frame: FrameType | None = self.frame
         while place is not None and frame is not None:
             if frame.f_lineno == place.line and os.path.abspath(frame.f_code.co_filename) == place.file:
-                owner = self.scene.sources.paths.get(id(frame.f_locals.get("self")))
-                if owner is None or (owner and not path.startswith(f"{owner}.")):
-                    return None
-                below = path.removeprefix(f"{owner}.") if owner else path
-                return "self." + re.sub(r"\.(\d+)(?=\.)", r"[\1]", below)
+                return frame
             frame = frame.f_back
         return None
+
+    def written(self, path: str) -> str | None:
+        """A parameter or buffer of the model as the user's line could write it: `self.blocks[0].weight`; None where that line cannot."""
+        frame = self.users_frame
+        owner = None if frame is None else self.run.sources.paths.get(id(frame.f_locals.get("self")))
+        if owner is None or (owner and not path.startswith(f"{owner}.")):
+            return None
+        below = path.removeprefix(f"{owner}.") if owner else path
+        return "self." + re.sub(r"\.(\d+)(?=\.)", r"[\1]", below)
 
     @property
     def by_torch(self) -> bool:
@@ -89,6 +97,8 @@ class Call:
             dispatched = frame.f_code.co_filename == torch.overrides.__file__
             frame = frame.f_back
         if frame is not None and dispatched and frame.f_code.co_name == self.kind.name:  # the public function, which asked for dispatch
+            frame = frame.f_back
+        while dispatched and frame is not None and frame.f_code.co_filename in _PUBLIC:
             frame = frame.f_back
         return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 

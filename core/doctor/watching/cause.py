@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.rules import DEVICES_MEET
 from devexplorer.core.doctor.watching.watching import Watching
 from devexplorer.core.records.doctor import Finding
-
-EXPLAINS = ("mixed-devices", "default-device")
-"""Rules that say why an operation failed."""
 
 
 class _Found(BaseException):
@@ -28,7 +26,7 @@ class _FirstOnly(Book):
     def add(self, rule: str, message: str, fix: str, **told: object) -> None:
         """See `Book.add`."""
         super().add(rule, message, fix, **told)  # type: ignore[arg-type]
-        if rule in EXPLAINS:
+        if rule in DEVICES_MEET:
             raise _Found
 
 
@@ -48,4 +46,4 @@ def cause(model: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
                 model(*inputs)
         except (_Found, Exception, SystemExit) as ended:
             traceback.clear_frames(ended.__traceback__)  # they hold activations
-    return next((finding for finding in book.findings() if finding.rule in EXPLAINS), None)
+    return next((finding for finding in book.findings() if finding.rule in DEVICES_MEET), None)

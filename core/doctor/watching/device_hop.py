@@ -28,24 +28,23 @@ class DeviceHop:
         if ends is None:
             return
         source, destination = ends
-        scene, here = call.scene, source.device
+        run, here = call.run, source.device
         if here == destination or "meta" in (here.type, destination.type):
             return
         if destination.type == "cpu" and not _without_waiting(call):
             return  # a hidden synchronisation
-        if call.place is not None and scene.book.has("hard-coded-device", call.place):
+        if call.place is not None and run.book.has("hard-coded-device", call.place, problem=True):
             return  # told there
-        if call.place is not None and scene.book.has("device-hop", call.place):
-            scene.book.add("device-hop", "", "", place=call.place)
+        if run.book.again("device-hop", call.place, run.path):
             return
         origin = origin_of(call, source)
         if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
             return  # there and back in one line: the way there has been told
         upload = here.type == "cpu"
         nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
-        scene.book.add(
+        run.book.add(
             "device-hop",
-            f"{capital(origin.words(scene.path))} is copied from {device_id(here)} to {device_id(destination)} at every call.",
+            f"{capital(origin.words(run.path))} is copied from {device_id(here)} to {device_id(destination)} at every call.",
             _fix(origin)
             if upload
             else "Keep what works together on one device where nothing has to be copied; of a split model it is the price.",

@@ -33,21 +33,20 @@ class DtypePromotion:
         wide = next((one for one in floating if one.dtype is result.dtype), None)
         if wide is None or result.numel() < narrow.numel() or any(one is result for one in floating) or _autocast(result):
             return
-        known = call.scene.sources.known(wide)
+        known = call.run.sources.known(wide)
         if (known is not None and known.cast) or wide.numel() > narrow.numel():
             return
         origin = origin_of(call, wide)
         if wide.numel() == narrow.numel() and origin.kind in _MADE_BY_NOBODY:
             return
-        scene = call.scene
-        if call.place is not None and scene.book.has("dtype-promotion", call.place):
-            scene.book.add("dtype-promotion", "", "", place=call.place)
+        run = call.run
+        if run.book.again("dtype-promotion", call.place, run.path):
             return
         small, large = (dtype_name(one.dtype) for one in (narrow, result))
-        scene.book.add(
+        run.book.add(
             "dtype-promotion",
-            f"{call.kind.sentence} gives {large}, although {scene.sources.of(narrow).words(scene.path)} is {small}: "
-            f"{origin.words(scene.path)} is {large}.",
+            f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).words(run.path)} is {small}: "
+            f"{origin.words(run.path)} is {large}.",
             "Make that operand as narrow as what it meets: "
             + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
             place=call.place,

@@ -10,6 +10,7 @@ from torch import Tensor
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.cost import copy_seconds, simulated
 from devexplorer.core.doctor.watching.kinds import WAITS
+from devexplorer.core.doctor.watching.mixed_devices import made_there, origin_of
 from devexplorer.core.doctor.watching.sources import capital
 from devexplorer.core.workspace.walk import device_id
 
@@ -21,6 +22,10 @@ _ALWAYS = frozenset({
 })  # fmt: skip
 _NUMBERS = frozenset({"arange", "full", "linspace"})
 """Functions that take a tensor of one element for a number, and ask for its value."""
+_FILLS = frozenset({"copy_", "__setitem__"})
+"""They bring values to where their first argument is."""
+_TOLD = ("attribute", "hidden")
+"""Kinds of origins that should be where the model is: that they are not is a finding of its own."""
 _FIXES = {
     "item": "Keep the value a tensor of the device and compute on with it; ask for it after the forward, once.",
     "__bool__": "Decide without asking for the value: torch.where(condition, a, b), or a flag that Python knows.",
@@ -55,16 +60,22 @@ class HiddenSync:
         waited = _waited_for(call, result)
         if waited is None:
             return
-        scene, name = call.scene, call.kind.name
-        if call.place is not None and scene.book.has("hidden-sync", call.place):
-            scene.book.add("hidden-sync", "", "", place=call.place)
+        run, name = call.run, call.kind.name
+        if run.book.again("hidden-sync", call.place, run.path):
             return
         words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
-        what = scene.sources.of(waited).words(scene.path)
-        copies = name in ("cpu", "to", "type", "type_as", "copy_") and isinstance(result, Tensor)
+        what = run.sources.of(waited).words(run.path)
+        copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
         copied = result.nbytes if copies and result.device.type in _HOST else None
         read = f"is read by {words}: the host waits until {device_id(waited.device)} has come so far."
-        scene.book.add(
+        filled = call.args[0] if name in _FILLS and call.args else None
+        if isinstance(filled, Tensor) and filled.device.type == "cpu":
+            origin, copied = origin_of(call, filled), waited.nbytes
+            if origin.kind in _TOLD:
+                return
+            read = f"is written into {origin.words(run.path)}, on the CPU: the host waits until {device_id(waited.device)} has come so far."
+            fix = made_there(origin) if origin.kind == "factory" else "Let what it is written into be on the device as well."
+        run.book.add(
             "hidden-sync",
             f"In PyTorch's own code {what} {read}" if call.by_torch else f"{capital(what)} {read}",
             _OF_TORCH if call.by_torch else fix,
@@ -84,12 +95,11 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
         return next((one for one in call.operands if _there(one)), None)
     if name in ("tensor", "as_tensor", "asarray"):
         return next((one for one in call.operands if _there(one)), None) if isinstance(first, (list, tuple)) else None
+    if name in _FILLS and isinstance(first, Tensor) and first.device.type == "cpu":
+        source = args[-1] if len(args) > 1 else kwargs.get("src")
+        return source if isinstance(source, Tensor) and _there(source) and not kwargs.get("non_blocking") else None
     if name in ("__getitem__", "__setitem__"):
         return _by_index(name, args)
-    if name == "copy_":
-        source = args[1] if len(args) > 1 else kwargs.get("src")
-        waits = isinstance(first, Tensor) and first.device.type == "cpu" and isinstance(source, Tensor) and not kwargs.get("non_blocking")
-        return source if waits and isinstance(source, Tensor) and _there(source) else None
     if not isinstance(first, Tensor):
         first = kwargs.get("input")
     if not isinstance(first, Tensor) or not _there(first):
@@ -97,6 +107,9 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     if name in _ALWAYS:
         return first
     if name in ("cpu", "to", "type", "type_as"):
+        model = args[1] if len(args) > 1 else None
+        if isinstance(model, Tensor) and call.run.sources.of(model).kind in _TOLD:
+            return None
         blocking = not (kwargs.get("non_blocking") or any(one is True for one in args[1:3]))
         return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None
     if name == "where":

@@ -23,11 +23,11 @@ class HostArray:
 
     def note(self) -> None:
         """It works on the CPU only."""
-        scene = self._call.scene
-        origin = scene.sources.of(self._tensor)
-        scene.book.add(
+        run = self._call.run
+        origin = run.sources.of(self._tensor)
+        run.book.add(
             "fails-on-device",
-            f"A NumPy array is asked of {origin.words(scene.path)}; it is on {self._tensor.device}, and NumPy reads the CPU's memory only.",
+            f"A NumPy array is asked of {origin.words(run.path)}; it is on {self._tensor.device}, and NumPy reads the CPU's memory only.",
             "Compute it with torch, on the device; or copy it over first with .cpu().numpy(), which waits for the device at each call.",
             place=self._call.place,
         )

@@ -40,6 +40,8 @@ OPERATORS = {
     "mul_": "multiplication in place", "div_": "division in place", "gt": "comparison", "lt": "comparison", "ge": "comparison",
     "le": "comparison", "__eq__": "comparison", "eq": "comparison", "ne": "comparison", "__ne__": "comparison",
 }  # fmt: skip
+VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+"""Attributes of a tensor that make another one."""
 _CONVERSIONS = frozenset({
     "__bool__", "__int__", "__index__", "__float__", "__complex__", "__len__", "__iter__", "__hash__", "__dir__", "dim", "size",
     "stride",
@@ -70,9 +72,12 @@ class Kind:
         return self.words[:1].upper() + self.words[1:] if self.words.startswith("the ") else self.words
 
 
-def kind_of(func: Any) -> Kind:
+def kind_of_function(func: Any) -> Kind:
     """Work it out."""
     name = str(getattr(func, "__name__", "") or type(func).__name__)
+    attribute = str(getattr(getattr(func, "__self__", None), "__name__", "")) if name == "__get__" else ""
+    if attribute in VIEWS:
+        return Kind(name=attribute, words=f".{attribute}")
     owner = getattr(func, "__objclass__", None)
     method = owner is not None or str(getattr(func, "__qualname__", "")).startswith(("Tensor.", "VirtualTensor.", "TensorBase."))
     plain = not method and str(getattr(func, "__module__", "") or "").split(".")[0] == "torch"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.places import kind_of
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.sources import Origin
+from devexplorer.core.doctor.watching.unseen import unseen
 
 MOST = 64
 """Results of one call that are noted."""
@@ -32,32 +33,32 @@ def _note(call: Call, tensor: Tensor) -> None:
     given = call.operands
     if any(tensor is one for one in given):
         return
-    sources, kind = call.scene.sources, call.kind
+    sources, kind = call.run.sources, call.kind
     if kind.factory:
         layer = _layer(call)
         named = call.kwargs.get("device") is not None
-        sources.note(tensor, Origin("factory", path=call.scene.path, op=layer or kind.words, place=call.place, named_device=named))
+        sources.note(tensor, Origin("factory", path=call.run.path, op=layer or kind.words, place=call.place, named_device=named))
         return
     cast = _cast(call, tensor, given)
-    if tensor.device == call.scene.device:
-        sources.note(tensor, Origin("result", path=call.scene.path, op=kind.words, cast=cast))
+    if tensor.device == call.run.device:
+        sources.note(tensor, Origin("result", path=call.run.path, op=kind.words, cast=cast))
         return
     beside = next((one for one in given if one.device == tensor.device), None)
     if beside is None and given and kind.copies:
-        sources.note(tensor, Origin("copy", path=call.scene.path, op=kind.words, place=call.place, cast=cast))
+        sources.note(tensor, Origin("copy", path=call.run.path, op=kind.words, place=call.place, cast=cast))
         return
-    known = None if beside is None else sources.known(beside)
+    known = None if beside is None else sources.known(beside) or unseen(call, beside)
     if known is not None and known.kind in _PASSED_ON:
         sources.note(tensor, replace(sources.placed(known, beside), derived=True, cast=cast))
         return
-    sources.note(tensor, Origin("result", path=call.scene.path, op=kind.words, place=call.place, cast=cast))
+    sources.note(tensor, Origin("result", path=call.run.path, op=kind.words, place=call.place, cast=cast))
 
 
 def _layer(call: Call) -> str | None:
     """`nn.LayerNorm` where it is torch's code for a layer that makes the tensor, below a line of the user's that makes the layer."""
     frame: FrameType | None = call.frame
     layer: str | None = None
-    while frame is not None and kind_of(frame.f_code.co_filename) == "skipped" and frame is not call.scene.until:
+    while frame is not None and kind_of(frame.f_code.co_filename) == "skipped" and frame is not call.run.until:
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module):
             layer = f"nn.{type(frame.f_locals['self']).__name__}"
         frame = frame.f_back
@@ -73,7 +74,7 @@ def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:
         return True
     for one in given:
         if one.dtype is dtype:
-            known = call.scene.sources.known(one)
+            known = call.run.sources.known(one)
             if known is not None and known.cast:
                 return True
     return False

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.watching.call import Call
-from devexplorer.core.doctor.watching.operands import exchanged
+from devexplorer.core.doctor.watching.operands import exchanged, operands
 from devexplorer.core.doctor.watching.sources import ELSEWHERE, Origin, line
 from devexplorer.core.doctor.watching.unseen import unseen
 from devexplorer.core.workspace.walk import device_id
@@ -20,9 +20,9 @@ from devexplorer.core.workspace.walk import device_id
 class Mixed:
     """The call with all of its operands on one device."""
 
-    def __init__(self, call: Call, strays: list[Tensor], target: torch.device) -> None:
-        self._call, self._strays, self._target = call, strays, target
-        brought = {id(tensor): tensor.to(target) for tensor in call.operands if tensor.device != target and _counts(tensor, call.operands)}
+    def __init__(self, call: Call, given: list[Tensor], strays: list[Tensor], target: torch.device) -> None:
+        self._call, self._strays = call, strays
+        brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
         self.args: Any = exchanged(call.args, lambda tensor: brought.get(id(tensor), tensor))
         self.kwargs: Any = exchanged(call.kwargs, lambda tensor: brought.get(id(tensor), tensor))
 
@@ -32,13 +32,13 @@ class Mixed:
 
     def note(self) -> None:
         """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
-        call, scene = self._call, self._call.scene
+        call, run = self._call, self._call.run
         origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
         rest = []
         for stray in self._strays:
             origin = origins[id(stray)]
-            if origin.place is not None and scene.book.has("hard-coded-device", origin.place):
-                scene.book.made_fail("hard-coded-device", origin.place, call.place)
+            if origin.place is not None and run.book.has("hard-coded-device", origin.place):
+                run.book.made_fail("hard-coded-device", origin.place, call.place)
                 continue
             if origin.kind == "factory" and origin.place is not None and not origin.named_device:
                 _default_device(call, stray, origin)
@@ -46,9 +46,9 @@ class Mixed:
                 rest.append((stray, origin))
         if not rest:
             return
-        said = [f"{origins[id(one)].words(scene.path)} is on {device_id(one.device)}" for one in _one_per_origin(call.operands, origins)]
+        said = [f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}" for one in _one_per_origin(call.operands, origins)]
         stray, origin = rest[0]
-        scene.book.add(
+        run.book.add(
             "mixed-devices",
             f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.",
             _fix(origin, stray, call),
@@ -58,37 +58,40 @@ class Mixed:
 
 def mixed_devices(call: Call) -> Mixed | None:
     """Whether this is what failed: then who is to blame, and where all of them could meet."""
-    given = [tensor for tensor in call.operands if _counts(tensor, call.operands)]
+    given = _counted(call)
     devices = list(dict.fromkeys(tensor.device for tensor in given))
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    home = call.scene.device
+    home = call.run.device
     if home not in devices:
         home = next((tensor.device for tensor in given if isinstance(tensor, nn.Parameter)), given[0].device)
     first = call.args[0] if call.args else None
     target = first.device if call.kind.writes and isinstance(first, Tensor) else home
-    return Mixed(call, [tensor for tensor in given if tensor.device != home], target)
+    return Mixed(call, given, [tensor for tensor in given if tensor.device != home], target)
 
 
-def _counts(tensor: Tensor, beside: list[Tensor]) -> bool:
-    """A number on the CPU may join tensors of any device; among numbers alone it may not."""
-    return tensor.device.type != "cpu" or tensor.dim() > 0 or all(one.dim() == 0 for one in beside)
+def _counted(call: Call) -> list[Tensor]:
+    """The operands that have to be on one device. A number on the CPU may join any (among numbers alone it may not), and so may an index."""
+    given = call.operands
+    numbers = all(one.dim() == 0 for one in given)
+    indices = {id(one) for one in operands(call.args[1:2], {})} if call.kind.name in ("__getitem__", "__setitem__") else set()
+    return [one for one in given if one.device.type != "cpu" or ((one.dim() > 0 or numbers) and id(one) not in indices)]
 
 
 def origin_of(call: Call, tensor: Tensor) -> Origin:
     """Where an operand comes from, as far as the calls and else the line itself say."""
-    origin = call.scene.sources.of(tensor)
+    origin = call.run.sources.of(tensor)
     return unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient") or origin.path == ELSEWHERE else origin
 
 
 def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
-    scene = call.scene
+    run = call.run
     where = "at the same line" if origin.place == call.place else f"at {line(call.place)}" if call.place is not None else "later"
     made = f"{origin.op} is made in forward, with parameters" if origin.op.startswith("nn.") else f"{origin.op} makes its tensor"
-    scene.book.add(
+    run.book.add(
         "default-device",
         f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
-        f"the rest is on {device_id(scene.device)}.",
+        f"the rest is on {device_id(run.device)}.",
         made_there(origin),
         path=origin.path,
         place=origin.place,
@@ -106,7 +109,7 @@ def made_there(origin: Origin) -> str:
 
 
 def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
-    home = device_id(call.scene.device)
+    home = device_id(call.run.device)
     if origin.kind == "attribute":
         name = origin.name
         if name.isidentifier():

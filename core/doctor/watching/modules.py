@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from devexplorer.core.doctor.watching.call import Scene
+from devexplorer.core.doctor.watching.call import Run
 from devexplorer.core.doctor.watching.operands import tensors
 from devexplorer.core.doctor.watching.sources import Origin
 
@@ -20,8 +20,8 @@ from devexplorer.core.doctor.watching.sources import Origin
 class Modules:
     """The stack of those at work; `book.path` is the path of the innermost one."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._stack: list[tuple[int, str]] = []
         self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
@@ -45,18 +45,18 @@ class Modules:
         self.running = 0
 
     def _enter(self, module: nn.Module, args: Any) -> None:
-        scene = self._scene
+        run = self._run
         if threading.get_ident() != self._thread:
-            scene.book.not_checked(
+            run.book.not_checked(
                 "what other threads run", "The model runs modules on threads of its own; the calling one alone was watched."
             )
             return
-        path = scene.sources.paths.get(id(module))
-        self._stack.append((id(module), scene.book.path if path is None else path))
+        path = run.sources.paths.get(id(module))
+        self._stack.append((id(module), run.book.path if path is None else path))
         self.running = len(self._stack)
-        scene.book.path = self._stack[-1][1]
-        if hasattr(module, "_c") and type(module).__module__.startswith("torch.jit"):
-            scene.book.not_checked(
+        run.book.path = self._stack[-1][1]
+        if type(module).__module__.startswith("torch.jit") and hasattr(module, "_c"):  # asking a model of the user's runs its `__getattr__`
+            run.book.not_checked(
                 path or type(module).__name__, "It was compiled by TorchScript, which runs without Python: nobody can watch its operations."
             )
 
@@ -66,8 +66,8 @@ class Modules:
         path = self._pop(module)
         if path is None:
             return
-        sources = self._scene.sources
-        if path in ("", self._scene.book.path):  # the model's own output is nobody's operand; what forward made goes by its parent's name
+        sources = self._run.sources
+        if path in ("", self._run.book.path):  # the model's own output is nobody's operand; what forward made goes by its parent's name
             return
         for tensor in tensors(_values(output)):
             known = sources.known(tensor)
@@ -82,7 +82,7 @@ class Modules:
             if identity == id(module):
                 break
         self.running = len(self._stack)
-        self._scene.book.path = self._stack[-1][1] if self._stack else ""
+        self._run.book.path = self._stack[-1][1] if self._stack else ""
         return path
 
 

@@ -10,17 +10,19 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
+from devexplorer.core.doctor.origins import Origins
 from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.static.hidden import hidden
-from devexplorer.core.workspace.storages import storage_address
+from devexplorer.core.virtual.tensor import VirtualTensor
 from devexplorer.core.workspace.walk import RegisteredIds, named_modules
 
 SWEEP_AT = 20_000
-"""Results that are remembered before the dead ones among them are forgotten."""
+"""Results that are remembered before the dead ones among them are forgotten; as many as live then may come until the next time, because
+training keeps all of them alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,14 @@ class _Made(NamedTuple):
 class Sources:
     """Remembers what a model and its inputs are, and what becomes of them."""
 
-    def __init__(self, model: nn.Module, origins: Any, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, model: nn.Module, origins: Origins | None, inputs: Sequence[Tensor]) -> None:
         self._origins = origins
         self._held: dict[int, tuple[Tensor, Origin]] = {}
         self._unregistered: dict[str, Tensor] = {}
         self._made: dict[int, _Made] = {}
-        self._memory: dict[int, Origin] = {}
-        """Where factories have made something: a Parameter around it is another tensor."""
+        self._sweep_at = SWEEP_AT
+        self._memory: dict[int, tuple[weakref.ref[UntypedStorage], Origin]] = {}
+        """Storages that factories have made: a Parameter around one is another tensor."""
         self.paths: dict[int, str] = {}
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
@@ -178,13 +181,15 @@ class Sources:
         """A call has made this tensor."""
         if id(tensor) in self._held or isinstance(tensor, nn.Parameter):
             return
-        if len(self._made) >= SWEEP_AT:
+        if len(self._made) >= self._sweep_at:
             self._made = {key: made for key, made in self._made.items() if made.tensor() is not None}
+            self._memory = {key: held for key, held in self._memory.items() if held[0]() is not None}
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._made))
         self._made[id(tensor)] = _Made(weakref.ref(tensor), origin)
-        if origin.kind == "factory" and not origin.derived and len(self._memory) < SWEEP_AT:
-            address = storage_address(tensor)
-            if address is not None:
-                self._memory[address] = origin
+        if origin.kind == "factory" and not origin.derived:
+            storage = _storage(tensor)
+            if storage is not None:
+                self._memory[id(storage)] = weakref.ref(storage), origin
 
     def drop(self, *tensors: Tensor) -> None:
         """Forget where these come from."""
@@ -199,8 +204,9 @@ class Sources:
         held = self._held.get(id(tensor))
         if held is not None:
             return held[1]
-        address = storage_address(tensor) if isinstance(tensor, nn.Parameter) else None
-        return None if address is None else self._memory.get(address)
+        storage = _storage(tensor) if isinstance(tensor, nn.Parameter) else None
+        memory = None if storage is None else self._memory.get(id(storage))
+        return memory[1] if memory is not None and memory[0]() is storage else None
 
     def of(self, tensor: Tensor) -> Origin:
         """Everything that can be found out, the line included that made it before forward began."""
@@ -233,6 +239,14 @@ class Sources:
             return None if self._model is None else self._model.get_submodule(path)
         except AttributeError:
             return None
+
+
+def _storage(tensor: Tensor) -> UntypedStorage | None:
+    """The storage itself: an address is used again when its storage is gone."""
+    try:
+        return (tensor._inner if type(tensor) is VirtualTensor else tensor).untyped_storage()
+    except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
+        return None
 
 
 def _with(origin: Origin, op: str, place: Place) -> Origin:

@@ -7,15 +7,14 @@ before. The source is read, never executed.
 from __future__ import annotations
 
 import ast
-import linecache
-import os
 from collections.abc import Iterator
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from torch import Tensor
 
+from devexplorer.core.doctor.parsed import tree_of
 from devexplorer.core.doctor.places import Place, kind_of
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.sources import Origin
@@ -27,10 +26,7 @@ UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for 
 
 def unseen(call: Call, tensor: Tensor) -> Origin | None:
     """What the user's line says about an operand of the call; None where it says nothing."""
-    place = call.place
-    frame: FrameType | None = call.frame
-    while frame is not None and (place is None or frame.f_lineno != place.line or os.path.abspath(frame.f_code.co_filename) != place.file):
-        frame = frame.f_back
+    place, frame = call.place, call.users_frame
     if frame is None or place is None:
         return None
     body = _body(frame.f_code)
@@ -40,29 +36,26 @@ def unseen(call: Call, tensor: Tensor) -> Origin | None:
         if frame.f_locals.get(name) is tensor:
             made = _made(body, name, place)
             if made is not None:
-                return Origin("factory", path=call.scene.path, op=made[0], place=made[1])
+                return Origin("factory", path=call.run.path, op=made[0], place=made[1])
             if name not in frame.f_code.co_varnames:
                 return _variable(call, name, tensor)
         elif frame.f_globals.get(name) is tensor:
             return _variable(call, name, tensor)
     written = [_made_by(node) for node in _at(body, place.line)]
     op = next((op for op in written if op is not None), None)
-    return None if op is None else Origin("factory", path=call.scene.path, op=op, place=place)
+    return None if op is None else Origin("factory", path=call.run.path, op=op, place=place)
 
 
 def _variable(call: Call, name: str, tensor: Tensor) -> Origin:
-    known = call.scene.sources.of(tensor)
+    known = call.run.sources.of(tensor)
     return Origin("variable", path=name, op=known.op, place=known.place)
 
 
 @lru_cache(maxsize=256)
 def _body(code: CodeType) -> ast.AST | None:
     """The syntax tree of the innermost function that has this code, its lines as in the file."""
-    if kind_of(code.co_filename) == "skipped":
-        return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
+    tree = None if kind_of(code.co_filename) == "skipped" else tree_of(code.co_filename)
+    if tree is None:
         return None
     inside = [
         node

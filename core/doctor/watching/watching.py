@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.watching.call import BELOW, OPS, Call, Rule, Scene
+from devexplorer.core.doctor.origins import Origins
+from devexplorer.core.doctor.watching.call import BELOW, OPS, Call, Rule, Run
 from devexplorer.core.doctor.watching.device_hop import DeviceHop
 from devexplorer.core.doctor.watching.dtype_promotion import DtypePromotion
 from devexplorer.core.doctor.watching.hidden_sync import HiddenSync
-from devexplorer.core.doctor.watching.kinds import Kind, kind_of
+from devexplorer.core.doctor.watching.kinds import Kind, kind_of_function
 from devexplorer.core.doctor.watching.made import note_results
 from devexplorer.core.doctor.watching.modules import Modules
 from devexplorer.core.doctor.watching.repairs import REPAIRS, Repair
@@ -41,12 +42,12 @@ class Watching(TorchFunctionMode):
     device are brought over once that is noted, so that the rest is examined too: a forward that works in here may fail outside.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device | str, book: Book, origins: Any, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, model: nn.Module, device: torch.device | str, book: Book, origins: Origins | None, inputs: Sequence[Tensor]) -> None:
         super().__init__()
         self.operations = 0
         """Calls that were watched."""
-        self._scene = Scene(model, _numbered(torch.device(device), model), book, Sources(model, origins, inputs))
-        self._modules = Modules(self._scene)
+        self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
+        self._modules = Modules(self._run)
         self._rules: tuple[tuple[str, Rule], ...] = (
             ("hidden-sync", HiddenSync()),
             ("device-hop", DeviceHop()),
@@ -58,30 +59,35 @@ class Watching(TorchFunctionMode):
         self._broken: set[str] = set()
         self._run_backward: Any = vars(torch.autograd)["_engine_run_backward"]
         self._swap: Any = torch.utils.swap_tensors
+        self._undo = contextlib.ExitStack()
         self._patches = (
             patch.object(torch.autograd, "_engine_run_backward", self._backward),
             patch.object(torch.utils, "swap_tensors", self._swapped),
         )
 
     def __enter__(self) -> Watching:
-        self._scene.until = _outside(sys._getframe(1))
-        self._scene.book.path = ""
-        self._modules.attach()
-        for patched in self._patches:
-            patched.start()
-        super().__enter__()  # type: ignore[no-untyped-call]
+        self._run.until = _outside(sys._getframe(1))
+        self._run.book.path = ""
+        with contextlib.ExitStack() as undo:  # carried out here only when something raises
+            undo.callback(self._over)
+            self._modules.attach()
+            undo.callback(self._modules.remove)
+            for patched in self._patches:
+                undo.enter_context(patched)
+            super().__enter__()  # type: ignore[no-untyped-call]
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *raised: Any) -> None:
         try:
             super().__exit__(*raised)  # type: ignore[no-untyped-call]
         finally:
-            for patched in self._patches:
-                patched.stop()
-            self._modules.remove()
-            self._scene.until = None
-            self._scene.book.path = ""
-            self._scene.sources.forget()
+            self._undo.close()
+
+    def _over(self) -> None:
+        self._run.until = None
+        self._run.book.path = ""
+        self._run.sources.forget()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -95,7 +101,7 @@ class Watching(TorchFunctionMode):
         try:
             kind = self._kinds.get(func)
             if kind is None:
-                kind = self._kinds[func] = kind_of(func)
+                kind = self._kinds[func] = kind_of_function(func)
         except Exception:  # a function without a hash, or with a name that raises
             return func(*args, **kwargs)
         if kind.asks or not (self._modules.running or self._backwards):
@@ -104,23 +110,9 @@ class Watching(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
-            call = Call(self._scene, kind, args, kwargs, frame)
-            with _Quiet():
-                repair = None if isinstance(error, torch.OutOfMemoryError) else self._guarded("mixed-devices", lambda: self._repair(call))
-            if repair is None:
-                raise
-            try:
-                result = repair.repeated(func)
-            except Exception:  # it was not only the devices
-                repair = repair if "device" in str(error) else None
-                raise error from None
-            finally:
-                if repair is not None:
-                    with _Quiet():
-                        self._guarded("mixed-devices", repair.note)
-            args, kwargs = repair.args, repair.kwargs
+            result, args, kwargs = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
         with _Quiet():
-            call = Call(self._scene, kind, args, kwargs, frame)
+            call = Call(self._run, kind, args, kwargs, frame)
             for name, rule in self._rules:
                 if name not in self._broken:
                     try:
@@ -130,8 +122,24 @@ class Watching(TorchFunctionMode):
             self._guarded("where tensors come from", lambda: note_results(call, result))
         return result
 
-    def _repair(self, call: Call) -> Repair | None:
-        return next((repair for repair in (repair_of(call) for repair_of in REPAIRS) if repair is not None), None)
+    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any]:
+        """What a call that failed for where its operands are gives otherwise, with the operands for that; raises `error` where it is another."""
+        repair: Repair | None = None
+        if not isinstance(error, torch.OutOfMemoryError):
+            with _Quiet():
+                repair = self._guarded("mixed-devices", lambda: next(filter(None, (repair_of(call) for repair_of in REPAIRS)), None))
+        if repair is None:
+            raise error
+        noted: Repair | None = repair
+        try:
+            return repair.repeated(func), repair.args, repair.kwargs
+        except Exception:  # it was not only the devices
+            noted = repair if "device" in str(error) else None
+            raise error from None
+        finally:
+            if noted is not None:
+                with _Quiet():
+                    self._guarded("mixed-devices", noted.note)
 
     def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
         """What looks at tensors of strangers' classes may raise anything: then it is the rule that ends, not the model."""
@@ -145,18 +153,18 @@ class Watching(TorchFunctionMode):
 
     def _gave_up(self, name: str, error: Exception) -> None:
         self._broken.add(name)
-        at = f" in '{self._scene.book.path}'" if self._scene.book.path else ""
-        self._scene.book.not_checked(name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({one_line(error)}).")
+        at = f" in '{self._run.book.path}'" if self._run.book.path else ""
+        self._run.book.not_checked(name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({one_line(error)}).")
 
     def _swapped(self, first: Tensor, second: Tensor) -> None:
         """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
-        self._scene.sources.drop(first, second)
+        self._run.sources.drop(first, second)
         self._swap(first, second)
 
     def _backward(self, *args: Any, **kwargs: Any) -> Any:
         """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this mode."""
         self._backwards += 1
-        self._scene.sources.backward = True
+        self._run.sources.backward = True
         try:
             if threading.get_ident() != self._thread or any(mode is self for mode in _get_current_function_mode_stack()):
                 return self._run_backward(*args, **kwargs)
@@ -164,7 +172,7 @@ class Watching(TorchFunctionMode):
                 return self._run_backward(*args, **kwargs)
         finally:
             self._backwards -= 1
-            self._scene.sources.backward = self._backwards > 0
+            self._run.sources.backward = self._backwards > 0
 
 
 class _Again(TorchFunctionMode):

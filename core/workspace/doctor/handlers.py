@@ -34,7 +34,7 @@ def check(workspace: Workspace, command: Check, watch: Watch) -> Outcome:
     if request is None:
         found = examined_here(name, model, workspace.fleet.info(device))
     else:
-        watch.progress(0.0, f"{name} is made again in a process of its own")
+        watch.progress(0.0, f"{name} is made again")
         found = diagnosed(request, watch)
     found = _with_live(found, name, model, extras)
     return Outcome(words.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))

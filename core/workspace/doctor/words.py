@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.doctor.verdict import verdict
 from devexplorer.core.formats import count_text
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.records.messages import Answer, Fact
@@ -17,14 +18,9 @@ MOST_SAID = 3
 
 def answer(name: str, found: Diagnosis, request: DoctorRequest | None) -> Answer:
     """The answer to a check; not failed, whatever was found: it was checked."""
-    return Answer(title=title(name, found), words=_words(found), facts=tuple(_facts(found)), code=_code(name, found, request), subject=name)
-
-
-def title(name: str, found: Diagnosis) -> str:
-    """`mlp: nothing to mend`, `mlp: 2 problems`."""
-    if found.problems:
-        return f"{name}: {count_text(len(found.problems), 'problem')}"
-    return f"{name}: not everything was checked" if found.unchecked else f"{name}: nothing to mend"
+    return Answer(
+        title=f"{name}: {verdict(found)}", words=_words(found), facts=tuple(_facts(found)), code=_code(name, found, request), subject=name
+    )
 
 
 def _words(found: Diagnosis) -> str:
@@ -39,7 +35,7 @@ def _words(found: Diagnosis) -> str:
     said += [sentence(one) for one in found.problems[:MOST_SAID]]
     more = len(found.problems) - MOST_SAID
     if more > 0:
-        said.append(f"{count_text(more, 'other problem')} more {'stands' if more == 1 else 'stand'} in the doctor's panel.")
+        said.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
     said += [f"Not checked: {one.what}; {one.reason}" for one in found.unchecked]
     return " ".join(said)
 

@@ -244,7 +244,8 @@ def _check_factory(source: Source, factory: Any) -> None:
 def _where(error: BaseException, home: str) -> str:
     """` (net.py, line 12)`: the innermost line of the user's own; empty where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f" ({os.path.basename(error.filename)}, line {error.lineno})"
+        place = f" ({os.path.basename(error.filename)}, line {error.lineno})"
+        return "" if one_line(error).endswith(place) else place  # Python says so itself
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = frame.filename
         foreign = file.startswith(("<", _HERE)) or any(part in _INSTALLED for part in Path(file).parts)

@@ -1,0 +1,15 @@
+# Sees: a table that the checkpoint lacks; forward moves it by hand.
+# input: 2x6x8
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.angles = torch.outer(torch.arange(16.0), 10000 ** -torch.linspace(0, 1, 8))  # defect: unregistered-tensor
+
+    def forward(self, x):
+        self.angles = self.angles.to(x.device)
+        return self.fc(x) * self.angles[: x.shape[1]].cos()
