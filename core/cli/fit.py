@@ -65,6 +65,7 @@ def document(report: FitReport) -> dict[str, Any]:
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
         "gpus": [_fit(one) for one in report.fits],
+        "untried": report.untried,
         "helps": [{**msgspec.to_builtins(one), "simulated": True} for one in report.helps],
         "assumptions": list(report.assumptions),
     }

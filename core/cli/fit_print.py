@@ -47,6 +47,8 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     for one in shown:
         out.print(Text(printable(verdict(one)), style="" if one.fits else "red"))
     _print_helps(out, report.helps)
+    if report.untried:
+        out.print(Text(f"not worked out for want of time: {', '.join(report.untried)}", style="dim"))
     if report.assumptions:
         out.print()
         out.print(Text("what these figures rest on", style="dim"))

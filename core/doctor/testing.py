@@ -17,6 +17,7 @@ from devexplorer.core.doctor.verdict import verdict
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
+from devexplorer.core.virtual.profiles import parse_virtual
 from devexplorer.core.workspace.casts import model_dtype
 from devexplorer.core.workspace.names import nearest
 
@@ -39,9 +40,10 @@ def assert_placement_clean(
     `model` is a model, of which a copy is examined in this process (the model itself is left as it is, and so is torch), or a source as
     the command line takes it (`"net.py:Net"`, `"transformers:gpt2"`, `"resnet18"`), which is examined in a process of its own within
     `seconds`; `folder` is importable there, and `seed` is that of its initial values. `device` is where the model is moved: a GPU of
-    PyTorch's, or a virtual one, which needs no card; where there are no virtual GPUs yet, `virtual` says which are made
-    (`"2x Tesla T4"`). `inputs` are what forward gets: tensors (for a model), or one text with their shapes as `--input` takes them
-    (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved to, None: its own.
+    PyTorch's, or a virtual one, which needs no card. `virtual` says which virtual GPUs are made (`"2x Tesla T4"`); for a model, where
+    there are some in this process already, it must name those. `inputs` are what forward gets: tensors (for a model), or one text with
+    their shapes as `--input` takes them (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved
+    to, None: its own.
 
     With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules whose keys are in
     `ignore` (`"hidden-sync"`) are passed over. What could not be checked fails as well, unless `allow_unchecked`. Raises `BadInput` for a
@@ -54,8 +56,8 @@ def assert_placement_clean(
     shapes, tensors = _given(title, inputs, isinstance(model, str))
     doctor: Doctor | None = None
     if not isinstance(model, str):
-        if device.strip().lower().startswith("vgpu") and not install().devices():
-            add_virtual_gpus(virtual or DEFAULT)
+        if device.strip().lower().startswith("vgpu"):
+            _demand_virtual(virtual)
         cast = None if dtype is None else model_dtype(dtype)
         doctor = Doctor(GivenModel(model), picked(device), train=train, inputs=tensors or shapes, dtype=cast, seed=seed)
     try:
@@ -72,6 +74,17 @@ def assert_placement_clean(
     if problems or (found.unchecked and not allow_unchecked):
         raise AssertionError(report(found, problems, with_unchecked=not allow_unchecked))
     return found
+
+
+def _demand_virtual(spec: str) -> None:
+    """Let there be these virtual GPUs, or some. Raises `BadInput` where the process has others already: they cannot be exchanged."""
+    there = [gpu.profile.name for gpu in install().gpus]
+    if not there:
+        add_virtual_gpus(spec or DEFAULT)
+        return
+    wanted = [profile.name for profile in parse_virtual(spec)] if spec else []
+    if there[: len(wanted)] != wanted:
+        raise BadInput(f"this process has virtual GPUs already ({', '.join(there)}), so '{spec}' cannot be made; leave `virtual` away")
 
 
 def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: bool = True) -> str:

@@ -34,22 +34,27 @@ class Idea(NamedTuple):
     """The optimizer's state is computed: nothing here runs that optimizer."""
 
 
-def helps_for(desk: Desk, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]) -> tuple[Help, ...]:
-    """Everything that helps, what saves most first; nothing for cards that the model could not be divided over."""
+def helps_for(
+    desk: Desk, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
+) -> tuple[tuple[Help, ...], tuple[str, ...]]:
+    """Everything that helps, what saves most first, and titles of what there was no time for.
+
+    Nothing for cards that the model could not be divided over.
+    """
     if not any(card.bytes.allocated for card in now.cards):
-        return ()
+        return (), ()
     ideas = list(_ideas(desk, profiles))
     found: list[Help] = []
+    untried: tuple[str, ...] = ()
     for index, idea in enumerate(ideas):
         if not desk.study.patient:
-            titles = ", ".join(idea.title for idea in ideas[index:])
-            desk.study.notes[f"For want of time these were not worked out: {titles}."] = None
+            untried = tuple(idea.title for idea in ideas[index:])
             break
         progress(index / len(ideas), f"trying: {idea.title}")
         helped = _tried(desk, profiles, now, idea)
         if helped is not None and helped.saved_bytes >= LEAST_SAVED * helped.total_bytes:
             found.append(helped)
-    return tuple(sorted(found, key=lambda one: -one.saved_bytes))
+    return tuple(sorted(found, key=lambda one: -one.saved_bytes)), untried
 
 
 def _ideas(desk: Desk, profiles: Sequence[Profile]) -> Iterator[Idea]:

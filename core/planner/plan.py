@@ -24,8 +24,6 @@ from devexplorer.core.workspace.models.inputs import parse_inputs
 Progress = Callable[[float, str], None]
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
-PATIENCE_SECONDS = 15.0
-"""So many seconds after the beginning, largest batches are no longer confirmed by runs, and no more help is worked out."""
 
 
 def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
@@ -60,7 +58,7 @@ def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
     return way, cards or [(profile,) for profile in load_profiles().values()]
 
 
-def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_seconds: float = PATIENCE_SECONDS) -> FitReport:
+def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitReport:
     """Answer a request. It replaces the virtual GPUs of this process, so it belongs into one of its own.
 
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the answer.
@@ -69,7 +67,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
     made = subject_of(spec.source, spec.folder, spec.inputs)
-    study = Study(made, patience_seconds - (time.monotonic() - started))
+    study = Study(made, spec.patience_seconds - (time.monotonic() - started))
     subject = study.subject
     desk = Desk(study, way, spec)
     progress(0.1, f"running a step of {subject.title} without values")
@@ -79,7 +77,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
         fits.append(desk.fit(profiles))
     progress(0.7, "working out what would help")
-    found = helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text)) if spec.options else ()
+    found, untried = helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text)) if spec.options else ((), ())
     model = study.subject.model
     told = words.assumptions(
         spec,
@@ -95,6 +93,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None, patience_s
         spec=spec,
         fits=tuple(fits),
         helps=found,
+        untried=untried,
         parameters=subject.parameters,
         inputs=shapes_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,

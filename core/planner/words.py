@@ -59,8 +59,8 @@ def assumptions(
         told.append("Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead.")
     if second is not None:
         told.append(
-            f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so where the model does not swap "
-            "them, the batch here is the length of its sequences, and the second dimension in the given shapes is the batch."
+            f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless the model swaps them "
+            "the batch here is the length of its sequences, and the second dimension in the given shapes is the batch."
         )
     if compiled:
         told.append("What torch.compile would fuse is counted operation by operation, with every tensor between them.")

@@ -33,6 +33,8 @@ class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Look for the largest batch."""
     options: bool = True
     """Work out what would help."""
+    patience_seconds: float = 15.0
+    """After so long only what was asked for is worked out: largest batches are computed, and what would help is named."""
 
 
 class FitBytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +134,8 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of `spec.gpus`, or of the profiles."""
     helps: tuple[Help, ...] = ()
     """For the first of `spec.gpus` only."""
+    untried: tuple[str, ...] = ()
+    """Titles of what might help and was not worked out for want of time."""
     parameters: int = 0
     """Elements; tied ones once."""
     inputs: str = ""

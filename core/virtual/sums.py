@@ -39,7 +39,7 @@ def _meet(first: Any, second: Any) -> bool:
         (first.shape, first.dtype) == (second.shape, second.dtype)
         and storage.nbytes() == first._inner.nbytes
         and first._use_count() <= ALONE[1]  # type: ignore[attr-defined]
-        and torch._C._storage_Use_Count(storage._cdata) <= ALONE[2]  # type: ignore[attr-defined]
+        and torch._C._storage_Use_Count(storage._cdata) <= ALONE[2]
     )
 
 

@@ -27,6 +27,8 @@ from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role, Theme
 
+PATIENCE_S = 60.0
+"""Somebody who watches its progress, and can stop it, may wait longer than somebody at a command line."""
 DTYPES = ("float32", "bfloat16", "float16")
 PRECISIONS = (
     ((None, None), "own dtype", "As the model is"),
@@ -62,7 +64,7 @@ class FitPanel(ExperimentPage):
         self._name = ""
         """Of the model that it is about."""
         self._drawn: tuple[FitReport | None, Theme | None] = (None, None)
-        self._helps: dict[str, tuple[Help, ...]] = {}
+        self._helps: dict[str, FitReport] = {}
         """What would help, by card; of the table's plan."""
         library = [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
         self.model_edit = MenuEdit("", "model", library, 168, "lenet, transformers:gpt2")
@@ -169,6 +171,7 @@ class FitPanel(ExperimentPage):
             checkpointing=self.checkpointing.isChecked() and self.train.isChecked(),
             inputs=inputs,
             options=bool(cards),
+            patience_seconds=PATIENCE_S,
         )
         return PlanFit(spec=spec, target=target)
 
@@ -276,7 +279,7 @@ class FitPanel(ExperimentPage):
             target = done.command.target if isinstance(done.command, PlanFit) and not done.failed else ""
             self._name = target or report.spec.source
         if report.helps or (report.spec.options and report.spec.gpus):
-            self._helps[report.spec.gpus[0]] = report.helps
+            self._helps[report.spec.gpus[0]] = report
         if self._drawn[0] is not self._report or self._drawn[1] is not self._theme:  # this is called at every event
             self._drawn = (self._report, self._theme)
             self.rows_model.set_rows(fit_rows(self._report.fits, self._theme))

@@ -10,7 +10,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from devexplorer.core.formats import bytes_text
-from devexplorer.core.records.planner import Fit, FitReport, Help
+from devexplorer.core.records.planner import Fit, FitReport
 from devexplorer.gui.item_models.fit_rows import PARTS, Part, sizes, verdict
 from devexplorer.gui.panels.fit_bars import Swatch
 from devexplorer.gui.panels.fit_helps import HelpsView
@@ -99,7 +99,7 @@ class FitDetails(QScrollArea):
         self.helps.helps_requested.connect(self.helps_requested)
         self.rests_title = label("What the figures rest on", Role.STRONG)
         self.rests = label(role=Role.LABEL, words="dim", wrap=True)
-        self._shown: tuple[Fit, tuple[Help, ...] | None, FitReport] | None = None
+        self._shown: tuple[Fit, FitReport | None, FitReport] | None = None
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -132,17 +132,17 @@ class FitDetails(QScrollArea):
         for swatch in self.parts.swatches.values():
             swatch.set_theme(theme)
 
-    def show_fit(self, fit: Fit, report: FitReport, helps: tuple[Help, ...] | None) -> None:
-        """Show a card of a report; `helps` is None where nobody has asked yet what would help there."""
-        shown = (fit, helps, report)
+    def show_fit(self, fit: Fit, report: FitReport, asked: FitReport | None) -> None:
+        """Show a card of a report; `asked` is the one with what would help there, None where nobody has asked yet."""
+        shown = (fit, asked, report)
         if self._shown is not None and all(one is other for one, other in zip(shown, self._shown, strict=True)):
             return
         self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
         self.verdict.setText(verdict(fit))
         self.parts.show_fit(fit)
-        self.helps.show_helps(helps)
-        if helps:
+        self.helps.show_helps(asked)
+        if asked is not None and asked.helps:
             put_in_order(self)  # their buttons are new
         self.rests_title.setVisible(bool(report.assumptions))
         self.rests.setText("\n".join(f"• {one}" for one in report.assumptions))

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
 
 from devexplorer.core.formats import MISSING, bytes_text, seconds_text
-from devexplorer.core.records.planner import Help
+from devexplorer.core.records.planner import FitReport, Help
 from devexplorer.gui.panels.panel import ElidedLabel, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role
@@ -16,6 +16,7 @@ from devexplorer.gui.theme import Role
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
 """Helps that the form can be set to."""
 USE = "Set the form to this and plan again"
+UNTRIED = "Not worked out for want of time:"
 NOTHING_HELPS = "Nothing was found that would make it noticeably smaller."
 _TITLE, _TAKES, _BATCH, _USE = range(4)
 
@@ -79,8 +80,9 @@ class HelpsView(QWidget):
         self._grid.addWidget(self.nothing, 1, 0, 1, 4)
         self._grid.addWidget(self.ask_button, 2, 0, 1, 4, Qt.AlignmentFlag.AlignLeft)
 
-    def show_helps(self, helps: tuple[Help, ...] | None) -> None:
-        """Show them; None where nobody has asked yet."""
+    def show_helps(self, asked: FitReport | None) -> None:
+        """Show those of a report; None where nobody has asked yet."""
+        helps = None if asked is None else asked.helps
         for line in self.lines:
             for widget in line.widgets:
                 widget.hide()
@@ -91,7 +93,8 @@ class HelpsView(QWidget):
                 self._grid.addWidget(widget, row, column)
         for head in self._heads:
             head.setVisible(bool(helps))
-        self.nothing.setVisible(helps == ())
+        self.nothing.setVisible(asked is not None and (not asked.helps or bool(asked.untried)))
+        self.nothing.setText(NOTHING_HELPS if asked is None or not asked.untried else f"{UNTRIED} {', '.join(asked.untried)}.")
         self.ask_button.setVisible(helps is None)
         self.set_ready(self._ready)
 

@@ -158,6 +158,7 @@ def test_the_document_of_one_card(says: Says, document: Document) -> None:
     assert [content[key] for key in ("batch", "dtype", "autocast", "train", "optimizer", "checkpointing", "inputs", "parameters")] == [
         8, None, None, True, "adamw", False, "8x1x28x28", 61_706]  # fmt: skip
     assert content["assumptions"] == ["No card was asked."]
+    assert content["untried"] == []
     (helps,) = content["helps"]
     assert helps["key"] == "bfloat16"
     assert helps["simulated"] is True

@@ -431,7 +431,9 @@ def test_quantised_layers_are_not_checked_on_a_virtual_gpu(examined: Examined) -
     assert "quantised layers" in unchecked(examined(code, factory="make", inputs="2x8"))
 
 
-@pytest.mark.parametrize("words", ["x must be a CUDA tensor", "data is not allocated yet", "0 active drivers ([])"])
+@pytest.mark.parametrize(
+    "words", ["x must be a CUDA tensor", "data is not allocated yet", "0 active drivers ([])", '"bin_cpu" not implemented for Int']
+)
 def test_what_only_a_real_card_can_do_is_not_checked(examined: Examined, words: str) -> None:
     code = f"{LAYER}\n    def forward(self, x):\n        raise RuntimeError('{words}')\n"
     found = examined(code, inputs="2x8")

@@ -18,6 +18,7 @@ from devexplorer.core.doctor.static.survey import Survey
 from devexplorer.core.doctor.watching import Watching, sources
 from devexplorer.core.virtual.backend import swapping
 from devexplorer.core.virtual.books import gpu_of
+from devexplorer.core.workspace.collector import no_collections
 
 pytestmark = pytest.mark.usefixtures("virtual")
 DEVICE = "vgpu:0"
@@ -158,3 +159,35 @@ def test_watching_takes_no_memory_of_the_device(train: bool) -> None:
         return memory.peak_allocated_bytes - before
 
     assert peak(True) == peak(False) > 0
+
+
+class FallsBack(nn.Module):
+    """Tries something that fails, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.after: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        try:
+            y = torch.cat([y.relu(), y[:1, :2]])
+        except RuntimeError:
+            self.after.append(gpu_of(x.device).memory.allocated_bytes)
+        del y
+        self.after.append(gpu_of(x.device).memory.allocated_bytes)
+        return x
+
+
+def test_an_error_that_the_model_catches_keeps_no_activation() -> None:
+    model = FallsBack()
+    with swapping():
+        model.to(DEVICE)
+    x = torch.ones(4, 4).to(DEVICE)
+    with no_collections(), torch.no_grad():
+        model(x)
+        plain, model.after = model.after, []
+        with Watching(model, DEVICE, Book(), None, [x]):
+            model(x)
+    assert model.after == plain

@@ -128,3 +128,9 @@ def test_a_source_is_examined_in_a_process_of_its_own(tmp_path: Path) -> None:
     )
     with pytest.raises(AssertionError, match=r"net.py:7: default-device"):
         assert_placement_clean("net.py:Net", "vgpu:0", "2x8", folder=str(tmp_path), virtual="Tesla T4")
+
+
+def test_virtual_gpus_that_the_process_cannot_have_any_more_are_refused(virtual: VirtualMachine) -> None:
+    assert_placement_clean(nn.Linear(2, 2), "vgpu:0", "4x2", virtual="2x Tesla T4")
+    with pytest.raises(BadInput, match=r"has virtual GPUs already \(Tesla T4, Tesla T4\), so 'NVIDIA A10' cannot be made"):
+        assert_placement_clean(nn.Linear(2, 2), "vgpu:0", "4x2", virtual="NVIDIA A10")

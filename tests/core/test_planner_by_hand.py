@@ -197,6 +197,29 @@ def test_checkpoints_around_blocks_of_two_layers():
     assert least(Pairs(), (1, 256), way=way, batch=batch) == expected
 
 
+class Twice(nn.Module):
+    """One weight in two products."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(512, 512))
+        self.keeps, self.kept = keeps, []
+
+    def forward(self, x):
+        again = self.weight.view_as(self.weight)
+        if self.keeps:
+            again.register_hook(self.kept.append)
+        return (x @ again) @ again
+
+
+@pytest.mark.parametrize(("keeps", "tensors"), [(False, 3), (True, 4)])
+def test_where_two_gradients_meet_the_second_is_added_into_the_first(keeps, tensors):
+    """As autograd does where nobody else has it: the weight and two gradients. Whoever keeps the sum has it beside that of the weight."""
+    model, weight = Twice(keeps), block(512, 512)
+    ran = least(model, (1, 512), way=Way(train=True, optimizer="sgd"), batch=1)
+    assert tensors * weight <= ran < (tensors + 1) * weight
+
+
 class Block(nn.Module):
     """A Transformer block with 4 heads, as in Korthikanti et al. 2022, figure 2."""
 
@@ -207,7 +230,7 @@ class Block(nn.Module):
         self.up, self.down, self.fused = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), fused
 
     def forward(self, x):
-        batch, length, width = x.shape
+        batch, length, _ = x.shape
         query, key, value = (one.view(batch, length, 4, -1).transpose(1, 2) for one in self.taken(self.first(x)).chunk(3, -1))
         if self.fused:
             mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1)

@@ -1,6 +1,8 @@
 """Traces: what was predicted without values is what a virtual GPU counts with them, and a replay ends as a run on such a card does."""
 
 import gc
+import importlib
+import sys
 
 import pytest
 import torch
@@ -117,6 +119,28 @@ def test_without_room_to_spare_segments_are_given_back():
     least = next(capacity for capacity in range(trace.least, most + 1, 1 << 20) if trace.replay(capacity).fits)
     assert least < most
     assert trace.replay(least).reserved <= least
+
+
+class Importing(nn.Linear):
+    """Its forward imports something that holds the frames of those that imported it, in a circle."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+
+    def forward(self, x):
+        x = super().forward(x)
+        importlib.import_module("holding_frames")
+        return x * 2
+
+
+def test_what_is_imported_in_the_midst_of_a_run_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "holding_frames.py").write_text("import sys\ndef hold():\n    frame = sys._getframe()\nhold()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        first, second = (traced(Importing(), (1, 8), way=Way(), batch=4) for _ in range(2))
+    finally:
+        sys.modules.pop("holding_frames", None)
+    assert first.events.tolist() == second.events.tolist()
 
 
 def test_blocks_grow_evenly_with_the_batch():

@@ -117,7 +117,9 @@ def test_it_asks_about_the_selected_model_on_every_card(qtbot, panel, sent):
     type_into(qtbot, panel.batch_edit, "32")
     click(qtbot, panel.run_button)
     (command,) = sent
-    assert command == PlanFit(target="mlp", spec=FitSpec(source="", batch=32, train=True, optimizer="adamw", options=False))
+    assert command == PlanFit(
+        target="mlp", spec=FitSpec(source="", batch=32, train=True, optimizer="adamw", options=False, patience_seconds=60.0)
+    )
 
 
 def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
@@ -350,6 +352,14 @@ def test_where_nothing_helps_it_says_so(panel, state):
     planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), ()))
     assert panel.details.helps.nothing.isVisible()
     assert not panel.details.helps.ask_button.isVisible()
+
+
+def test_what_there_was_no_time_for_is_named(panel, state):
+    asked = msgspec.structs.replace(report().spec, gpus=(T4,), options=True)
+    planned(panel, state, msgspec.structs.replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")))
+    assert panel.details.helps.nothing.text() == "Not worked out for want of time: SGD without momentum, two cards."
+    assert panel.details.helps.nothing.isVisibleTo(panel.details)
+    assert len(panel.details.helps.lines) == len(HELPS)
 
 
 def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):

@@ -66,12 +66,13 @@ def mixed_devices(call: Call) -> Mixed | None:
     if home not in devices:
         home = next((tensor.device for tensor in given if isinstance(tensor, nn.Parameter)), given[0].device)
     first = call.args[0] if call.args else None
-    target = first.device if call.kind.writes and isinstance(first, Tensor) else home
+    rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
+    target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
     return Mixed(call, given, [tensor for tensor in given if tensor.device != home], target)
 
 
 def _counted(call: Call) -> list[Tensor]:
-    """The operands that have to be on one device. A number on the CPU may join any (among numbers alone it may not), and so may an index."""
+    """The operands that have to be on one device. From the CPU a number may join any (among numbers alone it may not), and an index."""
     given = call.operands
     numbers = all(one.dim() == 0 for one in given)
     indices = {id(one) for one in operands(call.args[1:2], {})} if call.kind.name in ("__getitem__", "__setitem__") else set()

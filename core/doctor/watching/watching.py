@@ -110,7 +110,10 @@ class Watching(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
-            result, args, kwargs = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
+            repaired = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
+            if repaired is None:
+                raise
+            result, args, kwargs = repaired
         with _Quiet():
             call = Call(self._run, kind, args, kwargs, frame)
             for name, rule in self._rules:
@@ -122,24 +125,25 @@ class Watching(TorchFunctionMode):
             self._guarded("where tensors come from", lambda: note_results(call, result))
         return result
 
-    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any]:
-        """What a call that failed for where its operands are gives otherwise, with the operands for that; raises `error` where it is another."""
+    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any] | None:
+        """What a call that failed for where its operands are gives elsewhere, and its operands there; None: it failed for something else.
+
+        It raises nothing: the error's traceback would hold this frame, which holds the error, and activations with it.
+        """
         repair: Repair | None = None
         if not isinstance(error, torch.OutOfMemoryError):
             with _Quiet():
                 repair = self._guarded("mixed-devices", lambda: next(filter(None, (repair_of(call) for repair_of in REPAIRS)), None))
         if repair is None:
-            raise error
-        noted: Repair | None = repair
+            return None
         try:
-            return repair.repeated(func), repair.args, repair.kwargs
+            repaired: tuple[Any, Any, Any] | None = repair.repeated(func), repair.args, repair.kwargs
         except Exception:  # it was not only the devices
-            noted = repair if "device" in str(error) else None
-            raise error from None
-        finally:
-            if noted is not None:
-                with _Quiet():
-                    self._guarded("mixed-devices", noted.note)
+            repaired = None
+        if repaired is not None or "device" in str(error):
+            with _Quiet():
+                self._guarded("mixed-devices", repair.note)
+        return repaired
 
     def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
         """What looks at tensors of strangers' classes may raise anything: then it is the rule that ends, not the model."""
