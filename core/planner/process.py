@@ -15,7 +15,10 @@ def planned_here(spec: FitSpec, progress: Progress) -> FitReport:
     """Import torch and answer."""
     progress(0.0, "starting")
     from devexplorer.core.planner.plan import plan
+    from devexplorer.core.planner.run import warm
 
+    warm()
+    gc.collect()
     gc.freeze()  # what is imported stays: every run collects before it begins
     return plan(spec, progress)
 

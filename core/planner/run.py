@@ -28,7 +28,7 @@ from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.autocast import keeping_casts
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
-from devexplorer.core.virtual.profiles import Profile
+from devexplorer.core.virtual.profiles import Profile, load_profiles
 from devexplorer.core.workspace.casts import cast_of
 from devexplorer.core.workspace.collector import no_collections
 from devexplorer.core.workspace.models.inputs import InputSpec, floating_dtype
@@ -85,6 +85,12 @@ def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values
     # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold frames, and the tensors
     # in them, until the next collection: another run is as all later ones.
     return traces if len(sys.modules) == loaded else _ran(subject, way, batch, placing, values=values)
+
+
+def warm() -> None:
+    """Take a small step, so that what torch imports in the first one of a process is there, and no large one has to be run again."""
+    layer = Subject("a layer", nn.Linear(8, 8, device="meta"), (InputSpec((1, 8)),), False, "", "")
+    run_step(layer, Way(train=True), 1, Placing((next(iter(load_profiles().values())),)))
 
 
 def _ran(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bool) -> tuple[Trace, ...]:
