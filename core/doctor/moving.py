@@ -1,7 +1,8 @@
-"""Moves the examined model to the device, as its user would: `model.to(device)`. The main thread."""
+"""Moves the examined model to the device, as its user would: `model.to(device)`; copies one that somebody else holds. The main thread."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -55,11 +56,18 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
 
 def cut_computed(model: nn.Module) -> None:
     """Give the weights that hooks of torch's compute anew at each forward no history: a Parameter in one cannot be swapped."""
-    for _, module in named_modules(model):
-        for name in computed_by_torch(module):
-            value = vars(module).get(name)
-            if isinstance(value, Tensor):
-                vars(module)[name] = value.detach()
+    for module, name, value in _computed(model):
+        vars(module)[name] = value.detach()
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy, in which such weights have no history either: what has one is refused."""
+    return copy.deepcopy(model, {id(value): value.detach().clone() for _, _, value in _computed(model)})
+
+
+def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    held = [(module, name, vars(module).get(name)) for _, module in named_modules(model) for name in computed_by_torch(module)]
+    return [(module, name, value) for module, name, value in held if isinstance(value, Tensor)]
 
 
 def _hooks_again(model: nn.Module) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.doctor.moving import copied
 from devexplorer.core.doctor.on_cpu import OnCpu
 from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual.backend import swapping
@@ -103,7 +103,7 @@ class GivenModel:
     def make(self, seed: int) -> nn.Module:
         """See `Subject`."""
         try:
-            return copy.deepcopy(self._model)
+            return copied(self._model)
         except Exception as error:
             raise BadInput(
                 f"{self.title} cannot be copied ({one_line(error)}); name the code that makes it instead: 'net.py:{self.title}'"

@@ -115,6 +115,15 @@ def test_without_virtual_gpus_some_are_made(virtual: VirtualMachine) -> None:
         assert_placement_clean(Clean(), "vgpu:1")
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_weight_that_a_hook_computes_is_copied_and_left_as_it_was(virtual: VirtualMachine) -> None:
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(8, 4)))
+    weight = model[0].weight
+    assert_placement_clean(model, "vgpu:0", "2x8", train=True)
+    assert model[0].weight is weight
+    assert weight.grad_fn is not None
+
+
 def test_a_model_that_cannot_be_copied_names_the_way_out(virtual: VirtualMachine) -> None:
     model = Clean()
     model.generator = (one for one in ())  # type: ignore[assignment]
