@@ -21,8 +21,8 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from devexplorer.core.doctor.places import kind_of, place_of
 from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.places import kind_of, place_of
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from devexplorer.core.doctor.causes import with_consequence
-from devexplorer.core.doctor.places import NOWHERE, Place, code_lines
 from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.places import NOWHERE, Place, code_lines
 from devexplorer.core.records.doctor import Finding, Unchecked
 
 

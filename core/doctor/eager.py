@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.places import Place, here
+from devexplorer.core.places import Place, here
 
 WHAT = "the compiled code"
 WHY = "torch.compile is left out here, so that every operation can be watched as it is written; nobody looked at what it compiles."

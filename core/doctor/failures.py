@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devexplorer.core.doctor.places import Place, place_at, raised_at
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.places import Place, place_at, raised_at
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.profiles import load_profiles
 from devexplorer.core.workspace.models.guesses import needs

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from devexplorer.core.doctor.places import Place, here
 from devexplorer.core.doctor.reading import assigned
+from devexplorer.core.places import Place, here
 from devexplorer.core.workspace.walk import ORDINARY
 
 HOOKS = (

@@ -12,7 +12,7 @@ import os
 
 from devexplorer.core.doctor.blamed import blamed
 from devexplorer.core.doctor.fixes import FIXES
-from devexplorer.core.doctor.places import kind_of
+from devexplorer.core.places import kind_of
 from devexplorer.core.records.doctor import Finding
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from devexplorer.core.doctor.parsed import Stamp, stamp_of, tree_of
-from devexplorer.core.doctor.places import Place, kind_of
+from devexplorer.core.places import Place, kind_of
 
 _REGISTERS = ("register_buffer", "register_parameter", "register_module", "add_module")
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from devexplorer.core.doctor.places import Place, raised_at
 from devexplorer.core.errors import DevExplorerError
+from devexplorer.core.places import Place, raised_at
 from devexplorer.core.records.doctor import Finding
 from devexplorer.core.workspace.moves import one_line
 from devexplorer.core.workspace.split.hops import has_hops

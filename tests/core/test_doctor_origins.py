@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.origins import HOOKS, MOST_BYTES, Origins
-from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.reading import assigned, assignments, class_source
+from devexplorer.core.places import Place
 
 HERE = str(Path(__file__))
 

@@ -45,5 +45,5 @@ def test_it_counts_what_there_is(problems: tuple[str, ...], notes: int, unchecke
 
 
 def test_whoever_asks_for_the_words_needs_no_torch() -> None:
-    code = "import sys, devexplorer.core.doctor.verdict, devexplorer.core.doctor.places; sys.exit('torch' in sys.modules)"
+    code = "import sys, devexplorer.core.doctor.verdict, devexplorer.core.places; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
-from devexplorer.core.doctor.places import Place, kind_of, place_at
+from devexplorer.core.places import Place, kind_of, place_at
 
 RULE = "hard-coded-device"
 _OWN = str(Path(__file__).parent) + os.sep

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.doctor.places import kind_of
+from devexplorer.core.places import kind_of
 from devexplorer.core.virtual.books import KIND
 from devexplorer.core.virtual.lazy import WaitingBuffer, WaitingParameter
 from devexplorer.core.virtual.tensor import VirtualTensor

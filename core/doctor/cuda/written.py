@@ -12,7 +12,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
-from devexplorer.core.doctor.places import kind_of
+from devexplorer.core.places import kind_of
 
 _DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
 _TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.registry import Registered, Registry
 from devexplorer.core.doctor.static.scene import Scene, bytes_of, listed
 from devexplorer.core.doctor.static.slots import Slot, holds, place_of
+from devexplorer.core.places import Place
 
 
 class Tie(NamedTuple):

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.reading import ClassSource, Function, class_source, functions_of, self_name
+from devexplorer.core.places import Place
 from devexplorer.core.workspace.cut import SWITCHES
 
 CUTS = ("data", "detach")

@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from devexplorer.core.doctor.places import kind_of
 from devexplorer.core.doctor.reading import file_of
+from devexplorer.core.places import kind_of
 from devexplorer.core.workspace.walk import CONTAINER_ITEMS, RegisteredIds
 
 DEPTH = 6

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.reading import assigned
+from devexplorer.core.places import Place
 from devexplorer.core.workspace.walk import is_uninitialised, named_modules, size_of
 
 

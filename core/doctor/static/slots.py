@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from torch import nn
 
-from devexplorer.core.doctor.places import Place, place_at
 from devexplorer.core.doctor.reading import assigned, class_source, functions_of
 from devexplorer.core.doctor.static.hidden import HOOKS, Attribute, hidden
 from devexplorer.core.doctor.static.scene import Scene, joined
+from devexplorer.core.places import Place, place_at
 from devexplorer.core.workspace.walk import RegisteredIds
 
 CONTAINERS = ("list", "tuple", "dict", "set")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from devexplorer.core.doctor.places import Place, innermost, place_at
+from devexplorer.core.places import Place, innermost, place_at
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _SAID = "Traceback of forward call that caused the error"

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from devexplorer.core import virtual
 from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.places import Place, place_of
 from devexplorer.core.doctor.watching.kinds import Kind
 from devexplorer.core.doctor.watching.operands import operands
 from devexplorer.core.doctor.watching.sources import Sources
+from devexplorer.core.places import Place, place_of
 
 OPS = torch._ops.__file__
 BELOW = os.path.dirname(virtual.__file__) + os.sep

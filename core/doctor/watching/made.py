@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.places import kind_of
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.sources import Origin
 from devexplorer.core.doctor.watching.unseen import unseen
+from devexplorer.core.places import kind_of
 
 MOST = 64
 """Results of one call that are noted."""

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from torch import Tensor, UntypedStorage, nn
 
 from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.places import Place
 from devexplorer.core.doctor.static.hidden import hidden
+from devexplorer.core.places import Place
 from devexplorer.core.virtual.tensor import VirtualTensor
 from devexplorer.core.workspace.walk import RegisteredIds, named_modules
 

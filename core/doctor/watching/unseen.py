@@ -15,9 +15,9 @@ from typing import Any
 from torch import Tensor
 
 from devexplorer.core.doctor.parsed import tree_of
-from devexplorer.core.doctor.places import Place, kind_of
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.sources import Origin
+from devexplorer.core.places import Place, kind_of
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
 UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for kind in _TYPED)})

@@ -20,8 +20,8 @@ from devexplorer.core.records.doctor import CodeLines
 
 AROUND = 4
 """Lines of code that are shown before and after one."""
-_CORE = str(Path(__file__).parents[1]) + os.sep
-_ZOO = str(Path(__file__).parents[1] / "workspace" / "zoo") + os.sep
+_CORE = str(Path(__file__).parent) + os.sep
+_ZOO = str(Path(__file__).parent / "workspace" / "zoo") + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD = tuple(str(Path(sysconfig.get_path(name))) + os.sep for name in ("stdlib", "platstdlib"))
 
