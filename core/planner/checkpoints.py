@@ -19,6 +19,8 @@ def checkpoint_blocks(title: str, model: nn.Module) -> None:
     Models of transformers have a switch of their own for it; elsewhere blocks are the layers of stacks, the outermost ones.
     """
     if getattr(model, "supports_gradient_checkpointing", False):
+        if getattr(getattr(model, "config", None), "use_cache", False):
+            model.config.use_cache = False  # type: ignore[union-attr]  # transformers does so too, and says it in the log
         newer: Any = getattr(model, "activation_checkpointing_enable", None)
         older: Any = getattr(model, "gradient_checkpointing_enable", None)
         if newer is not None:

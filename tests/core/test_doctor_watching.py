@@ -254,7 +254,7 @@ def listed(module: Any, y: Tensor) -> Any:
 
 
 def put_together(module: Any, y: Tensor) -> Tensor:
-    return torch.tensor([y.sum(), y.max()], device=y.device)
+    return torch.tensor([y.sum().detach(), y.max().detach()], device=y.device)  # with their history torch would warn, once in a process
 
 
 def repeated(module: Any, y: Tensor) -> Tensor:
