@@ -142,6 +142,6 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
         assert toolbar_button(hands, "backward").accessibleName() == "Backward"
         assert toolbar_button(hands, "check").text() == "Check"
     assert window.minimumSizeHint().width() <= 1256
-    for theme in (LIGHT, DARK):
-        window.set_theme(theme)
+    for theme in (LIGHT, DARK):  # the page alone: a whole application is styled anew for a minute when many windows stand in its process
+        window.below.doctor.set_theme(theme)
     assert window.below.doctor.finding.source.line == 6
