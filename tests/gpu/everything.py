@@ -1,0 +1,388 @@
+"""Everything that wants a real card, in one command of at most ten minutes; its report is written line by line, so none of it is lost.
+
+    python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5]
+
+The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, where the card's memory went against what the driver counts, the
+planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor observing on the card. FOLDER gets `report.md`
+(what belongs in docs/measurements.md is in it) and a file with the whole output of every step.
+
+Needs no Qt; of our dependencies a usual PyTorch image lacks msgspec and platformdirs. A step that fails or runs out of time is reported,
+and the next one begins; the exit code is the number of those. `--device vgpu:0` tries the script itself where there is no card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+PYTHON = [sys.executable, "-W", "ignore"]
+COMMAND = [*PYTHON, "-m", "devexplorer.core.cli"]
+TESTS = [*PYTHON, "-m", "pytest", "-q", "-p", "no:pytest-qt", "-p", "no:cacheprovider", "-rfEs"]
+DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "int8")
+MODELS = (("resnet18", "128x3x224x224"), ("vgg16-bn", "32x3x224x224"), ("transformer", ""))
+STEPS_OF_FIT = (
+    ("mlp", "", 64, "adamw"),
+    ("lenet", "", 64, "sgd"),
+    ("resnet18", "1x3x224x224", 32, "adamw"),
+    ("resnet50", "1x3x224x224", 32, "sgd"),
+    ("vgg16-bn", "1x3x224x224", 16, "adamw"),
+    ("transformer", "", 16, "adamw"),
+    ("lstm", "1x64:int64", 16, "adamw"),
+    ("transformers:gpt2", "1x512:int64", 4, "adamw"),
+    ("transformers:bert", "1x128:int64", 16, "adamw"),
+)
+"""Model, inputs (empty: its own), batch, optimizer. Float32, as the script would train them without another word."""
+WITHIN = 0.10
+"""The planner's peak is to be within this share of the card's."""
+CHECKED = ("resnet18", "transformer", "data-pitfall", "noise-pitfall", "list-pitfall")
+"""For the doctor: clean ones, and the sample models with a pitfall."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process of the check."""
+
+    title: str
+    command: list[str]
+    most_seconds: float
+    summary: Callable[[str], Iterator[str]]
+    """Lines for the report from what it printed."""
+    may_return: tuple[int, ...] = (0,)
+
+
+def whole(output: str) -> Iterator[str]:
+    """All of it."""
+    yield from output.strip().splitlines()
+
+
+def last_line(output: str) -> Iterator[str]:
+    """What pytest ends with, and the names of what failed."""
+    lines = output.strip().splitlines()
+    yield from (line for line in lines if line.startswith(("FAILED", "ERROR")))
+    yield from lines[-1:]
+
+
+def throughput(output: str) -> Iterator[str]:
+    """A line per run of a benchmark document."""
+    for run in json.loads(output)["runs"]:
+        if run.get("reason"):
+            yield f"{run.get('source', run.get('dtype'))} -> {run.get('destination', run.get('shape'))}: {run['reason']}"
+        elif "gb_per_s" in run:
+            rate, verified = run["gb_per_s"], "verified" if run["verified"] else "NOT VERIFIED"
+            yield f"{run['source']} -> {run['destination']} {run['bytes']:,} B: {rate['median']:.2f} GB/s, {verified}"
+        elif "samples_per_s" in run:
+            rates = f"{spread(run['samples_per_s'])} samples/s, {spread(run['tflops'])} TFLOP/s"
+            yield f"{run['target']}: {rates}, peak {run['peak_memory_bytes']:,} B"
+        elif "speedup" in run:
+            yield f"parallel {run['parallel_seconds']:.3f} s, sequential {run['sequential_seconds']:.3f} s, speed-up {run['speedup']:.2f}"
+        else:
+            yield f"{run['dtype']} {run['shape']} {run['mode']}: {spread(run['tflops'])} TFLOP/s"
+
+
+def spread(rate: dict[str, float]) -> str:
+    """Median, and the middle 60 %."""
+    return f"{rate['median']:.2f} ({rate['p20']:.2f} to {rate['p80']:.2f})"
+
+
+def readings(output: str) -> Iterator[str]:
+    """Which fields of the card's readings are known."""
+    for line in output.strip().splitlines()[-2:]:
+        reading = json.loads(line)
+        known = {name: value for name, value in reading.items() if value is not None and name != "processes"}
+        yield f"{reading['device']}: {json.dumps(known)[:600]}"
+
+
+def devices(output: str) -> Iterator[str]:
+    """The devices as they were listed, and what was not known of them."""
+    document = json.loads(output)
+    for info in document["devices"]:
+        numbers = f"CUDA ordinal {info['cuda_ordinal']}, NVML index {info['nvml_index']}"
+        yield f"{info['id']} {info['name']}, {numbers}, {info['memory_total_bytes']:,} B, capability {info['compute_capability']}"
+        yield f"  not known: {json.dumps(info.get('details', {}).get('missing', {}))[:1500]}"
+    yield from (f"problem: {problem}" for problem in document["problems"])
+
+
+def findings(output: str) -> Iterator[str]:
+    """What the doctor found."""
+    document = json.loads(output)
+    yield f"{document['target']} on {document['device']}: {len(document['problems'])} problems"
+    yield from (f"  {problem['rule']} {problem['path']} line {problem['line']}: {problem['message']}" for problem in document["problems"])
+
+
+def steps(device: str) -> Iterator[Step]:
+    """All of the check; what is most wanted comes first."""
+    here = [*PYTHON, str(Path(__file__))]
+    cuda = device.startswith("cuda")
+    virtual = [] if cuda else ["--virtual", "Tesla T4"]
+    bench = [*COMMAND, "bench"]
+    ending = [*virtual, "--no-store", "--json"]
+    yield Step("devices", [*COMMAND, "devices", *virtual, "--details", "--json"], 60, devices)
+    if cuda:
+        yield Step("nvidia-smi", ["nvidia-smi"], 30, whole)
+        yield Step("tests/gpu", [*TESTS, "tests/gpu"], 150, last_line)
+    yield Step("scenarios", [*TESTS, "tests/scenarios", "-k", "cuda" if cuda else "behaviour_08 and vgpu"], 150, last_line)
+    yield Step("memory of the card", [*here, "--part", "memory", "--device", device], 60, whole)
+    yield Step("fit against the card", [*here, "--part", "fit", "--device", device], 240, whole)
+    for dtype in DTYPES:
+        matmul = [*bench, "matmul", "--device", device, "--dtype", dtype, "--size", "8192", "--mode", "burst", "--seconds", "2"]
+        yield Step(f"matmul {dtype}", [*matmul, *ending], 40, throughput, may_return=(0, 2))
+    live = [*bench, "matmul", "--device", device, "--dtype", "bfloat16", "--size", "4096", "--mode", "live", "--seconds", "3"]
+    yield Step("matmul live", [*live, *ending], 40, throughput)
+    sustained = [*bench, "matmul", "--device", device, "--dtype", "bfloat16", "--size", "8192", "--mode", "sustained", "--seconds", "20"]
+    yield Step("matmul sustained", [*sustained, *ending], 60, throughput)
+    yield Step("bandwidth", [*bench, "bandwidth", "--device", "cpu", device, "--bytes", "1M,256M", *ending], 60, throughput)
+    sweep = [*bench, "sweep", "--device", device, "--dtype", "bfloat16", "--sizes", "1024:8192:1024", "--seconds", "0.2"]
+    yield Step("sweep", [*sweep, *ending], 90, throughput)
+    yield Step("scaling", [*bench, "scaling", "--device", device, "--size", "4096", "--iterations", "200", *ending], 60, throughput, (0, 2))
+    for model, inputs in MODELS:
+        shape = ["--input", inputs] if inputs and cuda else []
+        train = [*bench, "model", model, "--device", device, *shape, "--train", "--seconds", "3"]
+        yield Step(f"model {model}", [*train, *ending], 60, throughput)
+    for target in CHECKED:
+        doctor = [*COMMAND, "doctor", target, "--device", device, *virtual, "--train", "--json"]
+        yield Step(f"doctor {target}", doctor, 60, findings, may_return=(0, 1))
+    yield Step("watch", [*COMMAND, "watch", "--count", "2", "--interval", "1", "--json", *virtual], 30, readings)
+    if cuda:
+        against = [*PYTHON, "tests/benchmarks/matmul_cuda.py", "--device", device, "--rounds", "3"]
+        yield Step("burst against triton's do_bench", against, 120, whole)
+    yield Step("env", [*COMMAND, "env"], 30, whole)
+
+
+def check(device: str, out: Path, minutes: float) -> int:
+    """Run what there is time for and write the report. Returns how many steps did not work."""
+    end, failed = time.monotonic() + 60 * minutes, 0
+    out.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / ".ci" / "types"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    with (out / "report.md").open("w", encoding="utf-8") as report:
+
+        def say(line: str) -> None:
+            print(line, flush=True)
+            report.write(line + "\n")
+            report.flush()
+
+        say(f"# Everything that wants a card: {device}, {time.strftime('%Y-%m-%d %H:%M')}")
+        for number, step in enumerate(steps(device), 1):
+            left = end - time.monotonic()
+            if left < 5:
+                say(f"\n## {step.title}: NOT RUN, the time was over")
+                failed += 1
+                continue
+            began = time.monotonic()
+            state, output, errors = ran(step, min(left, step.most_seconds), environment)
+            name = f"{number:02d}-{step.title.replace(' ', '-').replace('/', '-')}.txt"
+            (out / name).write_text(f"{output}\n{errors}", encoding="utf-8")
+            say(f"\n## {step.title}: {state}, {time.monotonic() - began:.1f} s")
+            try:
+                lines = list(step.summary(output)) if output.strip() else []
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                lines, state = [f"its output could not be read: {error!r}"], "unreadable"
+            for line in lines[:60]:
+                say(f"    {line}")
+            if state != "ok":
+                failed += 1
+                for line in [*output.strip().splitlines()[-15:], *errors.strip().splitlines()[-15:]]:
+                    say(f"    | {line}")
+        say(f"\n{failed} steps did not work.")
+    return failed
+
+
+def ran(step: Step, limit: float, environment: dict[str, str]) -> tuple[str, str, str]:
+    """`ok` or what became of it, and what it printed."""
+    try:
+        done = subprocess.run(
+            step.command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, errors="replace", timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        return f"NOT DONE within {limit:.0f} s", _text(late.stdout), _text(late.stderr)
+    except OSError as error:
+        return f"COULD NOT START ({error})", "", ""
+    state = "ok" if done.returncode in step.may_return else f"FAILED with exit code {done.returncode}"
+    return state, done.stdout, done.stderr
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def fit_part(device: str) -> int:
+    """The planner's peak of two training steps against the allocator of the card in the same steps, each in a process of its own."""
+    far = 0
+    for model, inputs, batch, optimizer in STEPS_OF_FIT if device.startswith("cuda") else STEPS_OF_FIT[:3]:
+        step = json.dumps({"model": model, "inputs": inputs, "batch": batch, "optimizer": optimizer, "device": device})
+        figures = {}
+        for side in ("planned", "measured"):
+            command = [*PYTHON, __file__, "--part", side, "--step", step]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode != 0:
+                print(f"{model} {optimizer} batch {batch}: {side} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+                far += 1
+                break
+            figures[side] = json.loads(done.stdout.splitlines()[-1])
+        else:
+            planned, measured = figures["planned"], figures["measured"]
+            whole_ratio = (planned["tensors"] + planned["workspaces"]) / measured["allocated"]
+            tensors_ratio = planned["tensors"] / measured["allocated"]
+            far += min(abs(whole_ratio - 1), abs(tensors_ratio - 1)) > WITHIN
+            print(
+                f"{model} {optimizer} batch {batch} on {planned['card']}: planned {planned['tensors']:,} B of tensors and "
+                f"{planned['workspaces']:,} B of workspaces, max_memory_allocated {measured['allocated']:,} B: ratio {tensors_ratio:.3f}, "
+                f"with workspaces {whole_ratio:.3f}; a step {1e3 * planned['seconds']:.2f} ms simulated, "
+                f"{1e3 * measured['seconds']:.2f} ms measured; {measured['context']}",
+                flush=True,
+            )
+    return far
+
+
+def planned_part(step: dict[str, str]) -> None:
+    """What the planner says of this step on this card: the allocator's peak (without the context), and the simulated time.
+
+    cuBLAS and cuDNN take their workspaces from the same allocator, but not always while the peak lasts: they are told apart.
+    """
+    import torch
+
+    from devexplorer.core.planner.process import planned_here
+    from devexplorer.core.records.planner import FitSpec
+    from devexplorer.core.virtual.profiles import load_profiles
+
+    names = load_profiles()
+    name = torch.cuda.get_device_name(step["device"]) if step["device"].startswith("cuda") else "Tesla T4"
+    card = name if name in names else "NVIDIA H200"
+    spec = FitSpec(
+        source=step["model"],
+        gpus=(card,),
+        batch=int(step["batch"]),
+        inputs=step["inputs"],
+        train=True,
+        optimizer=step["optimizer"],
+        search=False,
+    )
+    (fit,) = planned_here(spec, lambda done, text: None).fits
+    assert fit.bytes is not None
+    workspaces = fit.bytes.library_workspace
+    tensors = fit.bytes.total - fit.bytes.context - workspaces
+    print(json.dumps({"tensors": tensors, "workspaces": workspaces, "seconds": fit.step_seconds, "card": card}))
+
+
+def measured_part(step: dict[str, str]) -> None:
+    """The same steps on the card, as a user's script does them: the second step's peak, and the median time of ten more."""
+    import statistics
+
+    import torch
+
+    from devexplorer.core.planner.run import OPTIMIZERS
+    from devexplorer.core.planner.subject import subject_of
+    from devexplorer.core.virtual.backend import install, swapping
+    from devexplorer.core.virtual.profiles import parse_virtual
+    from devexplorer.core.workspace.run import total
+
+    device = step["device"]
+    cuda = device.startswith("cuda")
+    if not cuda:
+        install().add(parse_virtual("Tesla T4"))
+    module = torch.cuda if cuda else torch.vgpu  # type: ignore[attr-defined]
+    subject = subject_of(step["model"], "", step["inputs"]).with_values(RuntimeError("the card computes them"))
+    model = subject.model.train()
+    with swapping():
+        model.to(device)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [spec.tensor(torch.float32, generator).to(device) for spec in subject.inputs(int(step["batch"]))]
+    optimizer = OPTIMIZERS[step["optimizer"]](list(model.parameters()))
+
+    def once() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        _backward(total(model(*inputs)))
+        optimizer.step()
+
+    for _ in range(2):
+        once()
+    module.synchronize(device)
+    peak = module.max_memory_allocated(device)
+    times = []
+    for _ in range(10 if cuda else 1):
+        began = time.perf_counter()
+        once()
+        module.synchronize(device)
+        times.append(time.perf_counter() - began)
+    context = "no context: simulated"
+    if cuda:
+        free, whole_card = torch.cuda.mem_get_info(device)
+        context = f"reserved {torch.cuda.memory_reserved(device):,} B, in use on the card {whole_card - free:,} B"
+    print(json.dumps({"allocated": peak, "seconds": statistics.median(times), "context": context}))
+
+
+def _backward(loss: object) -> None:
+    """In a function of its own, so that the loss and the output are gone before the optimizer's step."""
+    import torch
+
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+
+
+def memory_part(device: str) -> int:
+    """Where the card's memory went after known allocations, by the parts that the window shows, against the driver's own figures."""
+    import gc
+
+    import torch
+
+    from devexplorer.core.devices.nvml import Nvml
+    from devexplorer.core.devices.torch_devices import TorchBackend
+    from devexplorer.core.telemetry.waterfall import ContextWatch, memory_parts
+
+    if not device.startswith("cuda"):
+        print("virtual GPUs add up to the byte in the tests; this part wants a real card")
+        return 0
+    backend, nvml = TorchBackend(), Nvml()
+    if not nvml.start():
+        print(f"no NVML: {[problem.reason for problem in nvml.problems]}")
+        return 1
+    info = next(info for info in backend.devices() if info.id == device)
+    card = next(card for card in nvml.cards() if (card.uuid or "").lower() == (info.uuid or "").lower())
+    held: list[torch.Tensor] = []
+    watch, apart = ContextWatch(), []
+    for mib in (0, 64, 512, 2048):
+        held.append(torch.empty(mib << 20, dtype=torch.uint8, device=device))
+        torch.cuda.synchronize(device)
+        gc.collect()
+        for _ in range(2):  # a context is believed when the allocator had the same before and after the list of processes
+            sample = nvml.read(card, device=device, time_unix_s=time.time(), slow=nvml.read_slow(card))
+            watch.see_sample(sample, os.getpid())
+            allocator = backend.allocator_sample(device, time.time())
+            assert allocator is not None
+            watch.see_allocator(allocator)
+        parts = memory_parts(sample.memory_used_bytes, sample.memory_total_bytes, allocator, watch.bytes, sample.memory_reserved_bytes)
+        free, total = torch.cuda.mem_get_info(device)
+        driver_used = total - free
+        apart.append(None if parts.used is None else parts.used - driver_used)
+        print(f"{mib} MiB asked: {parts}; cudaMemGetInfo used {driver_used:,} B of {total:,}; parts less that: {apart[-1]}", flush=True)
+    nvml.close()
+    return int(any(difference is None or abs(difference) > 64 << 20 for difference in apart))
+
+
+def main() -> int:
+    """All of it, or one part in this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--out", type=Path, default=Path("card-report"))
+    parser.add_argument("--minutes", type=float, default=9.5)
+    parser.add_argument("--part", choices=("memory", "fit", "planned", "measured"), help=argparse.SUPPRESS)
+    parser.add_argument("--step", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.part in ("planned", "measured"):
+        (planned_part if given.part == "planned" else measured_part)(given.step)
+        return 0
+    if given.part is not None:
+        return (memory_part if given.part == "memory" else fit_part)(given.device)
+    return check(given.device, given.out, given.minutes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
