@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.run import WINDOW_COMMANDS, refuse, run
+from devexplorer.core.cli.run import WINDOW_COMMANDS, ended, refuse, run
 from devexplorer.core.errors import BadInput, DevExplorerError
 
 
@@ -38,13 +38,14 @@ def main(argv: list[str] | None = None) -> int:
     from devexplorer.gui.app import open_window
 
     screenshots = getattr(arguments, "screenshots", None)
-    return open_window(
+    code = open_window(
         virtual_spec=arguments.virtual,
         theme=arguments.theme,
         tour=arguments.command == "tour",
         screenshots=Path(screenshots) if screenshots else None,
         replay=replay,
     )
+    return ended(code)
 
 
 def _replay(arguments: argparse.Namespace) -> Path | None:

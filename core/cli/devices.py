@@ -18,7 +18,7 @@ from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.visible import VARIABLE
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
@@ -27,6 +27,9 @@ from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
 from devexplorer.core.virtual.profiles import parse_virtual
+
+LISTING_S = 60.0
+"""A listing ends by itself: each of its calls has a limit."""
 
 
 class Machine(NamedTuple):
@@ -96,12 +99,12 @@ def _joined(cards: Sequence[Card], infos: Sequence[DeviceInfo], problems: Sequen
 
 
 def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
-    """Read every device once; a card that does not answer for two seconds has a sample without figures. Closes `nvml`."""
+    """Read every device once; what a card does not answer in time is missing, with that reason. Closes `nvml`."""
     events: list[Event] = []
-    sampler = Sampler(events.append, nvml, cpu)
+    sampler = Sampler(events.append, nvml, cpu, call_limit_s=nvml.limit_s)
     sampler.set_names(here.found.names)
     try:
-        samples = {sample.device: sample for sample in sampler.read_round()}
+        samples = {sample.device: sample for sample in sampler.read_round(list_patience_s=LISTING_S)}
     finally:
         sampler.stop()
     details = {event.device: event for event in events if isinstance(event, DeviceDetails)}
@@ -131,7 +134,7 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
 
 def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
     """Print the catalog; `nvml` and `drm` stand in for the real ones."""
-    nvml, cpu = nvml or Nvml(), CpuReader()
+    nvml, cpu = nvml or Nvml(open_limit_s=START_LIMIT_S), CpuReader()
     cpu.read(time.time())  # utilization is counted between two readings, and looking at everything takes a while
     try:
         here = machine(arguments.virtual, nvml, drm)

@@ -9,7 +9,7 @@ import platform
 
 from devexplorer.core.cli.devices import catalog
 from devexplorer.core.cli.output import print_document
-from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.nvml_processes import in_pid_namespace
 from devexplorer.core.formats import MISSING, bytes_text
 
@@ -39,7 +39,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
     from devexplorer.core.devices.torch_devices import torch_facts
     from devexplorer.core.virtual.backend import unavailable
 
-    nvml = Nvml()
+    nvml = Nvml(open_limit_s=START_LIMIT_S)
     try:
         found = catalog(virtual_spec, nvml)
         cards = nvml.cards()

@@ -10,6 +10,7 @@ import sys
 import threading
 
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.devices.time_limit import any_left_behind
 from devexplorer.core.errors import BadInput, DevExplorerError
 
 WINDOW_COMMANDS = (None, "tour")
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         code = _command(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
-        return code
+        return ended(code)
     except DevExplorerError as error:
         return refuse(str(error))
     except BrokenPipeError:  # the reader (`| head`) has seen enough
@@ -54,6 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
         if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
             os._exit(INTERRUPTED)  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
         return INTERRUPTED
+
+
+def ended(code: int) -> int:
+    """The exit code. While a driver call hangs the process ends here: the driver's own end could wait for that call."""
+    if any_left_behind():
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 def _write_no_more() -> None:

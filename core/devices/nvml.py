@@ -13,7 +13,9 @@ another field or card.
     nvml_links      NVLinks and their traffic
     nvml_topology   how cards are joined
 
-A call that blocks holds its own thread only; the sampler has a thread per card for that reason.
+A call that blocks holds its own thread only. What lists cards, starts NVML or ends it waits for each call as long as the
+time limit says and goes on without it; what reads one card runs on the caller's thread, and whoever waits for that calls
+`give_up`. `time_limit` explains it.
 """
 
 from __future__ import annotations
@@ -30,17 +32,26 @@ import msgspec
 
 from devexplorer.core.devices import nvml_fields as fields
 from devexplorer.core.devices import nvml_slow, nvml_topology
-from devexplorer.core.devices.nvml_asking import Asker, GoneError, LostError, Opened
+from devexplorer.core.devices.nvml_asking import Asker, GoneError, LostError, Opened, Question
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, Slow
 from devexplorer.core.devices.nvml_details import lost_details, read_details
-from devexplorer.core.devices.nvml_listing import listed
+from devexplorer.core.devices.nvml_listing import HANDLE, listed
 from devexplorer.core.devices.nvml_processes import in_pid_namespace, process_facts, read_processes
+from devexplorer.core.devices.time_limit import Line, NoAnswerError, driver_function, finished
 from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
 __all__ = ["Card", "Nvml", "Slow"]
 
 RESTART_PATIENCE_S = 1.0
 """How long a restart waits for calls that are under way; shutting NVML down under one may crash."""
+CALL_LIMIT_S = 0.7
+"""Most that one call may take. Drivers answer within microseconds, and within 20 ms where they measure."""
+START_LIMIT_S = 5.0
+"""The same for starting NVML, which can wake the cards: seconds on machines without persistence mode. Opening a card wakes it, too:
+who asks once gives `open_limit_s` as much, who goes on asking shows the others first and this one when it is awake."""
+
+_START = Question("nvml", (lambda n, _: n.nvmlInit(),))
+_END = Question("nvml_end", (lambda n, _: n.nvmlShutdown(),))
 
 
 def driver_cards() -> frozenset[str]:
@@ -56,8 +67,10 @@ class Nvml:
 
     `module` stands in for pynvml (tests); `process_facts` says who a pid is; `hidden_processes` tells whether this
     process lives in a pid namespace of its own (a container), where an empty list means nothing; `driver_cards` names
-    the cards that the system's driver holds; `clock` is monotonic, in seconds.
-    Safe to call from several threads as long as each card is read by one; any call can block in the driver.
+    the cards that the system's driver holds; `clock` is monotonic, in seconds. `limit_s`, `start_limit_s` and `open_limit_s`: how
+    long a call may take.
+    Safe to call from several threads as long as each card is read by one. `start`, `cards`, `topology` and `close` return in
+    time whatever hangs; a thread inside `read`, `read_slow` or `read_details` can hang, until somebody calls `give_up`.
     """
 
     def __init__(
@@ -68,14 +81,20 @@ class Nvml:
         hidden_processes: Callable[[], bool] = in_pid_namespace,
         driver_cards: Callable[[], frozenset[str]] = driver_cards,
         clock: Callable[[], float] = time.monotonic,
+        limit_s: float = CALL_LIMIT_S,
+        start_limit_s: float = START_LIMIT_S,
+        open_limit_s: float | None = None,
     ) -> None:
+        self.limit_s = limit_s
+        self.open_limit_s = limit_s if open_limit_s is None else open_limit_s
+        self.start_limit_s = start_limit_s
         self._module = module
         self._process_facts = process_facts
         self._hidden_processes = hidden_processes
         self._driver_cards = driver_cards
         self._clock = clock
         self._asker = Asker()
-        self._machine = Opened(None)
+        self._machine = Opened(None, hanging=self._asker.hanging_at("machine"))
         self._opened: dict[str, Opened] = {}
         self._listing = threading.RLock()
         self._started = False
@@ -107,7 +126,11 @@ class Nvml:
                 return False
         self._asker.module = self._module
         try:
-            self._module.nvmlInit()
+            self._in_time([self._job(_START)])
+        except NoAnswerError as error:
+            self._asker.withdraw(self._machine, "nvml")
+            self._asker.note(self._machine, "nvml", str(error))
+            return False
         except Exception as error:  # pynvml also raises OSError and AttributeError for a half-installed driver
             self._asker.note(self._machine, "nvml", self._asker.start_words(error))
             return False
@@ -139,16 +162,19 @@ class Nvml:
             finally:
                 self._pause = False
 
-    def close(self) -> None:
-        """Give NVML back. Call it when no other thread is inside a call."""
+    def close(self) -> bool:
+        """Give NVML back. Call it when no other thread reads. False: a call hangs, and shutting NVML down under one may crash."""
+        if self._asker.any_hangs:
+            return False
         if self._started:
             self._opened = {}
             self._shut_down()
+        return True
 
     def _shut_down(self) -> None:
         self._started = False
         try:
-            self._module.nvmlShutdown()
+            self._in_time([self._job(_END)])
         except Exception:
             pass  # it ends anyway, or was gone already, and there is nobody left to tell
 
@@ -158,7 +184,45 @@ class Nvml:
             if time.monotonic() > until:
                 return False
             time.sleep(0.001)
-        return True
+        return not self._asker.any_hangs
+
+    # how long it may take
+
+    def give_up(self, card: Card, *, limit_s: float | None = None) -> bool:
+        """Leave the call behind that reads this card now, if it takes longer than the limit. Any thread, again and again.
+
+        True: the thread that reads will raise `LeftBehindError` when its call returns; read again, on another thread,
+        and everything but that call is answered.
+        """
+        opened = self._opened.get(card.key)
+        return opened is not None and self._asker.give_up(opened.line, time.monotonic(), self.limit_s if limit_s is None else limit_s)
+
+    def inside(self, card: Card) -> str | None:
+        """The function of NVML that reads this card now."""
+        opened = self._opened.get(card.key)
+        return None if opened is None else driver_function(opened.line.thread)
+
+    @property
+    def came_back(self) -> int:
+        """How many calls have returned that were given up."""
+        return self._asker.came_back
+
+    def _in_time(self, jobs: Sequence[Callable[[Line], Any]]) -> list[Any]:
+        return finished(jobs, self._give_up, "nvml")
+
+    def _give_up(self, line: Line, now: float) -> bool:
+        subject = line.subject
+        special = {_START.field: self.start_limit_s, HANDLE: self.open_limit_s}
+        return self._asker.give_up(line, now, self.limit_s if subject is None else special.get(subject[1].field, self.limit_s))
+
+    def _job(self, question: Question) -> Callable[[Line], Any]:
+        """A question to NVML itself, for once."""
+
+        def ask(line: Line) -> Any:
+            self._machine.line = line
+            return self._asker.call(self._machine, question)
+
+        return ask
 
     # what is there
 
@@ -185,7 +249,7 @@ class Nvml:
         if not self.started:
             return None
         try:
-            return listed(self._asker, self._machine, self._opened)
+            return listed(self._asker, self._machine, self._opened, self._in_time)
         except GoneError as error:
             self._lose_nvml(error)
             return None
@@ -219,7 +283,7 @@ class Nvml:
             except GoneError as error:
                 self._lose_nvml(error)
             finally:
-                opened.busy = False
+                self._leave(opened)
         return DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
@@ -257,7 +321,7 @@ class Nvml:
             self._lose_nvml(error)
             return Slow()
         finally:
-            opened.busy = False
+            self._leave(opened)
 
     def read_details(self, card: Card, *, device: str, time_unix_s: float) -> DeviceDetails:
         """What hardly ever changes, of one card; about twice a minute, after its first samples: `missing` covers their fields, too."""
@@ -272,30 +336,41 @@ class Nvml:
             self._lose_nvml(error)
             return lost_details(device, time_unix_s, str(error))
         finally:
-            opened.busy = False
+            self._leave(opened)
 
     def topology(self, cards: Sequence[Card], names: Mapping[str, str]) -> Topology:
         """How the cards are joined, every pair once; MIG instances are parts of their cards and left out.
 
         `names`: `Card.key` -> device id; others go by `nvml:N`. Any thread: it leaves no trace on what is remembered of a card.
         """
-        pairs, near = [], []
+        if self._pause or not self.started:
+            return Topology(source="nvml")
+
+        def job(line: Line) -> Topology:
+            own = [
+                (names.get(card.key, card.nvml_id), self._copy(card, opened, line))
+                for card in cards
+                if card.mig_instance is None and (opened := self._opened.get(card.key)) is not None and opened.handle is not None
+            ]
+            ends = nvml_topology.ends(self._asker, own)
+            pairs = [nvml_topology.pair(self._asker, a, b) for a, b in combinations(ends, 2)]
+            near = [self._affinity(device, opened) for device, opened in own]
+            return Topology(source="nvml", links=tuple(pairs), affinities=tuple(near))
+
         self._machine.busy = True
         try:
-            if not self._pause and self.started:
-                own = [
-                    (names.get(card.key, card.nvml_id), Opened(card.nvml_id, card, opened.handle))
-                    for card in cards
-                    if card.mig_instance is None and (opened := self._opened.get(card.key)) is not None and opened.handle is not None
-                ]
-                ends = nvml_topology.ends(self._asker, own)
-                pairs = [nvml_topology.pair(self._asker, a, b) for a, b in combinations(ends, 2)]
-                near = [self._affinity(device, opened) for device, opened in own]
+            found: Topology = self._in_time([job])[0]
+            return found
         except GoneError as error:
             self._lose_nvml(error)
+            return Topology(source="nvml")
         finally:
             self._machine.busy = False
-        return Topology(source="nvml", links=tuple(pairs), affinities=tuple(near))
+
+    def _copy(self, card: Card, opened: Opened, line: Line) -> Opened:
+        """A card to ask without a trace on what is remembered of it."""
+        hanging = self._asker.hanging_at(card.index, "topology")
+        return Opened(card.nvml_id, card, opened.handle, line=line, hanging=hanging)
 
     def _affinity(self, device: str, opened: Opened) -> Affinity:
         try:
@@ -309,11 +384,16 @@ class Nvml:
         opened = self._opened.get(card.key)
         if opened is None or opened.handle is None:
             return None
+        opened.line = Line()
         opened.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
         if self._pause or not self.started:
-            opened.busy = False
+            self._leave(opened)
             return None
         return opened
+
+    def _leave(self, opened: Opened) -> None:
+        if opened.line.thread is threading.current_thread():  # else somebody gave up on this one and reads anew
+            opened.busy = False
 
     def _lose_nvml(self, error: GoneError) -> None:
         self._gone = str(error)

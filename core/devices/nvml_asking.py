@@ -2,6 +2,9 @@
 
 A question has one or more ways to ask it. What fails becomes None and a reason in words; a `Problem` too, when it is
 about something that one would expect of any card. Only two things end a reading: the card is lost, or NVML itself is.
+
+Every call is noted on the `Line` of the job that makes it. Whoever waits for the job calls `give_up`; a call that hangs
+is not made again until it has come back, and its question is answered with None and that reason.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
+from devexplorer.core.devices.time_limit import LeftBehindError, Line, NoAnswerError, driver_function
 from devexplorer.core.records.devices import Problem
 
 Way = Callable[[Any, Any], Any]
@@ -22,6 +26,11 @@ _LACKING = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", 
 
 _GONE = ("UNINITIALIZED", "DRIVER_NOT_LOADED")
 """NVML itself has stopped: nothing has an answer until it is started again."""
+
+MOST_HANGING = 3
+"""So many calls of a card may hang at once: after that it is asked nothing more until one of them comes back."""
+QUICKER = 0.2
+"""Part of the time limit that other calls of a card have while one of its calls hangs."""
 
 
 class Question(NamedTuple):
@@ -34,6 +43,8 @@ class Question(NamedTuple):
     """Whether a card that does not tell is worth a `Problem`; most cards lack something (a GeForce has no ECC)."""
     also: tuple[str, ...] = ()
     """Fields that come with the same answer, and are missing for the same reason."""
+    many: bool = False
+    """Whether it makes many calls, each of which has the time limit for itself."""
 
 
 class LostError(Exception):
@@ -44,13 +55,40 @@ class GoneError(Exception):
     """NVML has stopped answering for all cards."""
 
 
+class _Counting:
+    """pynvml for a question of many calls: each is noted, so that a hundred quick ones are not taken for one that hangs."""
+
+    __slots__ = ("_line", "_module")
+
+    def __init__(self, module: Any, line: Line) -> None:
+        self._module, self._line = module, line
+
+    def __getattr__(self, name: str) -> Any:
+        self._line.calls += 1
+        return getattr(self._module, name)
+
+
 class Opened:
     """What is remembered of a card between questions (`device` None: of the machine). One thread reads a card."""
 
-    __slots__ = ("busy", "card", "counters", "device", "handle", "lacking", "people", "problems", "processes_seen", "reasons")
+    __slots__ = (
+        "busy", "card", "counters", "device", "handle", "hanging", "lacking", "line", "people", "problems", "processes_seen", "reasons",
+    )  # fmt: skip
 
-    def __init__(self, device: str | None, card: Card | None = None, handle: Any = None) -> None:
+    def __init__(
+        self,
+        device: str | None,
+        card: Card | None = None,
+        handle: Any = None,
+        *,
+        line: Line | None = None,
+        hanging: dict[str, str] | None = None,
+    ) -> None:
         self.device = device
+        self.line = line if line is not None else Line()
+        """Of the job that is asking."""
+        self.hanging = hanging if hanging is not None else {}
+        """Questions whose call has not come back -> the reason in words. Shared by all that is remembered of one place."""
         self.card = card
         self.handle = handle
         self.busy = False
@@ -88,6 +126,18 @@ class Asker:
         self._gone: frozenset[int] = frozenset()
         self._lost = -1
         self._known_words: dict[int, str] = {}
+        self.came_back = 0
+        """How many calls have returned that were given up."""
+        self._hanging: dict[tuple[int | str, int | str | None], dict[str, str]] = {}
+
+    def hanging_at(self, index: int | str, part: int | str | None = None) -> dict[str, str]:
+        """The calls that hang for a place in NVML's list, whatever card is there: `Opened.hanging`."""
+        return self._hanging.setdefault((index, part), {})
+
+    @property
+    def any_hangs(self) -> bool:
+        """Whether a call is still inside the driver that was given up."""
+        return any(self._hanging.copy().values())
 
     @property
     def module(self) -> Any:
@@ -116,21 +166,77 @@ class Asker:
         return int(getattr(self._module, f"NVML_ERROR_{name}", -1))
 
     def ask(self, opened: Opened, question: Question) -> Any:
-        """The first answer, or None with a reason. Raises `LostError` and `GoneError`."""
-        field, ways = question.field, question.ways
+        """The first answer, or None with a reason. Raises `LostError`, `GoneError` and `LeftBehindError`."""
+        field, ways, line = question.field, question.ways, opened.line
+        if opened.hanging and self._hangs(opened, question):
+            return None
         for number in range(opened.lacking.get(field, 0), len(ways)):
+            line.calls += 1
+            line.subject = (opened, question)
             try:
-                answer = ways[number](self._module, opened.handle)
+                answer = ways[number](_Counting(self._module, line) if question.many else self._module, opened.handle)
             except UnicodeDecodeError as error:  # names come as bytes, and pynvml insists on UTF-8
                 answer = bytes(error.object).decode("utf-8", "replace")
             except Exception as error:
+                self._returned(opened, question, line)
                 if self._failed(opened, question, number, error):
                     continue
                 return None
+            line.subject = None
+            if line.left:
+                self._returned(opened, question, line)
             if field in opened.reasons:
                 self.settle(opened, question)
             return answer
         return None
+
+    def call(self, opened: Opened, question: Question) -> Any:
+        """The answer of the first way, or what it raises. Raises `NoAnswerError` while an earlier call hangs, and `LeftBehindError`."""
+        if (why := opened.hanging.get(question.field)) is not None:
+            raise NoAnswerError(why)
+        line = opened.line
+        line.calls += 1
+        line.subject = (opened, question)
+        try:
+            return question.ways[0](self._module, opened.handle)
+        finally:
+            self._returned(opened, question, line)
+
+    def _returned(self, opened: Opened, question: Question, line: Line) -> None:
+        """A call has come back; too late, perhaps."""
+        line.subject = None
+        if line.left:
+            opened.hanging.pop(question.field, None)  # it can be asked again
+            self.came_back += 1
+            raise LeftBehindError
+
+    def _hangs(self, opened: Opened, question: Question) -> bool:
+        """Whether a question has to wait for its own call, or for those of others."""
+        why = opened.hanging.get(question.field)
+        if why is None and len(opened.hanging) >= MOST_HANGING:
+            why = f"not asked while {len(opened.hanging)} other calls hang: {'; '.join(opened.hanging.copy().values())}"
+        if why is not None:
+            self.miss(opened, question, why, problem=True)
+        return why is not None
+
+    def give_up(self, line: Line, now: float, limit_s: float) -> bool:
+        """Leave the present call of a job behind if it takes longer than `limit_s`. Then the job has to begin again on another thread."""
+        waited_s, subject = line.waited_s(now), line.subject
+        if subject is None:
+            return False
+        opened, question = subject
+        limit_s *= QUICKER if opened.hanging else 1
+        if waited_s < limit_s:
+            return False
+        calls = line.calls
+        reason = f"{driver_function(line.thread) or 'the driver'} did not answer within {limit_s:g} s"
+        opened.hanging[question.field] = reason  # before the line is left: a call that comes back now takes it away again
+        line.leave()
+        if line.calls != calls or line.subject is not subject:  # it came back in between; the next call ends the thread
+            opened.hanging.pop(question.field, None)
+            return True
+        self.miss(opened, question, reason, problem=True)
+        return True
 
     def _failed(self, opened: Opened, question: Question, number: int, error: Exception) -> bool:
         """State why there is no answer; whether the next way is worth a try."""
@@ -160,7 +266,8 @@ class Asker:
         elif opened.card is not None and opened.card.mig:
             self.miss(opened, question, "not told in MIG mode", problem=False)
         else:
-            self.miss(opened, question, f"not available: {words}", problem=question.expected)
+            known = words.startswith("not available") or words in opened.hanging.values()
+            self.miss(opened, question, words if known else f"not available: {words}", problem=question.expected)
 
     def check(self, opened: Opened, code: object) -> None:
         """Raise when an error code means that the card, or NVML itself, is gone."""

@@ -21,6 +21,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """`GPU-…` or `MIG-…` (`uuid`); None for a card that is too broken to say."""
     name: str
     """Of a MIG instance with its profile, where the driver says it: `NVIDIA A100-SXM4-40GB MIG 1g.5gb`."""
+    named: bool = True
+    """Whether the driver told the name; else it is made of the card's number."""
     mig_instance: int | None = None
     """Number of the MIG instance within its card; None for a card itself."""
     mig_profile: str | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetRetiredPages
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question, Way
 from devexplorer.core.devices.nvml_fields import COMPUTE_MODES, celsius, megahertz, right, told, watts
 from devexplorer.core.devices.nvml_links import LINKS, with_traffic
@@ -107,7 +108,7 @@ def _clock(function: str, kind: int) -> Way:
 
 
 def _retired(cause: int) -> Way:
-    return lambda n, h: len(n.nvmlDeviceGetRetiredPages(h, cause))
+    return lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, cause))
 
 
 def _one(field: str, *ways: Way) -> Question:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetProcessUtilization, running_processes
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.nvml_fields import MOST_BYTES
@@ -27,21 +28,8 @@ COMMAND_CHARACTERS = 400
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
-_COMPUTE = Question(
-    "processes",
-    (
-        lambda n, h: n.nvmlDeviceGetComputeRunningProcesses(h),
-        lambda n, h: n.nvmlDeviceGetComputeRunningProcesses_v2(h),
-    ),
-    expected=True,
-)
-_GRAPHICS = Question(
-    "graphics_processes",
-    (
-        lambda n, h: n.nvmlDeviceGetGraphicsRunningProcesses(h),
-        lambda n, h: n.nvmlDeviceGetGraphicsRunningProcesses_v2(h),
-    ),
-)
+_COMPUTE = Question("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
+_GRAPHICS = Question("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
 
 
 def process_facts(pid: int) -> ProcessFacts:
@@ -135,7 +123,7 @@ def read_processes(
     busy: dict[int, float] = {}
     if use:
         since = opened.processes_seen
-        question = Question("process_utilization", (lambda n, h: n.nvmlDeviceGetProcessUtilization(h, since),))
+        question = Question("process_utilization", (lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since),))
         busy, opened.processes_seen = busy_percent(asker.ask(opened, question) or (), since)
     rows = []
     for pid, (kinds, memory) in sorted(use.items()):

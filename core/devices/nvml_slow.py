@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetFieldValues
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml_fields import POWER_CAP, celsius, megahertz, percent, right, watts
 
@@ -50,7 +51,7 @@ def field_values(nvml: Any, handle: Any, wanted: Iterable[tuple[int, int]]) -> d
     """Several fields by (id, scope) in one call. A value that stands for "not available" has no number."""
     asked = list(wanted)
     found = {}
-    for key, answer in zip(asked, nvml.nvmlDeviceGetFieldValues(handle, asked), strict=True):
+    for key, answer in zip(asked, nvmlDeviceGetFieldValues(nvml, handle, asked), strict=True):
         code = int(answer.nvmlReturn)
         member = _MEMBERS[answer.valueType] if code == 0 and 0 <= answer.valueType < len(_MEMBERS) else None
         number = getattr(answer.value, member) if member is not None else None

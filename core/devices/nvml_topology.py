@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetCpuAffinity, nvmlDeviceGetMemoryAffinity
 from devexplorer.core.devices.nvml_asking import Asker, LostError, Opened, Question
 from devexplorer.core.devices.nvml_links import LINKS
 from devexplorer.core.records.devices import NvLink, PeerLink
@@ -61,14 +62,14 @@ def ranges_text(numbers: Sequence[int]) -> str:
 
 
 def _cpus(nvml: Any, handle: Any) -> str:
-    found = members(nvml.nvmlDeviceGetCpuAffinity(handle, _WORDS))
+    found = members(nvmlDeviceGetCpuAffinity(nvml, handle, _WORDS))
     if not found:
         raise ValueError("the driver names no CPU")
     return ranges_text(found)
 
 
 def _node(nvml: Any, handle: Any) -> int:
-    found = members(nvml.nvmlDeviceGetMemoryAffinity(handle, _WORDS, 0))
+    found = members(nvmlDeviceGetMemoryAffinity(nvml, handle, _WORDS, 0))
     if len(found) != 1:
         raise ValueError(f"near several NUMA nodes: {ranges_text(found)}" if found else "the driver names no NUMA node")
     return found[0]
@@ -205,6 +206,6 @@ def _between(asker: Asker, a: End, b: End, what: str, ask: Any) -> int | None:
     """A question about two cards; one that fails leaves no trace on either of them."""
     if a.opened.handle is None or b.opened.handle is None:
         return None
-    trial = Opened(a.opened.device, a.opened.card, a.opened.handle)
-    answer = asker.ask(trial, Question(what, (lambda n, h: int(ask(n, h, b.opened.handle)),)))
+    trial = Opened(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=a.opened.hanging)
+    answer = asker.ask(trial, Question(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
     return answer if answer is None else int(answer)

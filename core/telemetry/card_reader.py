@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.devices.nvml_card import Card, Slow
+from devexplorer.core.devices.time_limit import LeftBehindError
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
-from devexplorer.core.records.messages import Event
+
+if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
+    from devexplorer.core.records.messages import Event
 
 SLOW_INTERVAL_S = 2.0
 """Between two readings of processes, limits, PCIe, NVLink, errors: `Slow`."""
@@ -56,6 +60,10 @@ class CardReader:
         """Whether somebody lost patience with it."""
         self.ended = False
         """Whether the card is gone: what still comes of it is not wanted."""
+        self.again: Callable[[], None] | None = None
+        """What it is doing, for another thread to begin again when a call hangs."""
+        self.last: DeviceSample | None = None
+        """The newest reading."""
         self._nvml = nvml
         self._put = put
         self._name = name
@@ -74,6 +82,10 @@ class CardReader:
         self.unread = True
         return True
 
+    def give_up(self, limit_s: float) -> bool:
+        """Leave a call behind that takes longer than `limit_s`. True: `again` has to be done by another thread."""
+        return self.busy_since is not None and not self.unread and self._nvml.give_up(self.card, limit_s=limit_s)
+
     def lose_patience(self) -> bool:
         """Take note that it does not answer; False when it does, or when that is known."""
         self.stuck, known = not self._idle, self.stuck
@@ -89,11 +101,16 @@ class CardReader:
                 self._put(sample)
             now = self._pace.clock()
             more = self._slow is None or now >= self._slow_due or self._details_are_due(now)
-        finally:  # whatever happened: a card that stayed claimed would never be read again
-            if not more:
-                self._release()
+        except LeftBehindError:
+            return  # another thread does this job now
+        except BaseException:  # whatever happened: a card that stayed claimed would never be read again
+            self._release()
+            raise
         if more:
+            self.again = self._read_the_rest
             add([self._read_the_rest])
+        else:
+            self._release()
 
     def answer(self, reply: Callable[[CardReader, DeviceSample], None]) -> None:
         """Read everything that is due and give the sample to `reply`."""
@@ -102,8 +119,12 @@ class CardReader:
             self._read_slow()
             sample = self._read()
             self._read_details()
-        finally:
+        except LeftBehindError:
+            return
+        except BaseException:
             self._release()
+            raise
+        self._release()
         reply(self, sample)
 
     @property
@@ -112,20 +133,26 @@ class CardReader:
 
     def _release(self) -> None:
         self.stuck = False
+        self.again = None
         self.busy_since = None
 
     def _device(self) -> str:
         return self._name(self) or self.card.nvml_id
 
     def _read(self) -> DeviceSample:
-        return self._nvml.read(self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow)
+        self.last = self._nvml.read(self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow)
+        return self.last
 
     def _read_the_rest(self) -> None:
         try:
             self._read_slow()
             self._read_details()
-        finally:
+        except LeftBehindError:
+            return
+        except BaseException:
             self._release()
+            raise
+        self._release()
 
     def _read_slow(self) -> None:
         now, interval_s = self._pace.clock(), self._pace.slow_interval_s

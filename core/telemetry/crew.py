@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
+from devexplorer.core.devices.time_limit import LEFT_BEHIND
+
 Job = Callable[[], None]
 
 
@@ -16,7 +18,8 @@ class Crew:
 
     One hand for several quick jobs costs a tenth of one for each: they would wake each other for the interpreter's lock
     at every call into the driver. Hands wait without timers. A job that hangs holds its own hand only; one that raises
-    ends it (the interpreter's hook says so), and another takes its place.
+    ends it (the interpreter's hook says so), and another takes its place; so does one that was left behind
+    (`time_limit`), when its call comes back.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,7 +69,8 @@ class Crew:
             hand.go.put(False)
         until = time.monotonic() + deadline_s
         for hand in hands:
-            hand.thread.join(max(until - time.monotonic(), 0))
+            if hand.thread.name != LEFT_BEHIND:  # that one is inside a call that may never come back
+                hand.thread.join(max(until - time.monotonic(), 0))
         return not any(hand.thread.is_alive() for hand in hands)
 
     def _work(self, hand: _Hand) -> None:
@@ -77,6 +81,8 @@ class Crew:
                 except IndexError:
                     break
                 job()
+                if hand.thread.name == LEFT_BEHIND:
+                    return  # another hand has taken its place
             with self._lock:
                 self._idle.append(hand)
 

@@ -5,6 +5,8 @@
                  ask how they are joined: one thread while the driver is quick, one for each card when it is slow, and
                  always another one when one of them hangs
 
+A call that hangs is given up after `CALL_LIMIT_S`: another thread then reads the card without it.
+
 Quick fields are read every tick; then, every 2 s, what costs more (20 ms for PCIe throughput alone); twice a minute what
 seldom changes. A card's curve has a hole only where that takes longer than a tick, and no card waits for another's. The
 cadence is counted in monotonic seconds, so that a clock that is set changes nothing in it.
@@ -20,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,15 +31,21 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records.devices import DeviceSample, Problem, Topology
-from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Pace, next_due
 from devexplorer.core.telemetry.crew import Crew
+
+if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
+    from devexplorer.core.records.messages import Event
 
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
 _Replies = SimpleQueue[tuple[CardReader, DeviceSample]]
 
 PATIENCE_S = 2.0
 """After so long without an answer a card is said not to answer, and its curve gets a gap."""
+CALL_LIMIT_S = 5.0
+"""After so long a call is given up. Longer than patience, so that what a very slow card answers still counts."""
+LOOK_S = 0.02
+"""Between two looks at the calls while a round waits for answers."""
 LIST_INTERVAL_S = 10.0
 """Between two listings of the cards; a card that is plugged in is found after so long at most."""
 NEWS_INTERVAL_S = 0.5
@@ -76,6 +85,7 @@ class Sampler:
         slow_interval_s: float = SLOW_INTERVAL_S,
         details_interval_s: float = DETAILS_INTERVAL_S,
         list_interval_s: float = LIST_INTERVAL_S,
+        call_limit_s: float = CALL_LIMIT_S,
     ) -> None:
         self._interval_s = _positive(interval_s)
         self._put_event = put
@@ -85,6 +95,10 @@ class Sampler:
         self._unix_clock = unix_clock
         self._on_cards = on_cards
         self._patience_s = patience_s
+        self._call_limit_s = call_limit_s
+        self._answers_due: set[CardReader] = set()
+        """Cards whose answer to a round has not come yet."""
+        self._answers: _Replies = SimpleQueue()
         self._list_interval_s = list_interval_s
         self._slow_interval_s = slow_interval_s
         self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s)
@@ -97,6 +111,7 @@ class Sampler:
         self._list_due: float | None = None
         self._listing_since: float | None = None
         """When the listing that has not ended was ordered."""
+        self._came_back = 0
         self._parallel_until = -math.inf
         self._news_due = 0.0
         self._announced: tuple[tuple[Card, ...], tuple[Problem, ...]] | None = None
@@ -126,7 +141,9 @@ class Sampler:
         for reader in self._readers or ():
             taken.add(reader.card.index)
             if reader.stuck:
-                found.append(Problem("the driver does not answer for this card at present", device=reader.card.nvml_id))
+                inside = self._nvml.inside(reader.card)
+                words = "the driver does not answer for this card at present" + (f" ({inside})" if inside else "")
+                found.append(Problem(words, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
             found.append(Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id))
         if self._listing_is_late():
@@ -169,37 +186,66 @@ class Sampler:
         ended = self._crew.end(until - time.monotonic())
         if not ended or (self._thread is not None and self._thread.is_alive()):
             return False  # shutting NVML down while a call is in it would block as well, or crash
-        self._nvml.close()
-        return True
+        return self._nvml.close()
 
-    def read_round(self, patience_s: float = PATIENCE_S) -> list[DeviceSample]:
+    def read_round(self, patience_s: float = PATIENCE_S, list_patience_s: float | None = None) -> list[DeviceSample]:
         """Read everything once, all cards in parallel: the CPU's sample, then each card's in NVML's order.
 
-        A card that does not answer within `patience_s` has a sample with device and time only. Lists the cards first
-        when nobody did, and again, for the next round, when it is time. Details and topology go to `put`. Raises
-        RuntimeError when the sampler runs by itself.
+        A card that does not answer within `patience_s` has its last reading, which its time tells; the first time, a
+        sample with device and time only. What it answers later is the next round's. Lists the cards first when nobody
+        did, and again, for the next round, when it is time; the first listing has `list_patience_s`. Details and
+        topology go to `put`. Raises RuntimeError when the sampler runs by itself.
         """
         if self._thread is not None:
             raise RuntimeError("the sampler runs by itself: its samples come by `put`")
-        until = time.monotonic() + patience_s
         listed = threading.Event()
         if self._list_if_due(listed) and not self.opened:
-            listed.wait(patience_s)
-        read: _Replies = SimpleQueue()
+            listed.wait(patience_s if list_patience_s is None else list_patience_s)
+        until = time.monotonic() + patience_s
         readers = [reader for reader in self._readers or () if self._name(reader) is not None]
         claimed = [reader for reader in readers if reader.claim()]
-        self._crew.add(partial(reader.answer, lambda *answer: read.put(answer)) for reader in claimed)
+        for reader in claimed:
+            reader.again = partial(reader.answer, self._answered)
+        self._answers_due.update(claimed)
+        self._crew.add(reader.again for reader in claimed if reader.again is not None)
         self._crew.call(len(claimed))
         samples = [self._cpu.read(self._unix_clock())]
-        answers = _collect(read, len(claimed), until)
+        self._await_answers(until)
         for reader in readers:
-            sample = answers.get(reader)
-            if sample is None:
+            late = reader in self._answers_due
+            if late:
                 reader.lose_patience()
-                sample = DeviceSample(device=self._name(reader) or reader.card.nvml_id, time_unix_s=self._unix_clock())
-            samples.append(sample)
+            sample = reader.last
+            device = self._name(reader) or reader.card.nvml_id
+            if sample is None:
+                sample = DeviceSample(device=device, time_unix_s=self._unix_clock())
+            samples.append(sample if sample.device == device else msgspec.structs.replace(sample, device=device))
         self._tell_news()
         return samples
+
+    def _answered(self, reader: CardReader, sample: DeviceSample) -> None:
+        self._answers.put((reader, sample))
+
+    def _await_answers(self, until: float) -> None:
+        """Until every card that was asked has answered, in this round or an earlier one, or until then (monotonic seconds)."""
+        while self._answers_due:
+            left = until - time.monotonic()
+            try:
+                reader, _ = self._answers.get(timeout=min(max(left, 0), LOOK_S))
+            except Empty:
+                if left <= 0:
+                    break
+                self._give_up_calls()
+            else:
+                self._answers_due.discard(reader)
+        self._give_up_calls()
+
+    def _give_up_calls(self) -> None:
+        """Have the cards read by other threads whose call takes too long."""
+        for reader in self._readers or ():
+            if reader.give_up(self._call_limit_s) and reader.again is not None:
+                self._crew.add([reader.again])
+                self._crew.call(1)
 
     def tick(self) -> None:
         """`read_round`, and put what it read."""
@@ -217,6 +263,7 @@ class Sampler:
                 since = reader.busy_since
                 if since is not None and now - since >= self._patience_s and reader.lose_patience():
                     self._put_gap(reader)
+            self._give_up_calls()
             if now >= self._news_due and (self.opened or self._listing_is_late()):
                 self._news_due = now + NEWS_INTERVAL_S
                 self._tell_news()
@@ -232,7 +279,9 @@ class Sampler:
     def _have_cards_read(self) -> None:
         claimed = [reader for reader in self._readers or () if reader.claim()]
         if claimed:
-            self._crew.add(partial(reader.tick, self._crew.add) for reader in claimed)
+            for reader in claimed:
+                reader.again = partial(reader.tick, self._crew.add)
+            self._crew.add(reader.again for reader in claimed if reader.again is not None)
             self._crew.call(len(claimed) if self._clock() < self._parallel_until else 1)
 
     def _help_out(self) -> None:
@@ -246,6 +295,9 @@ class Sampler:
     def _list_if_due(self, done: threading.Event | None = None) -> bool:
         """Have the cards listed when it is time and the last listing has ended; whether that was ordered."""
         now = self._clock()
+        came_back, self._came_back = self._came_back, self._nvml.came_back
+        if came_back != self._came_back:
+            self._list_due = None  # a call that hung has returned: what it was about can be asked again
         if self._listing_since is not None or (self._list_due is not None and now < self._list_due):
             return False
         self._list_due = now + self._list_interval_s
@@ -327,18 +379,6 @@ class Sampler:
             topology = self._nvml.topology(cards, {card.key: name for card, name in joined}) if cards else Topology(source="nvml")
             self._joined = joined
             self._put(topology)
-
-
-def _collect(replies: _Replies, count: int, until: float) -> dict[CardReader, DeviceSample]:
-    """So many replies, or those that came until then (monotonic seconds)."""
-    found: dict[CardReader, DeviceSample] = {}
-    while len(found) < count:
-        try:
-            reader, sample = replies.get(timeout=max(until - time.monotonic(), 0))
-        except Empty:
-            break
-        found[reader] = sample
-    return found
 
 
 def _positive(interval_s: float) -> float:

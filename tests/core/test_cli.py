@@ -62,7 +62,7 @@ def test_env_writes_modes_as_people_do_and_says_whose_problem_it_is(
     fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
     fake.fail("nvmlDeviceGetPowerUsage", fake.NVML_ERROR_NOT_SUPPORTED)
     fake.fail("nvmlDeviceGetUUID", fake.NVML_ERROR_UNKNOWN)
-    monkeypatch.setattr(env_module, "Nvml", lambda: Nvml(fake))
+    monkeypatch.setattr(env_module, "Nvml", lambda **_: Nvml(fake))
     assert main(["env"]) == 0
     out = capfd.readouterr().out
     assert "nvidia-smi 0: mig off, ecc on, compute_mode Default" in out

@@ -269,7 +269,8 @@ def test_a_card_that_hangs_keeps_nobody_waiting(capfd: pytest.CaptureFixture[str
     assert [content["device"] for content in documents] == ["cpu", "nvml:0", "nvml:1"] * 3
     hung, good = documents[4], documents[5]
     assert "does not answer" in hung["problem"]
-    assert hung["temperature_c"] is None
+    assert hung["temperature_c"] == 61, "its last reading"
+    assert hung["time_unix_s"] < good["time_unix_s"]
     assert good["temperature_c"] == 61
 
 

@@ -166,9 +166,15 @@ class FakeNvml:
         self._faults.clear()
 
     def block(self, function: str, card: int | None = None) -> threading.Event:
-        """Let a function hang until the event is set."""
+        """Let a function (`*`: each) hang until the event is set."""
         gate = self._gates[function, card] = threading.Event()
         return gate
+
+    def release(self) -> None:
+        """Let go whatever hangs, and block nothing any more."""
+        gates, self._gates = self._gates, {}
+        for gate in gates.values():
+            gate.set()
 
     # pynvml
 
@@ -454,9 +460,9 @@ class FakeNvml:
         self.calls[function] += 1
         if function not in ("nvmlInit", "nvmlShutdown") and not self.initialised:
             raise NVMLError(self.NVML_ERROR_UNINITIALIZED)
-        for key in ((function, card), (function, None)):
-            if key in self._gates:
-                self._gates[key].wait()
+        for key in ((function, card), (function, None), *([("*", card)] if card is not None else [])):
+            if (gate := self._gates.get(key)) is not None:
+                gate.wait()
         self._fault(function, card)
 
     def _fault(self, function: str, card: int | None) -> None:

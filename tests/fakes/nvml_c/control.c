@@ -6,6 +6,8 @@
  *   FAKE_NVML_DELAY_US=20        what each call takes
  *   FAKE_NVML_PCIE_US=20000      what a call of nvmlDeviceGetPcieThroughput takes (the real one measures for 20 ms)
  *   FAKE_NVML_PIDS=123,456       processes that use the cards; without it this process and its parent
+ *   FAKE_NVML_HANG=NAME:1,NAME   functions that hang, for one card or for all; FAKE_NVML_HANG_S: so long (10)
+ *   FAKE_NVML_OVERRUN=1          entries written behind the end of every list, as some drivers do
  *   FAKE_NVML_CALLS=FILE         at the end of the process: the calls per function
  * Tests call the fake_nvml_* functions at the end of this file. */
 #define _GNU_SOURCE
@@ -61,6 +63,7 @@ static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;
 static int init_count, driver_loaded = 1, driver_epoch = 1, opened_epoch;
 static unsigned session; /* grows with every start, so that handles of an earlier one are told apart */
 static double frozen_s = -1;
+static int overrun_entries, hang_s = 10;
 static int seen_after_start; /* whether a card that is plugged in is listed only after NVML was started anew */
 
 /* One row per function and one for all of them ("*"); one column per card and one for calls without a card, or for all. */
@@ -93,12 +96,12 @@ static void take_time(int us) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 }
 
-/* Hang until released; after 10 s at most, so that a test that fails ends. */
+/* Hang until released; after 10 s (`hang_s`) at most, so that a test that fails ends. */
 static int hang(Function function, int card) {
     struct timespec until;
     int timed_out = 0;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 10;
+    until.tv_sec += hang_s;
     pthread_mutex_lock(&lock);
     waiting++;
     while (pick(gates, function, card) > 0 && !timed_out) timed_out = pthread_cond_timedwait(&gate, &lock, &until) != 0;
@@ -150,6 +153,8 @@ int field_fault(int card, unsigned field) {
     const int code = field_faults[field][card];
     return code > 0 ? code : SUCCESS;
 }
+
+int overrun(void) { return overrun_entries; }
 
 int session_start(void) {
     pthread_mutex_lock(&lock);
@@ -367,6 +372,17 @@ static int number_from_environment(const char *name, int otherwise) {
     return text && *text ? atoi(text) : otherwise;
 }
 
+static void hang_by_environment(void) {
+    char names[1024];
+    snprintf(names, sizeof names, "%s", getenv("FAKE_NVML_HANG") ? getenv("FAKE_NVML_HANG") : "");
+    for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
+        char *card = strchr(name, ':');
+        if (card) *card++ = 0;
+        if (fake_nvml_block(name, card ? atoi(card) : -1)) fprintf(stderr, "fake NVML: no function %s\n", name);
+    }
+    hang_s = number_from_environment("FAKE_NVML_HANG_S", hang_s);
+}
+
 static void write_calls(void) {
     FILE *file = fopen(getenv("FAKE_NVML_CALLS"), "w");
     if (!file) return;
@@ -389,5 +405,7 @@ __attribute__((constructor)) static void load(void) {
     fake_nvml_delay("*", -1, delay);
     fake_nvml_delay("nvmlInitWithFlags", -1, 0);
     fake_nvml_delay("nvmlDeviceGetPcieThroughput", -1, number_from_environment("FAKE_NVML_PCIE_US", 20000));
+    hang_by_environment();
+    overrun_entries = number_from_environment("FAKE_NVML_OVERRUN", 0);
     if (getenv("FAKE_NVML_CALLS")) atexit(write_calls);
 }

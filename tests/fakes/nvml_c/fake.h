@@ -54,7 +54,7 @@ enum {
     X(nvmlDeviceGetMemoryAffinity) X(nvmlDeviceGetComputeRunningProcesses_v2) X(nvmlDeviceGetComputeRunningProcesses_v3)               \
     X(nvmlDeviceGetGraphicsRunningProcesses_v2) X(nvmlDeviceGetGraphicsRunningProcesses_v3)                                            \
     X(nvmlDeviceGetMPSComputeRunningProcesses_v3) X(nvmlDeviceGetProcessUtilization)                                                   \
-    X(nvmlDeviceGetNvLinkRemoteDeviceType)
+    X(nvmlDeviceGetNvLinkRemoteDeviceType) X(nvmlDeviceGetDriverModel) X(nvmlDeviceGetDriverModel_v2)
 
 #define ENUMERATOR(name) F_##name,
 typedef enum { FUNCTIONS(ENUMERATOR) FUNCTION_COUNT } Function;
@@ -104,6 +104,8 @@ int enter_device(Function function, const Handle *handle, Card **card, int *inst
 /* For the second handle of a call. */
 int resolve(const Handle *handle, Card **card, int *instance);
 int field_fault(int card, unsigned field);
+/* How many entries more than there is room for are written behind the end of every list. */
+int overrun(void);
 int session_start(void);
 int session_end(void);
 int listed_count(void);

@@ -50,6 +50,19 @@ API int nvmlSystemGetProcessName(unsigned pid, char *to, unsigned size) {
     return text(to, size, name);
 }
 
+/* Drivers for Linux have it and support it on no card. */
+API int nvmlDeviceGetDriverModel(Device device, unsigned *current, unsigned *pending) {
+    WHOLE(nvmlDeviceGetDriverModel);
+    (void)current, (void)pending;
+    return NOT_SUPPORTED;
+}
+
+API int nvmlDeviceGetDriverModel_v2(Device device, unsigned *current, unsigned *pending) {
+    WHOLE(nvmlDeviceGetDriverModel_v2);
+    (void)current, (void)pending;
+    return NOT_SUPPORTED;
+}
+
 /* --- what a card is -------------------------------------------------------------------------------------------------- */
 
 API int nvmlDeviceGetCount_v2(unsigned *count) { ENTER(nvmlDeviceGetCount_v2); *count = (unsigned)listed_count(); return SUCCESS; }

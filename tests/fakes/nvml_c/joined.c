@@ -132,6 +132,7 @@ API int nvmlDeviceGetCpuAffinity(Device device, unsigned size, unsigned long *ma
     if (!size) return INVALID_ARGUMENT;
     memset(mask, 0, size * sizeof *mask);
     mask[0] = node_of(card) ? 0xffff0000ffff0000UL : 0x0000ffff0000ffffUL;
+    for (int i = 0; i < overrun(); i++) mask[size + (unsigned)i] = ~0UL;
     return SUCCESS;
 }
 
@@ -141,6 +142,7 @@ API int nvmlDeviceGetMemoryAffinity(Device device, unsigned size, unsigned long 
     if (!size) return INVALID_ARGUMENT;
     memset(mask, 0, size * sizeof *mask);
     mask[0] = 1UL << node_of(card);
+    for (int i = 0; i < overrun(); i++) mask[size + (unsigned)i] = ~0UL;
     return SUCCESS;
 }
 

@@ -87,6 +87,7 @@ static int write_processes(const Card *card, int instance, int kind, unsigned *c
     if (found > room) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < found; i++)
         to[i] = (ProcessInfo){list[i].pid, list[i].bytes, instance < 0 ? ~0U : (unsigned)instance + 1, instance < 0 ? ~0U : 0};
+    for (int i = 0; room && i < overrun(); i++) to[room + (unsigned)i] = (ProcessInfo){.pid = ~0U};
     return SUCCESS;
 }
 
@@ -119,5 +120,6 @@ API int nvmlDeviceGetProcessUtilization(Device device, ProcessSample *to, unsign
         const double share = busy(card) * (i ? 10 : 80);
         to[i] = (ProcessSample){list[i].pid, at, (unsigned)share, (unsigned)(share / 2), 0, 0};
     }
+    for (int i = 0; i < overrun(); i++) to[room + (unsigned)i] = (ProcessSample){.pid = ~0U};
     return SUCCESS;
 }

@@ -187,6 +187,7 @@ static int write_pages(const Card *card, unsigned cause, unsigned *count, unsign
         pages[i] = 0x1f3a2000ULL + i * 0x10000 + cause * 0x100000;
         if (times) times[i] = 1700000000ULL + i;
     }
+    for (int i = 0; i < overrun(); i++) pages[room + (unsigned)i] = ~0ULL;
     return SUCCESS;
 }
 
@@ -250,6 +251,7 @@ API int nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values) {
         to->code = field_fault(card->number, to->field);
         if (!to->code) to->code = instance >= 0 ? NOT_SUPPORTED : field(card, to->field, to->scope, &to->type, &to->value);
     }
+    for (int i = 0; i < overrun(); i++) values[count + i] = (FieldValue){.field = ~0U, .time_us = at, .latency_us = at};
     return SUCCESS;
 }
 #endif
