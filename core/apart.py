@@ -28,6 +28,8 @@ SPARE_SECONDS = 3.0
 """For a process that is so stuck that it cannot even say that its time is over."""
 ASK_SECONDS = 0.1
 """Between two looks whether it was cancelled."""
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""Variable that keeps torch, when it is 0, from loading backends of other packages as it is imported (torch/__init__.py)."""
 RESULT_LIMIT = 64 << 20
 """A larger result is none of ours."""
 
@@ -37,17 +39,27 @@ class Cancelled(DevExplorerError):
 
 
 def run_apart(
-    module: str, request: msgspec.Struct, result: type[R], *, title: str, seconds: float, watch: Watch = NOBODY, lacking: str = "no result"
+    module: str,
+    request: msgspec.Struct,
+    result: type[R],
+    *,
+    title: str,
+    seconds: float,
+    watch: Watch = NOBODY,
+    lacking: str = "no result",
+    virtual: bool = False,
 ) -> R:
     """Let `module`, whose `__main__` calls `apart_process.serve`, carry out a request within so many seconds, its start included.
 
     Raises `BadInput` with what it says is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py,
     line 4)`, `… ended its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it. Raises
-    `Cancelled`, and `Unavailable` where this system has no process groups.
+    `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs, for which torch has the
+    one place that another backend would take as torch is imported.
     """
     if os.name != "posix":
         raise Unavailable(f"{title} runs in a process group of its own, which this system does not have")
-    process, readable = _started(module, Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request))))
+    envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
+    process, readable = _started(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
     last: Said | None = None
     try:
         for said in _heard(process, readable, title, seconds, watch):
@@ -68,7 +80,7 @@ def run_apart(
         raise BadInput(f"{title} gave something else than its result: code that it ran wrote where the result goes") from None
 
 
-def _started(module: str, envelope: Envelope) -> tuple[subprocess.Popen[bytes], int]:
+def _started(module: str, envelope: Envelope, environ: dict[str, str] | None) -> tuple[subprocess.Popen[bytes], int]:
     """The process with its request, and where it answers."""
     readable, writable = os.pipe()
     try:
@@ -79,6 +91,7 @@ def _started(module: str, envelope: Envelope) -> tuple[subprocess.Popen[bytes], 
             stderr=2,
             pass_fds=[writable],
             start_new_session=True,
+            env=environ,
         )
     except OSError as error:
         os.close(readable)

@@ -23,6 +23,7 @@ from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, case
 from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
+from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import Unavailable
 from devexplorer.core.formats import bytes_text
@@ -170,9 +171,11 @@ class BandwidthRun:
         """Why this is not measured; None where it can be."""
         if self._copier.simulated(case):
             return "pageable host memory is not modelled for virtual GPUs, only pinned is" if case.pinned is False else None
-        others = [device for device in case.devices if self._fleet.info(device).kind != "cuda"]
-        if case.both_ways and others:
-            return f"two copies at once are measured on CUDA and on virtual GPUs, not on {others[0]}"
+        try:
+            for device in case.devices if case.both_ways else ():
+                streams_of(device)
+        except Unavailable as error:
+            return f"two copies at once cannot be timed here: {error}"
         return None
 
     def _remark(self, case: Case, wrong: int) -> str | None:

@@ -3,9 +3,9 @@
 Runs on the thread that runs the benchmark, and starts none. How copies are timed:
 
 - cpu to cpu (a copy in memory): the wall around a block of copies.
-- CUDA: copies queued on a stream, events between them, one synchronisation per block. Both ways at once: streams of their own for each
-  direction and one pair of events around both.
-- other accelerators: the wall between two synchronisations.
+- CUDA, other accelerators with events: copies queued on a stream, events between them, one synchronisation per block. Both ways at once:
+  streams of their own for each direction and one pair of events around both.
+- accelerators without events: the wall between two synchronisations; both ways at once is not available there.
 - virtual GPUs: the simulated clock. Tensors without values go through the dispatcher and pay what the cost model says; 1 GiB takes no
   memory of this machine. Both ways at once: the longer of the two, as the profiles give the rate of one direction of a link.
 
@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import Unavailable
@@ -231,32 +232,32 @@ def _in_turn(timers: Sequence[BlockTimer], moves: Sequence[Operation], count: in
 
 
 class TwoWays:
-    """Copies in both directions at once on CUDA: each direction has a stream of its own on each of the (one or two) cards.
+    """Copies in both directions at once: each direction has a stream of its own on each of the (one or two) cards.
 
-    A copy between cards runs on the current stream of its source's card and waits for the current stream of its destination's
+    On CUDA a copy between cards runs on the current stream of its source's card and waits for the current stream of its destination's
     (aten/src/ATen/native/cuda/Copy.cu), so that one stream per card would put the two directions one after the other.
     """
 
     def __init__(self, devices: Sequence[str], moves: Sequence[Operation]) -> None:
-        self._devices = [torch.device(device) for device in devices]
+        self._cards = [streams_of(device) for device in devices]
         self._moves = moves
-        self._streams = [[torch.cuda.Stream(device) for device in self._devices] for _ in moves]
-        with torch.cuda.device(self._devices[0]):
-            self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._streams = [[(card, card.stream()) for card in self._cards] for _ in moves]
+        with self._cards[0].here():
+            self._start, self._end = (self._cards[0].event() for _ in range(2))
 
     def queue(self, count: int) -> None:
         """So many copies in each direction, the directions by turns."""
         for _ in range(count):
             for move, streams in zip(self._moves, self._streams, strict=True):
                 with ExitStack() as current:
-                    for stream in streams:
-                        current.enter_context(torch.cuda.stream(stream))
+                    for card, stream in streams:
+                        current.enter_context(card.on(stream))
                     move()
 
     def block(self, count: int) -> Block:
         """`count` copies in each direction between two events of the first card, which stand before and after those of every stream."""
         self._wait()
-        first, *others = [stream for streams in self._streams for stream in streams]
+        first, *others = [stream for streams in self._streams for _, stream in streams]
         self._start.record(first)
         for stream in others:
             stream.wait_event(self._start)
@@ -269,5 +270,5 @@ class TwoWays:
         return Block(count, seconds, (seconds / count,))
 
     def _wait(self) -> None:
-        for device in self._devices:
-            torch.cuda.synchronize(device)
+        for card in self._cards:
+            card.wait()

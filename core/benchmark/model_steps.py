@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, samp
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
+from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
@@ -345,16 +347,19 @@ class ModelRun:
         )
 
     def _reset_peak(self) -> None:
-        reset = None if self._kind == "cpu" else getattr(torch.get_device_module(self._kind), "reset_peak_memory_stats", None)
-        if reset is not None:
-            reset(self.spec.device)
+        self._allocator("reset_peak_memory_stats")
 
     def _peak(self) -> int | None:
         """The most that was allocated there since the warm-up, by whomever; None on the CPU and where the backend does not count."""
-        ask = None if self._kind == "cpu" else getattr(torch.get_device_module(self._kind), "max_memory_allocated", None)
+        peak = self._allocator("max_memory_allocated")
+        return None if peak is None else int(peak)
+
+    def _allocator(self, question: str) -> Any:
+        if self._kind == "cpu":
+            return None
         try:
-            return None if ask is None else int(ask(self.spec.device))
-        except RuntimeError:  # the card is lost
+            return accelerator.ask(self._kind, question, self.spec.device)
+        except (RuntimeError, Unavailable):  # the card is lost; the backend does not count
             return None
 
 

@@ -5,14 +5,15 @@ A timer calls `operation` so many times and returns the seconds on the device's 
 `block`, one iteration right after the other:
 - CPU: the block as a whole on the wall clock, nothing between the iterations; one figure per block.
 - CUDA: events between the iterations, queued, one synchronisation per block; one figure per iteration (or per small group).
-- other accelerators: the block as a whole on the wall clock between two synchronisations.
+- other accelerators: as CUDA, with torch's generic events; where a backend has none that keep their time, and for any block of which they
+  tell what the wall contradicts, the block as a whole on the wall clock between two synchronisations.
 - virtual: the simulated clock; one iteration goes through the dispatcher and pays its cost, the others of the block cost
   the same and are booked; then the block is paced so that simulated seconds pass like seconds (live curves), or not (`paced=False`).
 
 `singly`, each iteration a figure of its own, with something between them that is not counted (a cache flush):
-- CUDA: a pair of events around each iteration, all queued, one synchronisation per block.
-- CPU, other accelerators: the wall clock around each iteration where a flush stands between them. Without one, around as many as the
-  clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
+- CUDA, other accelerators with events: a pair of events around each iteration, all queued, one synchronisation per block.
+- CPU, accelerators without events: the wall clock around each iteration where a flush stands between them. Without one, around as many as
+  the clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
 - virtual: as `block`; the cost model has no cache, every byte comes from memory each time.
 """
 
@@ -20,23 +21,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import torch
-
+from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
 from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.errors import Unavailable
 from devexplorer.core.virtual.machine import VirtualMachine
 
 Operation = Callable[[], object]
 MOST_EVENTS = 200
-"""CUDA events per block of `block`; they are made once and used again."""
+"""Events per block of `block`; they are made once and used again."""
 MOST_PAIRS = 1000
-"""Pairs of CUDA events per block of `singly`."""
+"""Pairs of events per block of `singly`."""
 CPU_SHORTEST_SECONDS = 2e-4
 """What the wall clock can tell to within 0.1 %: reading it twice costs about 0.1 µs, and what else a timed call costs is about as much."""
+EVENTS_OVER_WALL = 1.01
+"""How much more than the wall events may tell: two clocks differ a little."""
 SLICE_SECONDS = 0.02
 """A paced block of a virtual GPU is booked in slices of this length."""
 
@@ -99,7 +102,7 @@ class CpuTimer:
         return _in_groups(self.block, operation, iterations, group, flush)
 
 
-class CudaTimer:
+class EventTimer:
     """Events between the iterations, queued; one synchronisation per block (per-iteration waits cost up to 19 %).
 
     A block of more than `MOST_EVENTS` iterations has an event every so many of them, and a sample is the mean of those.
@@ -107,22 +110,22 @@ class CudaTimer:
 
     simulated = False
 
-    def __init__(self, device: str) -> None:
-        self._device = torch.device(device)
-        self._events: list[torch.cuda.Event] = []
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._events: list[Any] = []
 
     def now(self) -> float:
         """See `BlockTimer`."""
         return time.perf_counter()
 
-    def _some_events(self, count: int) -> list[torch.cuda.Event]:
+    def _some_events(self, count: int) -> list[Any]:
         while len(self._events) < count:
-            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events.append(self._streams.event())
         return self._events[:count]
 
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
-        with torch.cuda.device(self._device):
+        with self._streams.here():
             group = -(-iterations // MOST_EVENTS)
             groups = [min(group, iterations - done) for done in range(0, iterations, group)]
             events = self._some_events(len(groups) + 1)
@@ -131,7 +134,7 @@ class CudaTimer:
                 for _ in range(size):
                     operation()
                 event.record()
-            torch.cuda.synchronize(self._device)
+            self._streams.wait()
             seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
         return Block(iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True)))
 
@@ -139,7 +142,7 @@ class CudaTimer:
         """See `BlockTimer`. While the card flushes, the host queues what comes next: launching small products does not slow them down."""
         iterations = min(iterations, MOST_PAIRS)
         start = self.now()
-        with torch.cuda.device(self._device):
+        with self._streams.here():
             events = self._some_events(2 * iterations)
             for before, after in zip(events[::2], events[1::2], strict=True):
                 if flush is not None:
@@ -147,14 +150,50 @@ class CudaTimer:
                 before.record()
                 operation()
                 after.record()
-            torch.cuda.synchronize(self._device)
+            self._streams.wait()
             samples = tuple(before.elapsed_time(after) / 1e3 for before, after in zip(events[::2], events[1::2], strict=True))
         seconds = sum(samples)
         return Block(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
 
 
+class CudaTimer(EventTimer):
+    """With CUDA's own events."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(CudaStreams(device))
+
+
+class AcceleratorTimer(EventTimer):
+    """With torch's generic events, whose times are taken for what they are only where the wall allows them.
+
+    A backend from anywhere may give its events any clock: one that stands still, one of another unit. What lies between two events that
+    were recorded one after the other is more than nothing, and no more than what passed on the wall until both were waited for.
+    """
+
+    def block(self, operation: Operation, iterations: int) -> Block:
+        """See `BlockTimer`."""
+        self._streams.wait()  # what was waiting there is no part of the wall's time
+        start = self.now()
+        block = super().block(operation, iterations)
+        wall = self.now() - start
+        return block if _possible(block.samples, block.seconds, wall) else Block(iterations, wall, (wall / iterations,))
+
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+        """See `BlockTimer`."""
+        start = self.now()
+        block = super().singly(operation, iterations, each, flush)
+        if _possible(block.samples, block.seconds, self.now() - start):
+            return block
+        return SynchronisedTimer(self._streams.wait).singly(operation, iterations, each, flush)
+
+
+def _possible(samples: Sequence[float], seconds: float, wall: float) -> bool:
+    """Whether events can have told that: each more than nothing, together within the wall's time."""
+    return min(samples) > 0 and seconds <= wall * EVENTS_OVER_WALL
+
+
 class SynchronisedTimer:
-    """Wall clock between two synchronisations, for accelerators without events that we have tried."""
+    """Wall clock between two synchronisations, for Apple's GPU and accelerators without events that keep their time."""
 
     simulated = False
 
@@ -254,4 +293,9 @@ def timer_for(device: str, fleet: Fleet, stop: threading.Event, *, paced: bool =
             machine = fleet.backend(device)
             assert isinstance(machine, VirtualMachine)
             return VirtualTimer(device, machine, stop, paced=paced)
-    return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))
+        case "mps":
+            return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))
+    try:
+        return AcceleratorTimer(AcceleratorStreams(device))
+    except Unavailable:
+        return SynchronisedTimer(lambda: fleet.backend(device).synchronize(device))

@@ -10,6 +10,18 @@ _PATTERN = re.compile(r"([a-z]+)(?::(\d{1,9}))?", re.ASCII)
 _SINGLE = {"cpu", "mps"}
 """Kinds of which there is one; torch accepts `cpu:1` and means `cpu`, which is no second device."""
 
+_OWN_MODULE = {"cuda", "xpu", "mps", "vgpu"}
+"""Kinds whose module has what `torch.cuda` has."""
+
+
+def torch_module(kind: str) -> str:
+    """Where a person finds torch's functions for a kind: in its own module, or in the generic one where that may lack them.
+
+    >>> torch_module("cuda"), torch_module("npu")
+    ('torch.cuda', 'torch.accelerator')
+    """
+    return f"torch.{kind}" if kind in _OWN_MODULE else "torch.accelerator"
+
 
 def parse_device(text: str, *, current: dict[str, int] | None = None) -> str:
     """Return the canonical id for what a person typed, without asking whether there is such a device.

@@ -13,12 +13,14 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
+from devexplorer.core.devices import accelerator
+from devexplorer.core.devices.accelerator import first_line
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
@@ -119,7 +121,8 @@ class TorchBackend:
         self._cuda_memory = CudaMemory(module, clock)
         self._devices: tuple[DeviceInfo, ...] | None = None
         self._problems: tuple[Problem, ...] = ()
-        self._unanswered: set[tuple[str, str]] = set()
+        self._unanswered: dict[tuple[str, str], str] = {}
+        """(device, question) -> why it is not asked again."""
 
     # what there is
 
@@ -209,14 +212,22 @@ class TorchBackend:
                 count = int(module.device_count()) if module.is_available() else 0
             except Exception as error:  # somebody else's package: it may lack anything and raise anything
                 if kind not in ("mps", "xpu"):
-                    problems.append(Problem(f"the backend '{kind}' cannot be listed: {_first_line(error)}", field=kind))
+                    problems.append(Problem(f"the backend '{kind}' cannot be listed: {first_line(error)}", field=kind))
                 continue
-            devices += [self._other_info(kind, module, index) for index in range(count)]
+            devices += [self._other_info(kind, index) for index in range(count)]
+            problems += self._missing(devices, kind)
         return devices
 
-    def _other_info(self, kind: str, module: Any, index: int) -> DeviceInfo:
+    def _missing(self, devices: Sequence[DeviceInfo], kind: str) -> Iterator[Problem]:
+        """What the devices of a kind do not say, and why."""
+        for device in devices:
+            for field in ("name", "memory_total_bytes"):
+                if device.kind == kind and (reason := self._unanswered.get((device.id, field))) is not None:
+                    yield Problem(reason, device=device.id, field=field)
+
+    def _other_info(self, kind: str, index: int) -> DeviceInfo:
         device = "mps" if kind == "mps" else f"{kind}:{index}"
-        name = self._ask(device, "name", lambda: str(module.get_device_name(index))) if kind != "mps" else None
+        name = self._ask(device, "name", lambda: str(self._of(kind, "get_device_name", index))) if kind != "mps" else None
         system = self._cpu.facts if kind == "mps" else None
         return DeviceInfo(
             id=device,
@@ -276,7 +287,7 @@ class TorchBackend:
         elif kind == "mps":
             self._torch.mps.synchronize()
         elif kind != "cpu":
-            self._torch.get_device_module(kind).synchronize(index)
+            self._of(kind, "synchronize", index)
 
     def clock_seconds(self, device: str) -> float:
         """The wall clock."""
@@ -360,9 +371,10 @@ class TorchBackend:
             if self._torch.cuda.is_initialized():
                 self._torch.cuda.empty_cache()
         elif kind != "cpu":
-            empty = getattr(self._torch.get_device_module(kind), "empty_cache", None)
-            if empty is not None:
-                empty()
+            try:
+                self._of(kind, "empty_cache")
+            except Unavailable:
+                pass  # a backend without a cache has nothing to give back
 
     # inside
 
@@ -393,6 +405,8 @@ class TorchBackend:
             stats = self._torch.cuda.memory_stats(index)
         else:
             stats = self._ask(device, "memory_stats", lambda: self._of(kind, "memory_stats", index))
+            if not stats or "allocated_bytes.all.current" not in stats:
+                return self._counted(device)
         if not stats or "allocated_bytes.all.current" not in stats:
             return None
         peak, segments = (stats.get(key) for key in ("allocated_bytes.all.peak", "segment.all.current"))
@@ -403,26 +417,32 @@ class TorchBackend:
             segments=None if segments is None else int(segments),
         )
 
+    def _counted(self, device: str) -> _Counters | None:
+        """The two figures that a backend may have without statistics."""
+        kind, index = self._split(device)
+        allocated = self._ask(device, "memory_allocated", lambda: self._of(kind, "memory_allocated", index))
+        if allocated is None:
+            return None
+        reserved = self._ask(device, "memory_reserved", lambda: self._of(kind, "memory_reserved", index))
+        return _Counters(int(allocated), int(allocated if reserved is None else reserved), None, None)
+
     def _memory_info(self, device: str) -> tuple[int | None, int | None]:
         """Free and total bytes of an accelerator that is neither cuda nor mps; None each where it cannot say."""
         kind, _, index = device.partition(":")
-        answer = self._ask(device, "memory_info", lambda: self._of(kind, "get_memory_info", int(index or 0)))
+        answer = self._ask(device, "memory_total_bytes", lambda: self._of(kind, "get_memory_info", int(index or 0)))
         return (None, None) if answer is None else (int(answer[0]), int(answer[1]))
 
-    def _of(self, kind: str, function: str, index: int) -> Any:
-        """`torch.accelerator.<function>` where that is about this kind, else the kind's own module's."""
-        current = self._torch.accelerator.current_accelerator()
-        owner = self._torch.accelerator if current is not None and current.type == kind else None
-        return getattr(owner or self._torch.get_device_module(kind), function)(index)
+    def _of(self, kind: str, function: str, *arguments: Any) -> Any:
+        return accelerator.ask(kind, function, *arguments, module=self._torch)
 
     def _ask(self, device: str, what: str, question: Callable[[], Any]) -> Any:
-        """The answer, or None for good where the backend lacks the call (NotImplementedError, AttributeError, …)."""
+        """The answer, or None for good, with the reason, where the backend lacks the call or fails in it."""
         if (device, what) in self._unanswered:
             return None
         try:
             return question()
-        except Exception:  # backends from anywhere raise anything; the device is listed without that figure
-            self._unanswered.add((device, what))
+        except Exception as error:  # backends from anywhere raise anything; the device is listed without that figure
+            self._unanswered[device, what] = first_line(error)
             return None
 
 
@@ -431,13 +451,8 @@ def _cuda_available(module: Any) -> tuple[bool, str | None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = bool(module.cuda.is_available())
-    said = next((_first_line(warning.message) for warning in caught), None)
+    said = next((first_line(warning.message) for warning in caught), None)
     return available, None if available else said
-
-
-def _first_line(error: object) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].split(" (Triggered internally")[0] if text else type(error).__name__
 
 
 def _older(version: str, than: str | None) -> bool:

@@ -20,4 +20,13 @@ def diagnosed(request: DoctorRequest, watch: Watch = NOBODY, seconds: float = LI
         parse(request.source)  # what is no source costs no process
     asked = replace(request, folder=os.path.abspath(request.folder or os.curdir))
     title = f"'{request.source}'"
-    return run_apart("devexplorer.core.doctor.process", asked, Diagnosis, title=title, seconds=seconds, watch=watch, lacking="no diagnosis")
+    return run_apart(
+        "devexplorer.core.doctor.process",
+        asked,
+        Diagnosis,
+        title=title,
+        seconds=seconds,
+        watch=watch,
+        lacking="no diagnosis",
+        virtual=asked.wants_virtual,
+    )

@@ -28,13 +28,13 @@ class Devices(NamedTuple):
 
 def chosen(request: DoctorRequest) -> Devices:
     """Make the virtual GPUs that are wanted and choose the device. Raises `BadInput`, `Unavailable`."""
-    wants_virtual = bool(request.virtual) or request.device.strip().lower().startswith("vgpu")
+    virtual = request.wants_virtual
     gpus = [device for device in _fleet().usable() if device != "cpu"]
-    if request.virtual or not [device for device in gpus if device.startswith("vgpu") or not wants_virtual]:
+    if request.virtual or not [device for device in gpus if device.startswith("vgpu") or not virtual]:
         try:
             add_virtual_gpus(request.virtual or DEFAULT, request.visible)
         except Unavailable:
-            if wants_virtual or not request.device.strip():
+            if virtual or not request.device.strip():
                 raise
     return picked(request.device)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.engine import snapshots
 from devexplorer.core.engine.snapshot_rows import digest
 from devexplorer.core.errors import BadInput, DevExplorerError
@@ -86,7 +87,7 @@ def _release(engine: Engine, device: str) -> Answer:
     facts = tuple(Fact(label, f"{bytes_text(was)} → {bytes_text(now)}") for label, was, now in pairs if was is not None and now is not None)
     kind = device.partition(":")[0]
     heading = f"{device} gave back {bytes_text(given)}" if given else f"{device} had nothing to give back"
-    return Answer(title=heading, words=words, facts=facts, code=f"torch.{kind}.empty_cache()  # of every {kind} device at once")
+    return Answer(title=heading, words=words, facts=facts, code=f"{torch_module(kind)}.empty_cache()  # of every {kind} device at once")
 
 
 def _record(engine: Engine, on: bool) -> Answer:

@@ -18,5 +18,5 @@ def planned(spec: FitSpec, watch: Watch = NOBODY, seconds: float = LIMIT_SECONDS
     """What the planner says. Raises `BadInput` where there is no model, it cannot run or takes longer, `Cancelled`, `Unavailable`."""
     request = replace(spec, folder=os.path.abspath(spec.folder or os.curdir))
     title = f"'{spec.source.partition('?')[0]}'"
-    report = run_apart(PROCESS, request, FitReport, title=title, seconds=seconds, watch=watch, lacking="no answer")
+    report = run_apart(PROCESS, request, FitReport, title=title, seconds=seconds, watch=watch, lacking="no answer", virtual=True)
     return replace(report, spec=spec)

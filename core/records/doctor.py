@@ -40,6 +40,11 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Of the initial values."""
 
+    @property
+    def wants_virtual(self) -> bool:
+        """Whether it is about virtual GPUs, whatever else there is."""
+        return bool(self.virtual) or self.device.strip().lower().startswith("vgpu")
+
 
 class CodeLines(msgspec.Struct, frozen=True, kw_only=True):
     """A few lines of a file around one of them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo
 from devexplorer.core.telemetry.waterfall import MemoryParts
@@ -30,7 +31,7 @@ def memory_views(info: DeviceInfo, used: int | None, engine_bytes: int | None, a
     if info.kind == "cpu":
         return (View("the system, all processes", "psutil.virtual_memory()", used),)
     kind, _, number = info.id.partition(":")
-    module = f"torch.{'cuda' if kind in ('cuda', 'nvml') else kind}"
+    module = torch_module("cuda" if kind == "nvml" else kind)
     where = f'"{info.id}"'
     if info.simulated:
         engine_bytes = None if allocator is None else allocator.reserved_bytes + (allocator.context_bytes or 0)

@@ -56,7 +56,10 @@ def unavailable() -> str | None:
         return f"torch {torch.__version__} has no hook for Python devices; virtual GPUs need torch 2.10 or newer"
     name = torch._C._get_privateuse1_backend_name()
     if name != "privateuseone":
-        return f"this process already has a device '{name}' in the one place that torch keeps for such devices"
+        return (
+            f"this process already has a device '{name}' in the one place that torch keeps for such devices; start with "
+            f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 to have virtual GPUs instead of '{name}'"
+        )
     return None
 
 

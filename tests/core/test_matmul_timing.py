@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from fakes.cuda import FakeCudaTorch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.benchmark import timing
+from devexplorer.core.benchmark import streams, timing
 from devexplorer.core.benchmark.matmul import operands, product, virtual_product
-from devexplorer.core.benchmark.timing import CpuTimer, CudaTimer, SynchronisedTimer, VirtualTimer, timer_for
+from devexplorer.core.benchmark.timing import AcceleratorTimer, CpuTimer, CudaTimer, SynchronisedTimer, VirtualTimer, timer_for
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records.benchmark import MatmulSpec
@@ -131,6 +135,94 @@ def test_a_block_on_cuda_has_a_bounded_number_of_events(monkeypatch: pytest.Monk
     assert len(block.samples) <= timing.MOST_EVENTS
     assert block.seconds == pytest.approx(1.001)
     assert timer.singly(card.takes(0.001), 10**6, 0.001).iterations == timing.MOST_PAIRS  # type: ignore[arg-type]
+
+
+# --- other accelerators, with torch's generic events
+
+
+class PlayedStreams:
+    """A device whose events tell the time of `clock`, while `wall` passes as each operation says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, unit: float = 1.0) -> None:
+        self.wall, self.waits, outer = 0.0, 0, self
+
+        class Event:
+            def record(self) -> None:
+                self.at = outer.wall
+
+            def elapsed_time(self, later: Event) -> float:
+                return (later.at - self.at) * 1e3 * unit
+
+        self.event = Event
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.wall)
+
+    def here(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.wall += 1e-5
+
+    def takes(self, seconds: float) -> Callable[[], None]:
+        def operation() -> None:
+            self.wall += seconds
+
+        return operation
+
+
+def test_an_accelerator_with_events_is_timed_by_them_iteration_by_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = PlayedStreams(monkeypatch)
+    timer = AcceleratorTimer(device)  # type: ignore[arg-type]
+    assert timer.block(device.takes(0.002), 10).samples == pytest.approx((0.002,) * 10)
+    assert timer.singly(device.takes(0.002), 10, 0.002, device.takes(0.1)).samples == pytest.approx((0.002,) * 10)
+
+
+@pytest.mark.parametrize("unit", [0.0, -1.0, 1000.0], ids=["a clock that stands still", "one that goes back", "another unit"])
+def test_events_that_tell_what_cannot_be_are_replaced_by_the_wall(monkeypatch: pytest.MonkeyPatch, unit: float) -> None:
+    device = PlayedStreams(monkeypatch, unit)
+    timer = AcceleratorTimer(device)  # type: ignore[arg-type]
+    assert timer.block(device.takes(0.002), 10).seconds == pytest.approx(0.02, rel=0.01)
+    assert timer.singly(device.takes(0.002), 10, 0.002, device.takes(0.1)).samples == pytest.approx((0.002,) * 10, rel=0.01)
+
+
+def other_accelerator(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> Fleet:
+    module = SimpleNamespace(is_available=lambda: True, device_count=lambda: 2)
+    generic = {"synchronize": lambda index: None, "device_index": lambda index: nullcontext(), **functions}
+    fake = FakeCudaTorch(built=False, accelerator="openreg", modules={"openreg": module}, generic=generic)
+    monkeypatch.setattr(
+        streams, "torch", SimpleNamespace(accelerator=fake.accelerator, device=lambda text: PlayedDevice(text), Event=PlayedEvent)
+    )
+    return Fleet([TorchBackend(module=fake)])
+
+
+class PlayedDevice:
+    def __init__(self, text: str) -> None:
+        self.type, _, index = text.partition(":")
+        self.index = int(index)
+
+
+class PlayedEvent:
+    def __init__(self, device: PlayedDevice, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        pass
+
+    def elapsed_time(self, later: PlayedEvent) -> float:
+        return 0.0
+
+
+def test_an_accelerator_without_events_is_timed_by_the_wall_between_two_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = other_accelerator(monkeypatch)
+    assert isinstance(timer_for("openreg:1", fleet, threading.Event()), AcceleratorTimer)
+
+    def no_time(_event: object, _later: object) -> float:
+        raise NotImplementedError("elapsedTime")
+
+    monkeypatch.setattr(PlayedEvent, "elapsed_time", no_time)
+    timer = timer_for("openreg:1", fleet, threading.Event())
+    assert isinstance(timer, SynchronisedTimer)
+    assert timer.block(lambda: None, 3).iterations == 3
 
 
 # --- virtual GPUs

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import sys
 
 import pytest
@@ -9,9 +10,11 @@ import torch
 from places import place_of
 
 from devexplorer.core.apart import Cancelled
+from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.errors import BadInput
 from devexplorer.core.planner import handlers
 from devexplorer.core.planner.ask import planned
+from devexplorer.core.records.doctor import DoctorRequest
 from devexplorer.core.records.messages import BuildModel
 from devexplorer.core.records.planner import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.watch import Watch
@@ -39,6 +42,18 @@ def test_an_answer_from_a_process_of_its_own():
     assert report.parameters == 7946
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert any("mlp" in text for _, text in told)
+
+
+def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_path, monkeypatch):
+    """torch loads it as it is imported, by its entry point, into the one place that there is for such devices."""
+    (tmp_path / "npu_for_torch.py").write_text("import torch\ndef load():\n    torch.utils.rename_privateuse1_backend('npu')\n")
+    facts = tmp_path / "npu_for_torch-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: npu-for-torch\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[torch.backends]\nnpu = npu_for_torch:load\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert planned(QUICK).fits[0].fits
+    assert diagnosed(DoctorRequest(source="mlp", device="vgpu:0")).clean
 
 
 def test_asking_needs_no_torch():

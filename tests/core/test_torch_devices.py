@@ -13,7 +13,7 @@ from devexplorer.core.devices.backend import Backend, Fleet
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.torch_devices import TorchBackend, arch_reason, torch_facts
-from devexplorer.core.errors import BadInput
+from devexplorer.core.errors import BadInput, Unavailable
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))
@@ -196,6 +196,68 @@ def test_another_accelerator_is_listed_even_when_it_lacks_everything() -> None:
     sample = found.device_sample("openreg:1", 3.0)
     assert sample is not None
     assert (sample.memory_used_bytes, sample.memory_total_bytes) == (None, None)
+
+
+def not_implemented(index: int) -> Any:
+    raise NotImplementedError("getMemoryInfo is not implemented for this allocator yet.")
+
+
+def minimal(**generic: Any) -> FakeCudaTorch:
+    """A backend shaped as PyTorch's reference one: its module counts its devices, all else is in the generic interface."""
+    return FakeCudaTorch(built=False, accelerator="openreg", private="openreg", modules={"openreg": accelerator(2)}, generic=generic)
+
+
+def test_a_minimal_backend_works_through_the_generic_interface() -> None:
+    waited, emptied = [], []
+    stats = {"allocated_bytes.all.current": 12, "reserved_bytes.all.current": 16, "allocated_bytes.all.peak": 77}
+    found = backend(
+        minimal(
+            synchronize=waited.append,
+            get_memory_info=not_implemented,
+            memory_stats=lambda index: stats if index == 1 else {},
+            memory_allocated=lambda index: 5,
+            memory_reserved=lambda index: 9,
+            empty_cache=lambda: emptied.append(True),
+        )
+    )
+    found.synchronize("openreg:1")
+    found.empty_cache("openreg:1")
+    assert (waited, emptied) == ([1], [True])
+    counted = [found.allocator_sample(device, 0.0) for device in ("openreg:1", "openreg:0")]
+    assert [(one.allocated_bytes, one.reserved_bytes, one.peak_allocated_bytes) for one in counted if one] == [(12, 16, 77), (5, 9, None)]
+
+
+def test_what_a_minimal_backend_does_not_say_is_listed_with_its_reason() -> None:
+    reasons = {(one.device, one.field): one.reason for one in backend(minimal(get_memory_info=not_implemented)).problems()}
+    assert reasons["openreg:1", "name"] == "torch.openreg has no get_device_name"
+    assert reasons["openreg:0", "memory_total_bytes"].startswith("getMemoryInfo is not implemented for this allocator yet.")
+
+
+def test_a_backend_that_cannot_be_waited_for_says_which_functions_it_lacks() -> None:
+    with pytest.raises(Unavailable, match=r"torch\.openreg has no synchronize"):
+        backend(minimal()).synchronize("openreg:0")
+
+
+def test_a_fault_of_the_device_is_no_missing_function() -> None:
+    def broken(index: int) -> None:
+        raise RuntimeError("device lost")
+
+    fake = minimal(synchronize=broken)
+    fake.modules["openreg"].synchronize = lambda index: None
+    with pytest.raises(RuntimeError, match="device lost"):
+        backend(fake).synchronize("openreg:0")
+
+
+def test_the_module_answers_what_the_generic_interface_does_not() -> None:
+    """By the name that `torch.cuda` has for it; and a kind that is not the current accelerator has its module alone."""
+    fake = minimal(get_memory_info=not_implemented, synchronize=not_implemented)
+    waited: list[int] = []
+    fake.modules["openreg"].mem_get_info = lambda index: (2 * GIB, 8 * GIB)
+    fake.modules["xpu"] = accelerator(1, synchronize=waited.append)
+    found = backend(fake)
+    assert found.used_bytes("openreg:0") == 6 * GIB
+    found.synchronize("xpu:0")
+    assert waited == [0]
 
 
 def test_another_accelerator_s_figures_are_used_where_there_are_some() -> None:

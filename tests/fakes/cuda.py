@@ -88,7 +88,7 @@ class FakeLibcuda:
 
 
 class FakeCudaTorch:
-    """A CUDA build of torch with `count` devices, none of them touched yet.
+    """A CUDA build of torch with `count` devices, none of them touched yet; `generic` is what `torch.accelerator` can do.
 
     Everything that would create a context records that in `contexts`; listing must leave it empty.
     """
@@ -104,6 +104,7 @@ class FakeCudaTorch:
         accelerator: str | None = None,
         modules: dict[str, Any] | None = None,
         private: str = "privateuseone",
+        generic: dict[str, Any] | None = None,
     ) -> None:
         self.__version__ = "2.13.0+cu126" if built else "2.13.0+cpu"
         self.contexts: list[int] = []
@@ -113,7 +114,7 @@ class FakeCudaTorch:
         self.backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: built))
         self.cuda = _FakeCuda(self, count, architectures, warning)
         current = None if accelerator is None else SimpleNamespace(type=accelerator)
-        self.accelerator = SimpleNamespace(current_accelerator=lambda: current)
+        self.accelerator = SimpleNamespace(current_accelerator=lambda: current, **(generic or {}))
         self._C = SimpleNamespace(_get_privateuse1_backend_name=lambda: private)
 
     def get_device_module(self, kind: str) -> Any:

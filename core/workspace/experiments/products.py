@@ -6,6 +6,7 @@ from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, real_product, virtual_product
 from devexplorer.core.benchmark.spec import check_matmul
 from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import MatmulSpec
 
@@ -46,4 +47,4 @@ def synchronise_code(device: str) -> str:
     kind = device.partition(":")[0]
     if kind == "cpu":
         return "pass  # the CPU is done when a call returns"
-    return "torch.mps.synchronize()" if kind == "mps" else f"torch.{kind}.synchronize(device)"
+    return "torch.mps.synchronize()" if kind == "mps" else f"{torch_module(kind)}.synchronize(device)"

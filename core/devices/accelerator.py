@@ -1,0 +1,58 @@
+"""What torch can be asked about an accelerator that is neither CUDA nor ours, and by which of its interfaces. Any thread.
+
+Every backend has `torch.accelerator`'s functions, as far as its parts below serve them; a backend's own module may have next to nothing,
+as that of PyTorch's reference backend, or more. So the generic function comes first, and the module's where there is none, or where it is
+not implemented. `torch.accelerator` is about one kind of device, the current accelerator: for any other only the module is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devexplorer.core.errors import Unavailable
+
+COMPLETE = ("cuda", "vgpu")
+"""Kinds whose own module answers everything, so that nobody else is asked."""
+OTHER_NAMES = {"get_memory_info": "mem_get_info"}
+"""What the same is called in modules that follow `torch.cuda`."""
+
+
+def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:
+    """The answer for a kind of device; `module` stands in for torch.
+
+    Raises `Unavailable` with the reason where nobody implements the question, and whatever else the backend raises.
+    """
+    reasons = []
+    for owner, name, call in _calls(kind, function, module):
+        if call is None:
+            reasons.append(f"{owner} has no {name}")
+            continue
+        try:
+            return call(*arguments)
+        except NotImplementedError as error:
+            reasons.append(first_line(error) if str(error).strip() else f"{owner}.{name} is not implemented")
+    raise Unavailable("; ".join(reasons) or f"torch has no {function} for {kind}")
+
+
+def has(kind: str, function: str, *, module: Any = torch) -> bool:
+    """Whether there is anybody to ask."""
+    return any(call is not None for _, _, call in _calls(kind, function, module))
+
+
+def _calls(kind: str, function: str, module: Any) -> Iterator[tuple[str, str, Any]]:
+    """Who could be asked, under which name, and the function if it is there; the generic one first."""
+    current = None if kind in COMPLETE else module.accelerator.current_accelerator()
+    if current is not None and current.type == kind and hasattr(module.accelerator, function):
+        yield "torch.accelerator", function, getattr(module.accelerator, function)
+    own = module.get_device_module(kind)
+    name = next((name for name in (function, OTHER_NAMES.get(function, function)) if hasattr(own, name)), function)
+    yield f"torch.{kind}", name, getattr(own, name, None)
+
+
+def first_line(error: object) -> str:
+    """What an error says, in one line."""
+    text = str(error).strip()
+    return text.splitlines()[0].split(" (Triggered internally")[0] if text else type(error).__name__
