@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import time
 import warnings
@@ -21,6 +20,7 @@ import torch
 
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.accelerator import first_line
+from devexplorer.core.devices.architectures import arch_reason, older
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
@@ -71,30 +71,6 @@ def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -
         threads=int(module.get_num_threads()),
         default_dtype=str(module.get_default_dtype()).removeprefix("torch."),
     )
-
-
-def arch_reason(capability: str, arch_list: Sequence[str]) -> str | None:
-    """Why a build with these architectures (`torch.cuda.get_arch_list`) has no code for a card; None when it has.
-
-    Machine code (`sm_86`) runs on the same major and the same or a newer minor capability; with `a` only on exactly
-    that one, with `f` within the family. PTX (`compute_86`) is compiled on the spot for any newer one.
-    """
-    major, minor = (int(part) for part in capability.split("."))
-    for arch in arch_list:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
-        if match is None:
-            continue
-        form, suffix = match.group(1), match.group(4)
-        built = (int(match.group(2)), int(match.group(3)))
-        if suffix == "a":
-            fits = built == (major, minor)
-        elif form == "sm" or suffix == "f":
-            fits = built[0] == major and built[1] <= minor
-        else:
-            fits = built <= (major, minor)
-        if fits:
-            return None
-    return f"needs sm_{major}{minor}, this build of torch has {', '.join(arch_list) or 'none'}"
 
 
 class TorchBackend:
@@ -170,7 +146,7 @@ class TorchBackend:
             reason = arch_reason(capability, architectures) if capability is not None else None
         elif said is not None:
             reason = f"torch cannot start CUDA: {said}"
-        elif newest is not None and _older(newest, self._torch.version.cuda):
+        elif newest is not None and older(newest, self._torch.version.cuda):
             built = self._torch.version.cuda
             reason = f"the driver supports CUDA {newest}, this torch was built with {built}: update the driver"
         else:
@@ -453,8 +429,3 @@ def _cuda_available(module: Any) -> tuple[bool, str | None]:
         available = bool(module.cuda.is_available())
     said = next((first_line(warning.message) for warning in caught), None)
     return available, None if available else said
-
-
-def _older(version: str, than: str | None) -> bool:
-    """Whether a driver's CUDA has an older major version than torch's (minor versions are compatible)."""
-    return than is not None and int(version.split(".")[0]) < int(than.split(".")[0])

@@ -9,10 +9,11 @@ import pytest
 import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
+from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, Fleet
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
-from devexplorer.core.devices.torch_devices import TorchBackend, arch_reason, torch_facts
+from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.errors import BadInput, Unavailable
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
