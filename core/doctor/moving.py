@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from devexplorer.core.doctor.failures import Failure, failure_of, first_line, ou
 from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.parts import HOOKS
 from devexplorer.core.workspace.unmovable import dispatched
 from devexplorer.core.workspace.walk import is_uninitialised, named_modules
@@ -62,7 +62,8 @@ def cut_computed(model: nn.Module) -> None:
 
 def copied(model: nn.Module) -> nn.Module:
     """A deep copy, in which such weights have no history either: what has one is refused."""
-    return copy.deepcopy(model, {id(value): value.detach().clone() for _, _, value in _computed(model)})
+    made: nn.Module = deep_copy(model, {id(value): value.detach().clone() for _, _, value in _computed(model)})
+    return made
 
 
 def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:

@@ -7,7 +7,6 @@ Whatever goes wrong in the middle of a run ends that run, with what it has measu
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from devexplorer.core.records.benchmark import (
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.workspace import names, zoo
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.models.build import Recipe
 from devexplorer.core.workspace.models.source import parse
 from devexplorer.core.workspace.workspace import Workspace
@@ -265,7 +265,8 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
         if not isinstance(found, nn.Module):
             raise BadInput(f"'{target}' is a tensor; a benchmark of model steps needs a model")
         try:
-            return copy.deepcopy(found)
+            made: nn.Module = deep_copy(found)
+            return made
         except (TypeError, NotImplementedError, RuntimeError) as error:
             if out_of_memory(error):
                 raise

@@ -7,7 +7,6 @@ chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensor
 
 from __future__ import annotations
 
-import copy
 import functools
 import gc
 import sys
@@ -31,6 +30,7 @@ from devexplorer.core.virtual.backend import backward_guard, meta_empty, swappin
 from devexplorer.core.virtual.profiles import Profile, load_profiles
 from devexplorer.core.workspace.casts import cast_of
 from devexplorer.core.workspace.collector import no_collections
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.models.inputs import InputSpec, floating_dtype
 from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.run import first_tensor, run, total
@@ -133,7 +133,7 @@ def _as_moved(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
-    model = copy.deepcopy(subject.model)
+    model: nn.Module = deep_copy(subject.model)
     with swapping():
         model = model.to(cards.devices[0], way.dtype)
     generator, floating = torch.Generator().manual_seed(0), floating_dtype(model)

@@ -24,6 +24,7 @@ from devexplorer.core.watch import NOBODY as NOBODY
 from devexplorer.core.watch import Watch as Watch
 from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
 from devexplorer.core.workspace.collector import no_collections
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.losses import cast_losses
 from devexplorer.core.workspace.meter import Meter, Timing
@@ -176,7 +177,7 @@ class Mover:
                 second = deep.deepcopy(part.tensor)
                 self._place_lazy(second, part.wanted.device, part.wanted.dtype)
             memo[id(part.tensor)] = second
-        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep.deepcopy(aim.thing, memo) for aim in aims]
+        return [memo[id(aim.thing)] if isinstance(aim.thing, Tensor) else deep_copy(aim.thing, memo) for aim in aims]
 
     def _forget_weak_references(self, plan: Plan) -> None:
         """Swapping refuses tensors with weak references; LSTM and the like hold some to their own parameters."""

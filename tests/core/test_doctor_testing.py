@@ -143,3 +143,21 @@ def test_virtual_gpus_that_the_process_cannot_have_any_more_are_refused(virtual:
     assert_placement_clean(nn.Linear(2, 2), "vgpu:0", "4x2", virtual="2x Tesla T4")
     with pytest.raises(BadInput, match=r"has virtual GPUs already \(Tesla T4, Tesla T4\), so 'NVIDIA A10' cannot be made"):
         assert_placement_clean(nn.Linear(2, 2), "vgpu:0", "4x2", virtual="NVIDIA A10")
+
+
+class KeepsFunctions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.gate = nn.Linear(8, 4), nn.Linear(4, 4)
+        layer, gate = self.layer, self.gate
+        self.run = lambda x: layer(x).relu()
+        layer.register_forward_hook(lambda module, given, result: result * gate(result))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+
+def test_functions_over_submodules_call_those_of_the_copy(virtual: VirtualMachine) -> None:
+    model = KeepsFunctions()
+    assert_placement_clean(model, "vgpu:0", "2x8", train=True)
+    assert all(one.grad is None and one.device.type == "cpu" for one in model.parameters())

@@ -15,8 +15,10 @@ from devexplorer.core.planner import subject
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import Placing, Way
+from devexplorer.core.planner.study import WITH_VALUES
 from devexplorer.core.records.planner import FitSpec
 from devexplorer.core.virtual.machine import CONTEXT_BYTES
+from devexplorer.core.virtual.memory import rounded
 from devexplorer.core.virtual.profiles import load_profiles
 
 pytestmark = pytest.mark.usefixtures("virtual")
@@ -420,3 +422,20 @@ def test_labels_of_cards():
     t4, h200 = profiles["Tesla T4"], profiles["NVIDIA H200"]
     assert desks.label([t4]) == "Tesla T4"
     assert desks.label([t4, t4, h200]) == "2x Tesla T4, NVIDIA H200"
+
+
+def test_a_function_over_submodules_runs_on_the_card(tmp_path):
+    text = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"into": nn.Linear(8, 16), "out": nn.Linear(16, 8)})
+        parts = self.parts
+        self.feed = lambda x: parts["out"](parts["into"](x).relu())
+    def forward(self, x): return x + self.feed(x)
+"""
+    report = asked(**write(tmp_path, "feeding", text), inputs="2x8", train=True)
+    assert report.fits[0].fits
+    assert report.fits[0].bytes.parameters == sum(rounded(4 * size) for size in (8 * 16, 16, 16 * 8, 8))
+    assert not [line for line in report.assumptions if line == WITH_VALUES]

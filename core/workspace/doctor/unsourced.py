@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from torch import nn
 
 from devexplorer.core.doctor.book import Book
@@ -15,6 +13,7 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.models.inputs import CHEAP_BYTES
 from devexplorer.core.workspace.moves import one_line
 from devexplorer.core.workspace.walk import every_tensor, is_uninitialised, size_of
@@ -28,7 +27,7 @@ def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
     if size > CHEAP_BYTES:
         raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY.rstrip('.')}")
     try:
-        second = copy.deepcopy(model)
+        second = deep_copy(model)
     except Exception as error:
         raise BadInput(f"'{name}' cannot be copied ({one_line(error)}), and {WHY.rstrip('.')}") from error
     book, origins = Book(), Origins()

@@ -6,7 +6,6 @@ a copy of the model without values (device `meta`), and where that cannot run, o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import shape_text
 from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.casts import dtype_name, torch_dtype
+from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.models.guard import settings_kept
 from devexplorer.core.workspace.models.guesses import Need, candidates, needs, vocabulary
@@ -163,7 +163,7 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
         return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
     try:
         with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():
-            copy.deepcopy(model).to("cpu")(*tensors(model, guess))
+            deep_copy(model).to("cpu")(*tensors(model, guess))
     except (Exception, SystemExit) as error:
         return error
     return None

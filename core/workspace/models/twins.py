@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
+
+from devexplorer.core.workspace.copies import deep_copy
 
 
 def twin(model: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
     """A copy of the model with other tensors in the place of its own: what is tied stays tied, and no value is copied."""
-    memo: dict[int, object] = {}
+    memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         if id(tensor) not in memo:
             made = make(tensor)
             memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-    return copy.deepcopy(model, memo)
+    second: nn.Module = deep_copy(model, memo)
+    return second
