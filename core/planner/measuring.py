@@ -40,7 +40,7 @@ class MeasuringMemory(CachingAllocator):
             return Block(0, 0, small=True)
         with self._lock:
             size = rounded(nbytes)
-            if self._allocated + size > self.capacity_bytes:
+            if self._bytes.current + size > self.capacity_bytes:
                 raise OutOfDeviceMemoryError("the values need more memory than this machine has for them")
             block = Block(self._free_address, size, small=False)
             block.free, block.requested = False, nbytes
@@ -48,15 +48,14 @@ class MeasuringMemory(CachingAllocator):
             self._numbers[block.address] = len(self.sizes)
             self.events.append(len(self.sizes))
             self.sizes.append(nbytes)
-            self._allocated += size
-            self._peak = max(self._peak, self._allocated)
+            self._bytes.add(size)
         return block
 
     def free(self, block: Block) -> None:
         """Note that a block is given back. Called by finalizers, wherever those happen to run: it waits for nobody."""
         if block.size:
             self.events.append(~self._numbers[block.address])
-            self._allocated -= block.size
+            self._bytes.take(block.size)
 
     def number(self, address: int) -> int | None:
         """The number of the block at this address."""

@@ -20,9 +20,10 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import attention, autocast, copies, lengths, loading
+from devexplorer.core.virtual import accelerator, attention, autocast, collectives, copies, lengths, loading, names, parallel, tracing
 from devexplorer.core.virtual.backward import backward_guard, device_guard
-from devexplorer.core.virtual.books import KIND, gpu_of, serve
+from devexplorer.core.virtual.books import KIND, gpu_of
+from devexplorer.core.virtual.current import serve
 from devexplorer.core.virtual.lazy import move_lazily, move_uninitialised
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.module import VgpuModule
@@ -81,11 +82,17 @@ def install() -> VirtualMachine:
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
         library.impl("_copy_from", copies.copy_from, "PrivateUse1")
         library.impl("_pin_memory", copies.pin, "CPU")
+        library.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")  # FSDP calls it below Python's key
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         attention.register(library)
         lengths.register(library)
         loading.register()
+        names.register()
+        accelerator.register()
+        parallel.register()
+        collectives.register()
+        tracing.register()
         _installed.append((machine, (library, everything)))
         return machine
 

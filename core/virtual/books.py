@@ -6,29 +6,25 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.virtual.machine import VirtualGpu, VirtualMachine
+from devexplorer.core.virtual.current import KIND as KIND
+from devexplorer.core.virtual.current import current_index, gpus
+from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.memory import Block, OutOfDeviceMemoryError
-
-KIND = "vgpu"
-"""The device type's name in torch."""
-
-_machine: VirtualMachine | None = None
-
-
-def serve(machine: VirtualMachine) -> None:
-    """Let the tensors of this process live on that machine's devices: one for all, as torch's dispatcher is one for all."""
-    global _machine
-    _machine = machine
 
 
 def gpu_of(device: torch.device) -> VirtualGpu:
-    """The device that torch names (`vgpu` without a number is the first); `RuntimeError` as CUDA words it when there is none."""
-    gpus = _machine.gpus if _machine is not None else ()
-    index = device.index or 0
-    if index < len(gpus):
-        return gpus[index]
-    there = f"there is {gpus[0].id}" if len(gpus) == 1 else f"there are vgpu:0 to vgpu:{len(gpus) - 1}" if gpus else "there is none yet"
-    raise RuntimeError(f"vgpu error: invalid device ordinal. There is no {KIND}:{index} here, {there}; more can be added at any time.")
+    """The device that torch names (`vgpu` without a number is the current one); `RuntimeError` as CUDA words it when there is none."""
+    there = gpus()
+    index = current_index() if device.index is None else device.index
+    if index < len(there):
+        return there[index]
+    words = f"there is {there[0].id}" if len(there) == 1 else f"there are vgpu:0 to vgpu:{len(there) - 1}" if there else "there is none yet"
+    raise RuntimeError(f"vgpu error: invalid device ordinal. There is no {KIND}:{index} here, {words}; more can be added at any time.")
+
+
+def current_gpu() -> VirtualGpu:
+    """The current device of the calling thread."""
+    return gpu_of(torch.device(KIND))
 
 
 class Held:

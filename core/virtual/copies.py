@@ -96,6 +96,10 @@ def _no_nested_tensors(operation: Operation, *args: Any) -> bool:
     return False
 
 
+def _record_stream(operation: Operation, tensor: VirtualTensor, stream: Any) -> None:
+    """Nothing to remember: what a stream had to do with a tensor is done before its memory can be given back."""
+
+
 def _attention(operation: Operation, *args: Any, **kwargs: Any) -> torch.Tensor:
     """In inference mode, where nothing above this asks for gradients."""
     return attention.attention(*args, **kwargs)
@@ -115,6 +119,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     aten.copy_.default: _copy,
     aten._local_scalar_dense.default: _scalar,
     aten._foreach_copy_.default: _foreach_copy,
+    aten.record_stream.default: _record_stream,
     aten._pin_memory.default: _not_pinned,
     aten._nested_tensor_from_mask_left_aligned.default: _no_nested_tensors,
     aten._pack_padded_sequence.default: _pack,

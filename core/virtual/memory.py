@@ -22,9 +22,10 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.virtual.counters import Counter
 from devexplorer.core.virtual.stacks import Stack, current_stack
 
 MIN_BLOCK = 512
@@ -158,7 +159,11 @@ class CachingAllocator:
         self._recording = False
         self._trace: deque[Event] = deque(maxlen=TRACE_ENTRIES)
         self._next_address = (index + 1) << 44  # apart from the other devices' addresses
-        self._allocated = self._reserved = self._peak = 0
+        self._bytes, self._requests = Counter(), Counter()
+        """Of blocks in use: their bytes and how many there are."""
+        self._reserved_bytes, self._pieces = Counter(), Counter()
+        """Of segments: their bytes and how many there are."""
+        self._retries = self._refused = 0
 
     def allocate(self, nbytes: int) -> Block:
         """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemoryError`."""
@@ -171,8 +176,8 @@ class CachingAllocator:
             self._split(block, size)
             block.free, block.requested, block.stack = False, nbytes, stack
             self._note("alloc", block.address, nbytes, stack)
-            self._allocated += block.size
-            self._peak = max(self._peak, self._allocated)
+            self._bytes.add(block.size)
+            self._requests.add(1)
         return block
 
     def free(self, block: Block) -> None:
@@ -192,33 +197,56 @@ class CachingAllocator:
             self._release_segments()
 
     def reset_peak(self) -> None:
-        """Let the peak start again from what is allocated now."""
+        """Let the peaks start again from what is allocated now."""
         with self._held():
-            self._peak = self._allocated
+            for counter in self._counters().values():
+                counter.peak = counter.current
+
+    def reset_accumulated(self) -> None:
+        """Let the sums of what came and went start again."""
+        with self._held():
+            self._retries = self._refused = 0
+            for counter in self._counters().values():
+                counter.allocated = counter.freed = 0
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything that is counted, under torch's names. What this allocator does not tell apart (its two pools) is left out."""
+        with self._held():
+            counted = {name: {"all": counter.as_dict()} for name, counter in self._counters().items()}
+            calls = {"num_device_alloc": self._pieces.allocated, "num_device_free": self._pieces.freed, "num_sync_all_streams": 0}
+            return {**counted, **calls, "num_alloc_retries": self._retries, "num_ooms": self._refused}
+
+    def _counters(self) -> dict[str, Counter]:
+        return {
+            "allocated_bytes": self._bytes,
+            "allocation": self._requests,
+            "reserved_bytes": self._reserved_bytes,
+            "segment": self._pieces,
+        }
 
     @property
     def allocated_bytes(self) -> int:
         """In blocks that are in use."""
         with self._held():
-            return self._allocated
+            return self._bytes.current
 
     @property
     def reserved_bytes(self) -> int:
         """In segments."""
         with self._held():
-            return self._reserved
+            return self._reserved_bytes.current
 
     @property
     def peak_allocated_bytes(self) -> int:
         """The most that was allocated at one time."""
         with self._held():
-            return self._peak
+            return self._bytes.peak
 
     @property
     def free_bytes(self) -> int:
         """What is not in blocks in use: not yet reserved, or cached. Fragmentation can keep a single request from having all of it."""
         with self._held():
-            return self.capacity_bytes - self.context_bytes - self._allocated
+            return self.capacity_bytes - self.context_bytes - self._bytes.current
 
     @property
     def largest_free_block_bytes(self) -> int:
@@ -229,7 +257,7 @@ class CachingAllocator:
     def figures(self) -> Figures:
         """Everything that is counted, of one moment."""
         with self._held():
-            return Figures(self._allocated, self._reserved, self._peak, self._largest_free(), len(self._segments))
+            return Figures(self._bytes.current, self._reserved_bytes.current, self._bytes.peak, self._largest_free(), len(self._segments))
 
     def record(self, on: bool) -> None:
         """Keep the stack of each new block and what the allocator does, or keep no more of it. Starting again starts afresh."""
@@ -255,7 +283,7 @@ class CachingAllocator:
         before = trial._cached_bytes()
         for size in sizes:
             trial.allocate(size)
-        return before - trial._cached_bytes() + trial._reserved
+        return before - trial._cached_bytes() + trial._reserved_bytes.current
 
     def _cached_bytes(self) -> int:
         return sum(size for pool in self._pools.values() for size, _, block in pool if block.cached)
@@ -285,7 +313,8 @@ class CachingAllocator:
     def _work_through_dropped(self) -> None:
         while self._dropped:
             block = self._dropped.popleft()
-            self._allocated -= block.size
+            self._bytes.take(block.size)
+            self._requests.take(1)
             self._note("free_requested", block.address, block.requested)
             self._note("free_completed", block.address, block.requested)
             block.free, block.requested, block.stack = True, 0, None
@@ -303,12 +332,15 @@ class CachingAllocator:
     def _reserve(self, size: int, stack: Stack | None) -> Block:
         wanted = segment_size(size)
         limit = self.capacity_bytes - self.context_bytes
-        if self._reserved + wanted > limit:
+        if self._reserved_bytes.current + wanted > limit:
+            self._retries += 1
             self._release_segments()
-        if self._reserved + wanted > limit:
-            self._note("oom", limit - self._reserved, size, stack)
+        if self._reserved_bytes.current + wanted > limit:
+            self._refused += 1
+            self._note("oom", limit - self._reserved_bytes.current, size, stack)
             raise OutOfDeviceMemoryError(self._full(wanted))
-        self._reserved += wanted
+        self._reserved_bytes.add(wanted)
+        self._pieces.add(1)
         block = self._segments[self._next_address] = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
         self._next_address += wanted
         self._note("segment_alloc", block.address, wanted, stack)
@@ -344,17 +376,18 @@ class CachingAllocator:
         for small, pool in self._pools.items():
             for size, address, block in pool:
                 if block.whole_segment:
-                    self._reserved -= size
+                    self._reserved_bytes.take(size)
+                    self._pieces.take(1)
                     self._segments.pop(address, None)  # a trial of `would_take` knows only free blocks
                     self._note("segment_free", address, size)
             self._pools[small] = [entry for entry in pool if not entry[2].whole_segment]
 
     def _full(self, wanted: int) -> str:
         """The message of CUDACachingAllocator.cpp, with `vgpu` for CUDA."""
-        used = self._reserved + self.context_bytes
+        used = self._reserved_bytes.current + self.context_bytes
         return (
             f"vgpu out of memory. Tried to allocate {bytes_text(wanted)}. GPU {self.index} has a total capacity of "
             f"{bytes_text(self.capacity_bytes)} of which {bytes_text(self.capacity_bytes - used)} is free. Including non-PyTorch memory, "
-            f"this process has {bytes_text(used)} memory in use. Of the allocated memory {bytes_text(self._allocated)} is allocated by "
-            f"PyTorch, and {bytes_text(self._reserved - self._allocated)} is reserved by PyTorch but unallocated."
+            f"this process has {bytes_text(used)} memory in use. Of the allocated memory {bytes_text(self._bytes.current)} is allocated by "
+            f"PyTorch, and {bytes_text(self._reserved_bytes.current - self._bytes.current)} is reserved by PyTorch but unallocated."
         )

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from devexplorer.core.virtual.books import gpu_of
+from devexplorer.core.virtual import accelerator, streams
+from devexplorer.core.virtual.books import current_gpu
+from devexplorer.core.virtual.current import current, set_current
 from devexplorer.core.virtual.machine import VirtualGpu, VirtualMachine
 
 Where: TypeAlias = "torch.device | str | int | None"
 
 
+class Properties(NamedTuple):
+    """What the profile knows of a card."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int | None
+
+
 class VgpuModule:
-    """What `torch.vgpu` is. `vgpu` without a number means `vgpu:0`: torch's device guard for Python backends knows no other."""
+    """What `torch.vgpu` is. `vgpu` without a number means the current device of the thread, `vgpu:0` unless told otherwise."""
+
+    Stream = streams.Stream
+    Event = streams.Event
+    current_stream = staticmethod(streams.current_stream)
+    default_stream = staticmethod(streams.default_stream)
+    set_stream = staticmethod(streams.set_stream)
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
 
     def _gpu(self, device: Where = None) -> VirtualGpu:
-        return gpu_of(torch.device("vgpu", device or 0) if isinstance(device, int | None) else torch.device(device))
+        return streams.gpu_named(device)
 
     def is_available(self) -> bool:
         """Whether there is a virtual GPU."""
@@ -39,19 +57,47 @@ class VgpuModule:
         return len(self._machine.gpus)
 
     def current_device(self) -> int:
-        """What `vgpu` without a number means: always 0."""
-        return 0
+        """What `vgpu` without a number means on this thread."""
+        return current_gpu().index
 
     def set_device(self, device: Where) -> None:
-        """Accept vgpu:0 only: torch would go on taking `vgpu` for `vgpu:0`."""
-        if self._gpu(device).index != 0:
-            raise RuntimeError("'vgpu' without a number always means vgpu:0; name the device, as in x.to('vgpu:1')")
+        """Let `vgpu` without a number mean this device on the calling thread."""
+        set_current(self._gpu(device))
+
+    def _exchange_device(self, index: int) -> int:
+        before = self.current_device()
+        if index >= 0:
+            self.set_device(index)
+        return before
+
+    _maybe_exchange_device = _exchange_device
 
     @contextmanager
     def device(self, device: Where) -> Iterator[None]:
-        """Check that there is such a device; which one an operation runs on is decided by its tensors."""
-        self._gpu(device)
-        yield
+        """The current device within a block; None or a negative number changes nothing."""
+        if device is None or (isinstance(device, int) and device < 0):
+            yield
+            return
+        with current(self._gpu(device), current_gpu()):
+            yield
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        """The current stream within a block, its device included; None changes nothing."""
+        if stream is None:
+            yield
+            return
+        with stream:
+            yield
+
+    def is_current_stream_capturing(self) -> bool:
+        """Nothing is captured: virtual GPUs have no graphs."""
+        return False
+
+    def get_device_properties(self, device: Where = None) -> Properties:
+        """What the profile knows."""
+        profile = self._gpu(device).profile
+        return Properties(profile.name, *self.get_device_capability(device), profile.memory_bytes, profile.sm_count)
 
     def get_device_name(self, device: Where = None) -> str:
         """The profile's name."""
@@ -82,10 +128,21 @@ class VgpuModule:
         """Bytes in segments."""
         return self._gpu(device).memory.reserved_bytes
 
+    def max_memory_reserved(self, device: Where = None) -> int:
+        """The most that was reserved at one time."""
+        return int(self._gpu(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
+
+    def memory_stats(self, device: Where = None) -> dict[str, int]:
+        """What `torch.accelerator.memory_stats` says."""
+        return torch.accelerator.memory_stats(self._gpu(device).index)
+
+    def reset_accumulated_memory_stats(self, device: Where = None) -> None:
+        """Let the sums of what came and went start again."""
+        self._gpu(device).memory.reset_accumulated()
+
     def mem_get_info(self, device: Where = None) -> tuple[int, int]:
         """Free and total bytes of the device, as cudaMemGetInfo counts: cached memory is not free."""
-        gpu = self._gpu(device)
-        return gpu.profile.memory_bytes - gpu.used_bytes, gpu.profile.memory_bytes
+        return accelerator.memory_info(device)
 
     def empty_cache(self) -> None:
         """Give cached segments of every device back."""
@@ -102,6 +159,10 @@ class VgpuModule:
     def manual_seed_all(self, seed: int) -> None:
         """As `manual_seed`."""
 
+    def initial_seed(self) -> int:
+        """The CPU generator's seed."""
+        return torch.initial_seed()
+
     def get_rng_state(self, device: Where = None) -> torch.Tensor:
         """The CPU generator's state."""
         return torch.get_rng_state()
@@ -109,3 +170,12 @@ class VgpuModule:
     def set_rng_state(self, state: torch.Tensor, device: Where = None) -> None:
         """Set the CPU generator's state."""
         torch.set_rng_state(state)
+
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        """The CPU generator's state for each device."""
+        return [torch.get_rng_state() for _ in self._machine.gpus]
+
+    def set_rng_state_all(self, states: list[torch.Tensor]) -> None:
+        """Set the CPU generator's state."""
+        for state in states[:1]:
+            torch.set_rng_state(state)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from devexplorer.core.virtual import attention
+from devexplorer.core.virtual import attention, batch_norm
 
 FRESH, VIEW = -1, -2
 """Kinds of a returned tensor; from 0 on it is the argument with that position itself (in-place, `out=`)."""
@@ -200,6 +200,7 @@ def histc(values: Any, *given: Any, **named: Any) -> Any:
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {
+    **batch_norm.COMPOSED,
     "aten::histc": histc,
     "aten::_thnn_fused_lstm_cell": lstm_cell,
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,

@@ -81,13 +81,9 @@ class VirtualTensor(torch.Tensor):
                 raise
             return returned
 
-    def __tensor_flatten__(self) -> tuple[list[str], VirtualGpu]:
-        # With this, Module.to swaps parameters instead of replacing them: they stay the same objects.
-        return ["_inner"], self._gpu
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, torch.Tensor], gpu: VirtualGpu, size: Any, stride: Any) -> VirtualTensor:
-        return VirtualTensor(inner["_inner"], gpu)
+    def __coerce_same_metadata_as_tangent__(self, metadata: Any, kind: Any = None) -> VirtualTensor:
+        # A compiled backward expects a plain tensor, and takes this one for one.
+        return self
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if has_torch_function_unary(self):
@@ -234,6 +230,9 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
                 elif value._gpu is not gpu:
                     stranger = True
                 named[name] = value._inner
+            elif type(value) is list or type(value) is tuple:  # `out=[…]`
+                named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
+                stranger = True
             elif isinstance(value, torch.Tensor) and value.dim() > 0:
                 stranger = True
     if gpu is None:

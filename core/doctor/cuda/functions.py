@@ -97,8 +97,7 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         }
 
     def peak_reserved(device: Any = None) -> int:
-        not_checked("torch.cuda.max_memory_reserved", "A virtual GPU keeps no peak of reserved memory; the code got what is reserved now.")
-        return gpu(device).memory.reserved_bytes
+        return int(gpu(device).memory.statistics()["reserved_bytes"]["all"]["peak"])
 
     def empty_cache() -> None:
         for index in range(cards.count):
