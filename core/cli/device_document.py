@@ -19,6 +19,7 @@ _OURS = ("device", "time_unix_s", "more", "missing", "simulated", "reason", "par
 """What is no reading of a device, or has nothing to say for most of them."""
 _WHERE_IT_DIFFERS = {"mig_pending": "mig", "ecc_pending": "ecc"}
 """Fields that are null because nothing is to change, as long as the other one is known."""
+NO_CHANGE = "no change is pending"
 
 
 def device_document(
@@ -33,15 +34,26 @@ def device_document(
         "sample": _every_key(DeviceSample, sample) | {"device": info.id, "simulated": info.simulated},
         "details": _every_key(DeviceDetails, details) | {"device": info.id, "simulated": info.simulated},
     }
-    said = {name for document in made.values() for name, value in document.items() if value is not None}
+    said = {name: value for document in made.values() for name, value in document.items() if value is not None}
+    top = {name: said.get(name) if value is None and name not in _OURS else value for name, value in _plain(info).items()}
+
+    def why(field: str) -> str:
+        if field in _WHERE_IT_DIFFERS and _WHERE_IT_DIFFERS[field] in said:
+            return NO_CHANGE
+        return (writer.reason(field) or NO_CPU_FIELD) if info.kind == "cpu" else writer.why(field)
+
     made["details"]["missing"] = {
-        field: writer.reason(field) or NO_CPU_FIELD if info.kind == "cpu" else writer.why(field)
-        for document in (*made.values(), _plain(info))
+        field: why(field)
+        for document in (*made.values(), top)
         for field, value in document.items()
-        if value is None and field not in _OURS and field not in said and _WHERE_IT_DIFFERS.get(field) not in said
+        if value is None and field not in _OURS and field not in said
     }
+    links = details.nvlinks if details is not None else None
+    for field in ("tx_bytes_s", "rx_bytes_s"):
+        if any(link.active and getattr(link, field) is None for link in links or ()):
+            made["details"]["missing"][f"nvlinks.{field}"] = "a link's rate needs two readings of its counter, half a minute apart"
     made["details"]["more"] = details.more if details is not None else {}
-    return {**_plain(info), **made}
+    return {**top, **made}
 
 
 def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:

@@ -292,7 +292,7 @@ def _model(name: str) -> str:
 
 
 def _mixed_models(cards: Sequence[Card], cuda_device_order: str | None) -> list[Problem]:
-    models = sorted({card.name for card in cards if card.mig_instance is None and card.broken is None})
+    models = sorted({card.name for card in cards if card.mig_instance is None and card.broken is None and card.named})
     if len(models) < 2 or cuda_device_order is not None:
         return []
     reason = (

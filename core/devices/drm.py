@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from devexplorer.core.devices.pci_names import pci_name
+from devexplorer.core.devices.plausible import checked
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 T = TypeVar("T", int, float)
@@ -58,6 +59,8 @@ class Drm:
     def __init__(self, root: Path = Path("/")) -> None:
         self._class = root / "sys" / "class" / "drm"
         self._names = (root / "usr/share/hwdata/pci.ids", root / "usr/share/misc/pci.ids")
+        self._refused: dict[int, dict[str, str]] = {}
+        """Card -> what its last reading said that cannot be right."""
         self._energy: dict[int, tuple[float, int]] = {}
         """Card -> (unix seconds, microjoules) of the last reading: its difference is the power."""
 
@@ -77,6 +80,12 @@ class Drm:
                 device=device, time_unix_s=time_unix_s, memory_total_bytes=card.memory_total_bytes, throttle_reasons=(ASLEEP,)
             )
         used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
+        sample, self._refused[card.number] = checked(self._sample(card, device, time_unix_s, at, sensors, used, total))
+        return sample
+
+    def _sample(
+        self, card: DrmCard, device: str, time_unix_s: float, at: Path, sensors: _Sensors, used: int | None, total: int | None
+    ) -> DeviceSample:
         return DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
@@ -107,9 +116,9 @@ class Drm:
         gtt = _number(at / "mem_info_gtt_total")
         more["system memory that it may use"] = None if gtt is None else f"{gtt / (1 << 20):,.0f} MiB"
         more["performance level"] = _text(at / "power_dpm_force_performance_level")
-        missing = {}
+        missing = dict(self._refused.get(card.number, {}))
         if card.vendor == "Intel":
-            missing = {"memory_used_bytes": _NO_MEMORY, "utilization_percent": _NO_BUSY}
+            missing |= {"memory_used_bytes": _NO_MEMORY, "utilization_percent": _NO_BUSY}
         node = _number(at / "numa_node")
         return DeviceDetails(
             device=device,

@@ -269,8 +269,6 @@ class Nvml:
         if (opened := self._enter(card)) is not None:
             try:
                 memory = ask(opened, fields.MEMORY)
-                if memory is not None and memory.shared and not card.memory_shared:
-                    memory = None  # a card that had memory of its own when it was listed: it only stopped telling
                 utilization = ask(opened, fields.UTILIZATION)
                 temperature = ask(opened, fields.TEMPERATURE)
                 power = ask(opened, fields.POWER)
@@ -314,7 +312,9 @@ class Nvml:
             values |= nvml_slow.read_grouped(self._asker, opened, self._clock())
             if pcie_throughput:
                 values |= {question.field: self._asker.ask(opened, question) for question in nvml_slow.PCIE_THROUGHPUT}
-            return Slow(**values, processes=read_processes(self._asker, opened, card, self._process_facts, self._hidden_processes()))
+            processes = read_processes(self._asker, opened, card, self._process_facts, self._hidden_processes())
+            values |= nvml_slow.read_rates_again(self._asker, opened, self._clock())
+            return Slow(**values, processes=processes)
         except LostError:
             return Slow()
         except GoneError as error:

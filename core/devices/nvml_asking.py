@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
@@ -43,6 +43,8 @@ class Question(NamedTuple):
     """Whether a card that does not tell is worth a `Problem`; most cards lack something (a GeForce has no ECC)."""
     also: tuple[str, ...] = ()
     """Fields that come with the same answer, and are missing for the same reason."""
+    parts: bool = False
+    """Whether a part of the answer can be refused: it then has `refused`, field -> why."""
     many: bool = False
     """Whether it makes many calls, each of which has the time limit for itself."""
 
@@ -185,10 +187,23 @@ class Asker:
             line.subject = None
             if line.left:
                 self._returned(opened, question, line)
-            if field in opened.reasons:
+            if question.parts:
+                if answer.refused or (opened.reasons and not opened.reasons.keys().isdisjoint((field, *question.also))):
+                    self._settle_parts(opened, question, answer.refused)
+            elif field in opened.reasons:
                 self.settle(opened, question)
             return answer
         return None
+
+    def _settle_parts(self, opened: Opened, question: Question, refused: Mapping[str, str]) -> None:
+        """There is an answer, as a whole or without some parts that cannot be right."""
+        for field in (question.field, *question.also):
+            if (why := refused.get(field)) is not None:
+                opened.reasons[field] = why
+                self.note(opened, field, why)
+            else:
+                opened.reasons.pop(field, None)
+                self.withdraw(opened, field)
 
     def call(self, opened: Opened, question: Question) -> Any:
         """The answer of the first way, or what it raises. Raises `NoAnswerError` while an earlier call hangs, and `LeftBehindError`."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetRetiredPages
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question, Way
-from devexplorer.core.devices.nvml_fields import COMPUTE_MODES, celsius, megahertz, right, told, watts
+from devexplorer.core.devices.nvml_fields import COMPUTE_MODES, celsius, megahertz, told, watts
 from devexplorer.core.devices.nvml_links import LINKS, with_traffic
 from devexplorer.core.devices.nvml_slow import ECC_LIFE, count, fans, one_fan
 from devexplorer.core.devices.nvml_topology import CPUS, numa_node
+from devexplorer.core.devices.plausible import right
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 _ARCHITECTURES = {
@@ -196,7 +195,11 @@ def missing(opened: Opened) -> dict[str, str]:
 
 
 def lost_details(device: str, time_unix_s: float, why: str) -> DeviceDetails:
-    """Of a card that cannot be asked: nothing is known, for one reason."""
-    empty = DeviceDetails(device=device, time_unix_s=time_unix_s)
-    fields = (field for field in DeviceDetails.__struct_fields__ if getattr(empty, field) is None and not field.endswith("_pending"))
-    return msgspec.structs.replace(empty, missing=dict.fromkeys(fields, why))
+    """Of a card that cannot be asked: nothing is known, for one reason; that goes for its samples, too."""
+    return DeviceDetails(device=device, time_unix_s=time_unix_s, missing=dict.fromkeys(sorted(_ASKED), why))
+
+
+_ASKED = {
+    *(field for kind in (DeviceSample, DeviceDetails) for field in kind.__struct_fields__),
+} - {"device", "time_unix_s", "simulated", "more", "missing"}
+"""Fields that the driver is asked for."""

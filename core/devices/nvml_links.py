@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,13 @@ from devexplorer.core.records.devices import NvLink
 
 _VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 """nvmlNvlinkVersion_t"""
+
+_KINDS = {0: "card", 1: "NPU", 2: "switch"}
+"""nvmlIntNvLinkDeviceType_t"""
+
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+_NOWHERE = re.compile(r"[0-9a-f]{4,8}:ff:ff\.|f+:", re.IGNORECASE)
+"""What drivers write where the far end is a switch that this system does not see."""
 
 _MOST_LINKS = 36
 """NVML_NVLINK_MAX_LINKS of the newest nvml.h; a card says itself where its links end."""
@@ -28,24 +36,33 @@ def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
             if getattr(error, "value", None) in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
                 break
             raise
-        version = _or_none(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, link)
-        remote = _or_none(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if active else None
+        version = _or_none(nvml, "nvmlDeviceGetNvLinkVersion", handle, link)
+        remote = _or_none(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link) if active else None
+        kind = _or_none(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) if active else None
         bus_id = text(remote.busId) if remote is not None else ""
-        found.append(NvLink(link=link, active=active, version=_VERSIONS.get(version or 0), remote_bus_id=bus_id or None))
+        found.append(
+            NvLink(
+                link=link,
+                active=active,
+                version=_VERSIONS.get(version or 0),
+                remote_bus_id=bus_id if _BUS_ID.fullmatch(bus_id) and not _NOWHERE.match(bus_id) else None,
+                remote_kind=_KINDS.get(kind if kind is not None else -1),
+            )
+        )
     return tuple(found)
 
 
-def _or_none(nvml: Any, question: Any, handle: Any, link: int) -> Any:
+def _or_none(nvml: Any, question: str, handle: Any, link: int) -> Any:
     """One detail of a link: links differ, and one that does not tell hides no other. A lost card is lost."""
     try:
-        return question(handle, link)
+        return getattr(nvml, question)(handle, link)
     except Exception as error:
         if getattr(error, "value", None) in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
             raise
         return None
 
 
-LINKS = Question("nvlinks", (links,))
+LINKS = Question("nvlinks", (links,), many=True)
 
 
 def with_traffic(asker: Asker, opened: Opened, found: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:

@@ -16,6 +16,7 @@ import msgspec
 from devexplorer.core.devices import nvml_fields as fields
 from devexplorer.core.devices.nvml_asking import Asker, LostError, Opened, Question
 from devexplorer.core.devices.nvml_card import Card
+from devexplorer.core.devices.plausible import right
 from devexplorer.core.devices.time_limit import LeftBehindError, Line, NoAnswerError
 
 InTime = Callable[[Sequence[Callable[[Line], Any]]], list[Any]]
@@ -23,7 +24,7 @@ InTime = Callable[[Sequence[Callable[[Line], Any]]], list[Any]]
 
 HANDLE = "handle"
 """The field of the question that opens a card."""
-_INSTANCES = Question("mig_instances", (lambda n, h: int(fields.right(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances")),))
+_INSTANCES = Question("mig_instances", (lambda n, h: int(right(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances")),))
 
 
 def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened], in_time: InTime) -> dict[str, Opened] | None:
@@ -45,7 +46,23 @@ def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened], in_time: 
         name = f"NVIDIA card {index}"
         blank = Card(index=index, uuid=None, name=name, named=False, driver_version=driver, cuda_version=fields.cuda_text(cuda))
         jobs.append(partial(_card_with_instances, asker, known, places.get(index), blank))
-    return {one.known_card.key: one for family in in_time(jobs) for one in family}
+    found: dict[str, Opened] = {}
+    for one in (one for family in in_time(jobs) for one in family):
+        if (twin := found.get(one.known_card.key)) is not None:
+            one = _without_uuid(asker, one, twin)
+        found[one.known_card.key] = one
+    return found
+
+
+def _without_uuid(asker: Asker, opened: Opened, twin: Opened) -> Opened:
+    """A card that answers with the UUID of another one goes by its place."""
+    card = opened.known_card
+    if opened is twin:
+        return opened
+    words = f"the driver gives this card the UUID of {twin.known_card.nvml_id} ({card.uuid})"
+    asker.miss(opened, fields.UUID, words, problem=True)
+    opened.card = msgspec.structs.replace(card, uuid=None)
+    return opened
 
 
 def _card_with_instances(asker: Asker, known: Mapping[str, Opened], here_before: Opened | None, blank: Card, line: Line) -> list[Opened]:

@@ -18,7 +18,7 @@ import psutil
 from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetProcessUtilization, running_processes
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
-from devexplorer.core.devices.nvml_fields import MOST_BYTES
+from devexplorer.core.devices.plausible import MOST_BYTES
 from devexplorer.core.records.devices import ProcessUse
 
 HIDDEN = "this is a container with its own process numbers: processes outside are not visible from here"

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetFieldValues
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
-from devexplorer.core.devices.nvml_fields import POWER_CAP, celsius, megahertz, percent, right, watts
+from devexplorer.core.devices.nvml_fields import POWER_CAP, celsius, megahertz, percent, watts
+from devexplorer.core.devices.plausible import RANGES, plausible, right
 
 _CLOCK_REASONS = {
     0x1: "idle",
@@ -32,6 +33,9 @@ ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field that adds the links up."""
 
 _KIB = 1024
+NEEDS_TWO = "a rate needs two readings of the counter, and there was one"
+LEAST_S = 0.02
+"""A rate over less time would be chance: the driver counts in steps."""
 
 
 class Value(NamedTuple):
@@ -76,12 +80,12 @@ def fans(nvml: Any, handle: Any) -> tuple[float, ...]:
     count = int(right(nvml.nvmlDeviceGetNumFans(handle), 0, 64, "fans"))
     if count == 0:
         raise ValueError("the card has no fan of its own")
-    return tuple(float(right(nvml.nvmlDeviceGetFanSpeed_v2(handle, fan), 0, 200, "%")) for fan in range(count))
+    return tuple(float(plausible("fan_percent", nvml.nvmlDeviceGetFanSpeed_v2(handle, fan))) for fan in range(count))
 
 
 def one_fan(nvml: Any, handle: Any) -> tuple[float, ...]:
     """Of drivers that do not tell fans apart."""
-    return (float(right(nvml.nvmlDeviceGetFanSpeed(handle), 0, 200, "%")),)
+    return (float(plausible("fan_percent", nvml.nvmlDeviceGetFanSpeed(handle))),)
 
 
 def _ecc(kind: str, since: str) -> Callable[[Any, Any], int]:
@@ -95,15 +99,15 @@ def _ecc(kind: str, since: str) -> Callable[[Any, Any], int]:
 
 def count(number: float) -> int:
     """How often something happened."""
-    return int(right(number, 0, 2**63, "events"))
+    return int(plausible("ecc_corrected", number))
 
 
 def _throughput(kib_s: int) -> float:
-    return float(right(kib_s * _KIB, 0, 2**41, "bytes/s"))
+    return float(plausible("pcie_tx_bytes_s", kib_s * _KIB))
 
 
 def _joules(millijoules: float) -> float:
-    return right(millijoules / 1000, 0, 2**60, "J")
+    return plausible("energy_j", millijoules / 1000)
 
 
 ENCODER = Question("encoder_percent", (lambda n, h: percent(n.nvmlDeviceGetEncoderUtilization(h)[0]),))
@@ -119,10 +123,8 @@ THROTTLE = Question(
 )
 GRAPHICS_CLOCK = Question("graphics_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_GRAPHICS)),))
 VIDEO_CLOCK = Question("video_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_VIDEO)),))
-PCIE_GENERATION = Question(
-    "pcie_generation", (lambda n, h: int(right(n.nvmlDeviceGetCurrPcieLinkGeneration(h), 1, 15, "as PCIe generation")),)
-)
-PCIE_WIDTH = Question("pcie_width", (lambda n, h: int(right(n.nvmlDeviceGetCurrPcieLinkWidth(h), 1, 64, "PCIe lanes")),))
+PCIE_GENERATION = Question("pcie_generation", (lambda n, h: int(plausible("pcie_generation", n.nvmlDeviceGetCurrPcieLinkGeneration(h))),))
+PCIE_WIDTH = Question("pcie_width", (lambda n, h: int(plausible("pcie_width", n.nvmlDeviceGetCurrPcieLinkWidth(h))),))
 
 SINGLE = (POWER_CAP, ENCODER, DECODER, FAN, STATE, THROTTLE, GRAPHICS_CLOCK, VIDEO_CLOCK, PCIE_GENERATION, PCIE_WIDTH)
 """`enforced.power.limit`, `utilization.encoder/decoder`, `fan.speed`, `pstate`, `clocks_event_reasons.active`,
@@ -152,9 +154,9 @@ GROUPED = (
         _joules,
     ),
     Grouped(
-        Question("pcie_replays", (lambda n, h: count(right(n.nvmlDeviceGetPcieReplayCounter(h), 0, 2**32 - 2, "replays")),)),
+        Question("pcie_replays", (lambda n, h: int(plausible("pcie_replays", n.nvmlDeviceGetPcieReplayCounter(h))),)),
         94,
-        count,
+        lambda value: int(plausible("pcie_replays", value)),
     ),
     Grouped(Question("ecc_corrected", (_ecc("corrected", "start"),)), 3, count),
     Grouped(Question("ecc_uncorrected", (_ecc("uncorrected", "start"),)), 4, count),
@@ -180,6 +182,7 @@ def nvlink_fields(link: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 _WANTED = (*((one.id, 0) for one in GROUPED), *nvlink_fields(ALL_LINKS))
+_COUNTERS = Question("nvlink_counters", (lambda n, h: field_values(n, h, nvlink_fields(ALL_LINKS)),))
 _ALL = Question("field_values", (lambda n, h: field_values(n, h, _WANTED),))
 
 
@@ -190,7 +193,8 @@ def rate(opened: Opened, name: str, link: int, number: float, now: float) -> flo
     opened.counters[name, link] = (now, total)
     if then is None or now <= then[0] or total < then[1]:
         return None
-    return (total - then[1]) / (now - then[0])
+    found = (total - then[1]) / (now - then[0])
+    return found if found <= RANGES["nvlink_tx_bytes_s"][1] else None  # the counter was never filled, or jumped
 
 
 def read_grouped(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
@@ -204,7 +208,23 @@ def read_grouped(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
         counter = _grouped(asker, opened, question, found.get(key), float, why)
         values[question.field] = None if counter is None else rate(opened, question.field, ALL_LINKS, counter, now)
         if counter is not None and values[question.field] is None:
-            asker.miss(opened, question, "a rate needs two readings: it comes with the next", problem=False)
+            asker.miss(opened, question, NEEDS_TWO, problem=False)
+    return values
+
+
+def read_rates_again(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
+    """NVLink's rates after a first reading, which has none: what the links carried while the rest was read, if that took long enough."""
+    since = opened.counters.get((_NVLINK[0].field, ALL_LINKS))
+    if since is None or opened.reasons.get(_NVLINK[0].field) != NEEDS_TWO or now - since[0] < LEAST_S:
+        return {}
+    found: dict[tuple[int, int], Value] = asker.ask(opened, _COUNTERS) or {}
+    values: dict[str, Any] = {}
+    for question, key in zip(_NVLINK, nvlink_fields(ALL_LINKS), strict=True):
+        value = found.get(key)
+        if value is not None and value.code == 0 and value.number is not None:
+            values[question.field] = rate(opened, question.field, ALL_LINKS, value.number, now)
+            if values[question.field] is not None:
+                asker.settle(opened, question)
     return values
 
 

@@ -38,9 +38,6 @@ _PEER = {
 _READ, _WRITE, _NVLINK, _ATOMICS = 0, 1, 2, 3
 """nvmlGpuP2PCapsIndex_t (pynvml's own constant for the first is a tuple by mistake)."""
 
-_SWITCH = 2
-"""NVML_NVLINK_DEVICE_TYPE_SWITCH"""
-
 _WORDS = 16
 """64-bit words of a set of CPUs or nodes: 1024 of them, more than the largest machines have."""
 
@@ -137,7 +134,7 @@ def ends(asker: Asker, cards: Iterable[tuple[str, Opened]]) -> list[End]:
         except LostError:
             links = None
         found.append(End(device, opened, tuple(link for link in links if link.active) if links is not None else None))
-    return [end._replace(switched=_switched(asker, end, found)) for end in found]
+    return [end._replace(switched=_switched(end, found)) for end in found]
 
 
 def pair(asker: Asker, a: End, b: End) -> PeerLink:
@@ -174,7 +171,7 @@ def nvlinks(asker: Asker, a: End, b: End) -> int | None:
     return switched
 
 
-def _switched(asker: Asker, end: End, everyone: Sequence[End]) -> int:
+def _switched(end: End, everyone: Sequence[End]) -> int:
     """Active links of a card that lead to an NVSwitch.
 
     A far end that is no card of this list is one only if NVML says so: in a container it may be a card that is not
@@ -184,18 +181,10 @@ def _switched(asker: Asker, end: End, everyone: Sequence[End]) -> int:
     for link in end.links or ():
         if any(same_bus(link.remote_bus_id, other.bus_id) for other in everyone):
             continue
-        try:
-            kind = asker.ask(end.opened, _far_end(link.link))
-        except LostError:
-            break
         others = (far for other in everyone if other is not end for far in other.links or ())
         meet = any(same_bus(link.remote_bus_id, far.remote_bus_id) for far in others)
-        count += kind == _SWITCH if kind is not None else meet
+        count += link.remote_kind == "switch" if link.remote_kind is not None else meet
     return count
-
-
-def _far_end(link: int) -> Question:
-    return Question(f"nvlink_{link}_far_end", (lambda n, h: n.nvmlDeviceGetNvLinkRemoteDeviceType(h, link),))
 
 
 def _status(asker: Asker, a: End, b: End, index: int) -> int | None:

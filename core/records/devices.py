@@ -133,6 +133,9 @@ class NvLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str | None = None
     """`4.0`"""
     remote_bus_id: str | None = None
+    """None where the driver names no real address, as for NVSwitches of another system."""
+    remote_kind: str | None = None
+    """What it leads to: `card`, `switch`, `NPU`."""
     tx_bytes_s: float | None = None
     rx_bytes_s: float | None = None
 

@@ -199,7 +199,10 @@ def _nvlink(w: Writer) -> list[Row | None]:
 def _link(link: NvLink) -> Row:
     """`4.0 to 0000:3B:00.0`; the rates, where the driver gives them for each link, are in the meaning."""
     state = {True: "", False: "inactive", None: "state not known"}[link.active]
-    where = f"to {link.remote_bus_id}" if link.remote_bus_id is not None else ""
+    end = {"switch": "an NVSwitch", "NPU": "an NPU", "card": "a card"}.get(link.remote_kind or "")
+    where = f"to {link.remote_bus_id or end}" if link.remote_bus_id or end else ""
+    if link.remote_bus_id and link.remote_kind == "switch":
+        where += " (NVSwitch)"
     value = " ".join(part for part in (link.version or "", state, where) if part) or "active"
     both = (("sent", link.tx_bytes_s), ("received", link.rx_bytes_s))
     rates = [f"{word} {rate(speed)}" for word, speed in both if speed is not None]

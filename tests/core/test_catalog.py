@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -274,6 +275,8 @@ def test_mixed_models_without_an_order_are_warned_about() -> None:
     assert "CUDA_DEVICE_ORDER" in problem.reason
     assert join(CPU, mixed, [], cuda_device_order="PCI_BUS_ID").problems == ()
     assert join(CPU, [card(0, A), card(1, B)], []).problems == ()
+    nameless = msgspec.structs.replace(card(1, B, "NVIDIA card 1"), named=False)
+    assert join(CPU, [card(0, A), nameless], []).problems == (), "a name that cannot be read says nothing about the model"
 
 
 def test_the_catalog_and_the_telemetry_come_without_torch_and_pynvml() -> None:

@@ -172,3 +172,24 @@ def test_nvidias_cards_and_those_without_a_render_node_are_none_of_ours(root: Pa
 
 def test_a_system_without_such_a_folder_has_no_cards(tmp_path: Path) -> None:
     assert Drm(tmp_path).cards() == ()
+
+
+def test_what_a_card_cannot_have_is_refused_with_the_value(root: Path) -> None:
+    lies = {
+        "gpu_busy_percent": "4294967295\n",
+        "mem_info_vram_used": "99999999999999\n",
+        "hwmon/hwmon3/temp1_input": "4294967291000\n",
+        "hwmon/hwmon3/power1_average": "4294967295000000\n",
+        "hwmon/hwmon3/freq1_input": "4294967295000000\n",
+    }
+    put(root, 0, "0000:03:00.0", "amdgpu", AMD | lies)
+    drm = Drm(root)
+    (card,) = drm.cards()
+    sample = drm.read(card, "drm:0", 1.0)
+    missing = drm.details(card, "drm:0", 1.0).missing
+    for field in ("utilization_percent", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz"):
+        assert getattr(sample, field) is None
+        assert "cannot be right" in missing[field]
+    assert "4294967295 % utilization" in missing["utilization_percent"]
+    assert "of 25753026560" in missing["memory_used_bytes"]
+    assert sample.memory_total_bytes == 25753026560

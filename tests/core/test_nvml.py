@@ -234,7 +234,7 @@ def test_a_pynvml_without_the_newer_functions_is_enough(monkeypatch: pytest.Monk
 
 
 def test_unified_memory_is_the_system_s_and_labelled_shared() -> None:
-    fake = FakeNvml(FakeCard(uuid=A, name="NVIDIA GB10"))
+    fake = FakeNvml(FakeCard(uuid=A, name="NVIDIA GB10", capability=(12, 1)))
     for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
         fake.fail(function, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)
@@ -246,13 +246,24 @@ def test_unified_memory_is_the_system_s_and_labelled_shared() -> None:
     assert nvml.problems == ()
 
 
-def test_memory_that_may_not_be_asked_for_is_not_taken_for_unified() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
+@pytest.mark.parametrize(
+    ("capability", "code"),
+    [
+        ((12, 1), FakeNvml.NVML_ERROR_NO_PERMISSION),
+        ((7, 5), FakeNvml.NVML_ERROR_NOT_SUPPORTED),
+        ((9, 0), FakeNvml.NVML_ERROR_NOT_SUPPORTED),
+    ],
+)
+def test_memory_that_a_card_does_not_tell_is_not_taken_for_the_system_s(capability: tuple[int, int], code: int) -> None:
+    fake = FakeNvml(FakeCard(uuid=A, capability=capability))
     for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
-        fake.fail(function, FakeNvml.NVML_ERROR_NO_PERMISSION)
-    _, (card,) = opened(fake)
+        fake.fail(function, code)
+    nvml, (card,) = opened(fake)
     assert not card.memory_shared
     assert card.memory_total_bytes is None
+    sample = read(nvml, card)
+    assert (sample.memory_used_bytes, sample.memory_total_bytes) == (None, None)
+    assert [problem.field for problem in nvml.problems] == ["memory_used_bytes"]
 
 
 def test_a_name_that_is_no_utf8_is_shown_as_far_as_it_is() -> None:
@@ -308,8 +319,37 @@ def test_answers_that_cannot_be_right_are_not_known() -> None:
     sample = nvml.read(card, device="cuda:0", time_unix_s=5.0)
     assert sample == DeviceSample(device="cuda:0", time_unix_s=5.0, memory_total_bytes=15360 * MIB)
     reasons = {problem.field: problem.reason for problem in nvml.problems}
-    assert set(reasons) == {"utilization_percent", "temperature_c", "power_w", "sm_clock_mhz"}
-    assert all("cannot be right" in reason for reason in reasons.values())
+    free = (15360 * MIB - (2**64 - 1) - 2**63) % 2**64
+    assert reasons == {
+        "memory_used_bytes": f"the driver answers {2**64 - 1} bytes of memory in use, which cannot be right",
+        "memory_free_bytes": f"the driver answers {free} bytes of free memory, which cannot be right",
+        "memory_reserved_bytes": f"the driver answers {2**63} bytes of reserved memory, which cannot be right",
+        "utilization_percent": "the driver answers 4294967295 % utilization, which cannot be right",
+        "memory_utilization_percent": "the driver answers 101 % memory utilization, which cannot be right",
+        "temperature_c": "the driver answers 2147483647 °C, which cannot be right",
+        "power_w": "the driver answers 4294967.295 W, which cannot be right",
+        "sm_clock_mhz": "the driver answers 4294967295 MHz, which cannot be right",
+    }
+
+
+def test_more_memory_in_use_than_there_is_is_refused_with_both_figures() -> None:
+    card = FakeCard(uuid=A, total=100 * MIB, used=101 * MIB, reserved=0)
+    nvml, (listed,) = opened(FakeNvml(card))
+    sample = nvml.read(listed, device="cuda:0", time_unix_s=5.0)
+    assert (sample.memory_used_bytes, sample.memory_total_bytes) == (None, 100 * MIB)
+    reasons = {problem.field: problem.reason for problem in nvml.problems}
+    words = f"the driver answers {101 * MIB} bytes of memory in use of {100 * MIB}, which cannot be right"
+    assert reasons["memory_used_bytes"] == words
+    card.used = 50 * MIB
+    assert nvml.read(listed, device="cuda:0", time_unix_s=6.0).memory_used_bytes == 50 * MIB
+    assert nvml.problems == ()
+
+
+def test_two_cards_with_one_uuid_are_both_there() -> None:
+    nvml, cards = opened(FakeNvml(FakeCard(uuid=A, name="first"), FakeCard(uuid=A, name="second")))
+    assert [(card.name, card.uuid, card.nvml_id) for card in cards] == [("first", A, "nvml:0"), ("second", None, "nvml:1")]
+    assert [problem.reason for problem in nvml.problems] == [f"the driver gives this card the UUID of nvml:0 ({A})"]
+    assert read(nvml, cards[1]).temperature_c == 61.0
 
 
 @pytest.mark.parametrize("total", [0, 2**64 - 1])

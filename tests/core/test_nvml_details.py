@@ -74,7 +74,7 @@ def test_a_healthy_card_answers_everything() -> None:
         retired_pages_double_bit=1,
         retired_pages_pending=False,
         nvlinks=(
-            NvLink(link=0, active=True, version="4.0", remote_bus_id="00000000:AF:00.0"),
+            NvLink(link=0, active=True, version="4.0", remote_bus_id="00000000:AF:00.0", remote_kind="card"),
             NvLink(link=1, active=False, version="4.0"),
         ),
         cpus="0-7",

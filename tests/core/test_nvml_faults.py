@@ -42,6 +42,7 @@ MAY_CHANGE = {
     "nvmlDeviceGetComputeRunningProcesses_v3": {"processes"},
     "nvmlDeviceGetNvLinkState": {"nvlinks"},
     "nvmlDeviceGetNvLinkVersion": {"nvlinks"},
+    "nvmlDeviceGetNvLinkRemoteDeviceType": {"nvlinks"},
     "nvmlDeviceGetNvLinkRemotePciInfo_v2": {"nvlinks"},
 }
 """Function -> fields that are others when it fails: the older one counts what the driver reserves as used; lists are shorter."""

@@ -23,7 +23,7 @@ def sample(nvml: Nvml, card: Card) -> DeviceSample:
 
 
 def part(number: int, name: str = "NVIDIA A100 MIG 1g.5gb") -> FakeCard:
-    return FakeCard(uuid=f"{M}{number}", name=name, total=9 * MIB, used=MIB)
+    return FakeCard(uuid=f"{M}{number}", name=name, total=9 * MIB, used=MIB, reserved=0)
 
 
 def test_a_second_listing_is_equal_and_cheap() -> None:

@@ -1,0 +1,91 @@
+"""What a reading of a device can be: a value that no device can have is refused, with the value. Pure functions, any thread.
+
+Drivers answer all bits set, counters that were never filled, or what another structure has in its place. One table
+holds for every source (NVML, the kernel, Apple, torch), so that a figure is refused everywhere or nowhere.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from devexplorer.core.records.devices import DeviceSample
+
+MOST_BYTES = 1 << 50
+"""No card has a pebibyte."""
+_MOST_EVENTS = 10**15
+_MOST_RATE = 10**13
+"""Bytes per second: five times what all NVLinks of a card carry."""
+
+RANGES: dict[str, tuple[float, float, str]] = {
+    "memory_used_bytes": (0, MOST_BYTES, "bytes of memory in use"),
+    "memory_free_bytes": (0, MOST_BYTES, "bytes of free memory"),
+    "memory_reserved_bytes": (0, MOST_BYTES, "bytes of reserved memory"),
+    "memory_total_bytes": (1, MOST_BYTES, "bytes of memory"),
+    "utilization_percent": (0, 100, "% utilization"),
+    "memory_utilization_percent": (0, 100, "% memory utilization"),
+    "encoder_percent": (0, 100, "% use of the encoder"),
+    "decoder_percent": (0, 100, "% use of the decoder"),
+    "temperature_c": (-60, 200, "°C"),
+    "memory_temperature_c": (-60, 200, "°C"),
+    "power_w": (0, 20_000, "W"),
+    "power_instant_w": (0, 20_000, "W"),
+    "power_cap_w": (0, 20_000, "W"),
+    "energy_j": (0, 10**13, "J"),
+    "sm_clock_mhz": (0, 30_000, "MHz"),
+    "memory_clock_mhz": (0, 30_000, "MHz"),
+    "graphics_clock_mhz": (0, 30_000, "MHz"),
+    "video_clock_mhz": (0, 30_000, "MHz"),
+    "fan_percent": (0, 200, "% of the fan's greatest speed"),
+    "pcie_generation": (1, 15, "as PCIe generation"),
+    "pcie_width": (1, 64, "PCIe lanes"),
+    "pcie_tx_bytes_s": (0, 10**12, "bytes/s"),
+    "pcie_rx_bytes_s": (0, 10**12, "bytes/s"),
+    "pcie_replays": (0, 2**32 - 2, "replays"),
+    "nvlink_tx_bytes_s": (0, _MOST_RATE, "bytes/s"),
+    "nvlink_rx_bytes_s": (0, _MOST_RATE, "bytes/s"),
+    "ecc_corrected": (0, _MOST_EVENTS, "errors"),
+    "ecc_uncorrected": (0, _MOST_EVENTS, "errors"),
+}
+"""Field of a `DeviceSample` -> least, most, unit. A fan can exceed its rated speed a little; 20 kW is ten of the
+largest cards, 1 TB/s four times what 16 lanes of PCIe 7 carry."""
+
+
+def right(value: float, least: float, most: float, what: str) -> float:
+    """The value, or ValueError when no device can mean it."""
+    if not least <= value <= most:
+        raise ValueError(f"the driver answers {value:.15g} {what}, which cannot be right")
+    return value
+
+
+def plausible(field: str, value: float) -> float:
+    """The value of a field of `DeviceSample`, or ValueError."""
+    return right(value, *RANGES[field])
+
+
+def more_than_all(field: str, value: int, total: int | None) -> str | None:
+    """Why a part of the memory cannot be right; None when it can."""
+    least, most, what = RANGES[field]
+    if not least <= value <= most:
+        return f"the driver answers {value} {what}, which cannot be right"
+    if total is not None and value > total:
+        return f"the driver answers {value} {what} of {total}, which cannot be right"
+    return None
+
+
+def checked(sample: DeviceSample) -> tuple[DeviceSample, dict[str, str]]:
+    """The sample without what cannot be right, and why each such field is missing."""
+    refused: dict[str, str] = {}
+    for field in RANGES:
+        value = getattr(sample, field)
+        if value is None:
+            continue
+        try:
+            plausible(field, value)
+        except ValueError as error:
+            refused[field] = str(error)
+    total = None if "memory_total_bytes" in refused else sample.memory_total_bytes
+    for field in ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"):
+        value = getattr(sample, field)
+        if value is not None and field not in refused and (why := more_than_all(field, value, total)) is not None:
+            refused[field] = why
+    return (msgspec.structs.replace(sample, **dict.fromkeys(refused)), refused) if refused else (sample, refused)
