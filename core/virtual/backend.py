@@ -20,7 +20,20 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import accelerator, attention, autocast, collectives, copies, lengths, loading, names, parallel, tracing
+from devexplorer.core.virtual import (
+    accelerator,
+    attention,
+    autocast,
+    collectives,
+    copies,
+    exchange,
+    lengths,
+    loading,
+    names,
+    out_variants,
+    parallel,
+    tracing,
+)
 from devexplorer.core.virtual.backward import backward_guard, device_guard
 from devexplorer.core.virtual.books import KIND, gpu_of
 from devexplorer.core.virtual.current import serve
@@ -74,7 +87,7 @@ def install() -> VirtualMachine:
             raise Unavailable(reason)
         machine = VirtualMachine()
         serve(machine)
-        handle(copies.HANDLERS)
+        handle({**copies.HANDLERS, **exchange.HANDLERS, **out_variants.HANDLERS})
         backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine), device_guard=device_guard())
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
@@ -87,6 +100,8 @@ def install() -> VirtualMachine:
         autocast.register(everything, library)
         attention.register(library)
         lengths.register(library)
+        exchange.register(library)
+        out_variants.register(library)
         loading.register()
         names.register()
         accelerator.register()

@@ -33,7 +33,7 @@ class Operation:
 
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler", "host_arguments",
-        "host_results", "mutates", "name", "overload", "reshapes", "returns", "view",
+        "host_results", "mutates", "name", "overload", "reshapes", "returns", "view", "views_by_parts",
     )  # fmt: skip
 
     def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:
@@ -51,7 +51,7 @@ class Operation:
         self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
         self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
         """Whether it only makes another tensor of the same memory: no kernel, no cost."""
-        self.mutates = bool(written)
+        self.mutates = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
         self.reshapes = self.mutates and (
             any(argument.is_out for argument in schema.arguments)
             or torch.Tag.inplace_view in overload.tags
@@ -60,6 +60,8 @@ class Operation:
         """Whether a mutated argument can have another shape afterwards."""
         self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
         """Made of other operations: they are what the device runs (seen whole only in inference mode)."""
+        self.views_by_parts = not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "ADInplaceOrView")
+        """Whether torch tracks views in the operations that it is made of, not around the whole (as around `chunk`)."""
         self.device_argument = "device" in self.arguments
         self.gathers = packet in GATHERS
         self.host_arguments = HOST_ARGUMENTS.get(packet, ())

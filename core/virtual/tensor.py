@@ -20,19 +20,36 @@ from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
 from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import VIEW, Operation, rate
 
+_inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
 _shown: Any = handle_torch_function
 """Calls a function as torch calls its own: a `TorchFunctionMode` that is on gets to see it."""
 _clock = time.perf_counter
 _operations: dict[Any, Operation] = {}
 _devices: dict[int, torch.device] = {}
+_exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+_CONJUGATE, _NEGATIVE, _VIEWS = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ADInplaceOrView
+_NO_KEYS = torch._C.DispatchKeySet.from_raw_repr(0)
+_BITS = {
+    (True, False): _NO_KEYS.add(_CONJUGATE),
+    (False, True): _NO_KEYS.add(_NEGATIVE),
+    (True, True): _NO_KEYS.add(_CONJUGATE).add(_NEGATIVE),
+}
+"""The dispatch keys of a tensor that is a conjugate, or negative, view: the wrapper has those of the tensor inside."""
 _handlers: dict[Any, Callable[..., Any]] = {}
+_become: Callable[[torch.Tensor, torch.Tensor], None]
 
 
 def handle(handlers: Mapping[Any, Callable[..., Any]]) -> None:
     """Let these overloads be done by functions of their own (`core.virtual.copies`), called with the `Operation` and its arguments."""
     _handlers.update(handlers)
     _operations.clear()
+
+
+def data_from_elsewhere(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    """Let this be how a tensor takes data on a device of another kind (`core.virtual.exchange`)."""
+    global _become
+    _become = become
 
 
 class VirtualTensor(torch.Tensor):
@@ -52,8 +69,9 @@ class VirtualTensor(torch.Tensor):
             # The Python device guard reports one device, and autograd's device threads go by it. On the calling thread, where CPU backward
             # runs anyway, backward works for every index.
             torch._C._set_multithreading_enabled(False)
+        bits = _BITS[inner.is_conj(), inner.is_neg()] if inner.is_neg() or inner.is_conj() else None
         wrapper = torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=device
+            cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=device, _extra_dispatch_keys=bits
         )
         wrapper._inner = inner
         wrapper._gpu = gpu
@@ -71,6 +89,10 @@ class VirtualTensor(torch.Tensor):
             operation = _operations[func] = Operation(func, _handlers.get(func))
         if len(types) > 1 and any(not issubclass(kind, VirtualTensor) for kind in types):
             return NotImplemented
+        # torch excludes these keys for the whole call. Then a lazy conjugation on the CPU, also one inside a kernel (`linalg.pinv`), would
+        # be lost in silence. What is excluded here comes back by itself when torch leaves this function.
+        _exclude(_CONJUGATE, False)
+        _exclude(_NEGATIVE, False)
         try:
             if operation.handler is not None:
                 return operation.handler(operation, *args, **(kwargs or {}))
@@ -161,19 +183,20 @@ class VirtualTensor(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:
-        """As `torch.Tensor.data`."""
-        return self.detach()
+        """As `torch.Tensor.data`: changes made through it are not counted in `_version`."""
+        return cast(torch.Tensor, torch.Tensor.data.__get__(self))  # type: ignore[attr-defined]
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if not isinstance(value, VirtualTensor):
-            raise RuntimeError(
-                f"incompatible tensor type: the tensor is on {self._gpu.id}, the new data on {value.device}; move the data first"
-            )
-        self._adopt_memory(value._inner, value._gpu)
+        if isinstance(value, VirtualTensor):
+            self._adopt_memory(value._inner, value._gpu)
+        else:
+            _become(self, value)
 
     def _adopt_memory(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
-        torch.Tensor.data.__set__(self, VirtualTensor(inner, gpu))  # type: ignore[attr-defined]
+        with torch.inference_mode(self.is_inference()):
+            new = VirtualTensor(inner, gpu)
+        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
         self._inner, self._gpu = inner, gpu
 
 
@@ -188,6 +211,8 @@ def _adopt(made: torch.Tensor, original: torch.Tensor) -> None:
 def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
     """Run an operation on the CPU in place of the device that its tensors are on, and enter it in that device's books."""
     if operation.composite:
+        if operation.views_by_parts and _inferring():
+            _exclude(_VIEWS, False)  # the views that it makes of ordinary tensors share their version counter
         return operation.overload.decompose(*args, **(kwargs or {}))
     gpu: VirtualGpu | None = None
     stranger = False
@@ -235,6 +260,10 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
                 stranger = True
             elif isinstance(value, torch.Tensor) and value.dim() > 0:
                 stranger = True
+            elif isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):  # `out=` of several
+                gpu = gpu or next((item._gpu for item in value if isinstance(item, VirtualTensor)), None)
+                named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
+                stranger = True
     if gpu is None:
         gpu = _first_gpu(args, kwargs)
     if stranger:
@@ -242,9 +271,11 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
 
     if operation.view:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
-        if isinstance(result, torch.Tensor):
-            return VirtualTensor(result, gpu)
-        return [VirtualTensor(item, gpu) for item in result]
+        viewed = args[0].is_inference()
+        if viewed is not _inferring():
+            with torch.inference_mode(viewed):
+                return _views(result, gpu)
+        return _views(result, gpu)
 
     destination: VirtualGpu | None = gpu
     if operation.device_argument and named and named.get("device") is not None:
@@ -277,6 +308,12 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     return answer
 
 
+def _views(result: Any, gpu: VirtualGpu) -> Any:
+    if isinstance(result, torch.Tensor):
+        return VirtualTensor(result, gpu)
+    return [VirtualTensor(item, gpu) for item in result]
+
+
 def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
     """The result as the caller gets it: mutated arguments as the very same objects, everything else wrapped and counted."""
     kinds = operation.returns
@@ -296,7 +333,7 @@ def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Se
             for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
         )
     if operation.reshapes:
-        for value in (*args, *(kwargs or {}).values()):
+        for value in _flat([*args, *(kwargs or {}).values()]):
             if isinstance(value, VirtualTensor):
                 _match(value)
     return result

@@ -262,8 +262,6 @@ def test_data_can_be_replaced_on_the_same_kind_of_device(virtual):
     x.data = torch.zeros(3, device="vgpu:1")
     assert (str(x.device), x.shape, x.tolist()) == ("vgpu:1", (3,), [0.0] * 3)
     assert allocated(virtual, "vgpu:0") == 0
-    with pytest.raises(RuntimeError, match="incompatible tensor type"):
-        x.data = torch.zeros(3)
 
 
 def test_casts_stay_on_the_device(virtual):
