@@ -16,6 +16,7 @@ from devexplorer.gui.panels.panel import give_room
 from devexplorer.gui.theme import Theme
 
 if TYPE_CHECKING:
+    from devexplorer.core.records.allocator import AllocatorSnapshot
     from devexplorer.gui.panels.snapshot import SnapshotDialog
 
 RECORDINGS = "DevExplorer recordings (*.devrec)"
@@ -36,6 +37,8 @@ class Dialogs(QObject):
         super().__init__(window)
         self._window, self._state, self._controller, self._theme = window, state, controller, theme
         self._snapshot: SnapshotDialog | None = None
+        self._read_snapshot: AllocatorSnapshot | None = None
+        """The one that the window was opened for last."""
         self.folder = ""
         """Where the last file was chosen."""
 
@@ -96,8 +99,16 @@ class Dialogs(QObject):
 
         WordsDialog(self._window).open()
 
-    def snapshot(self) -> None:
-        """The allocator snapshot that was opened last, in one window that stays beside the main one."""
+    def refresh_snapshot(self) -> None:
+        """Show an allocator snapshot that has just been read, in one window that stays beside the main one.
+
+        Called after every change that could have brought one; a snapshot opens the window once, so that a redraw of everything (a recording
+        opened or closed, an engine lost) opens nothing.
+        """
+        read = self._state.snapshot
+        if read is None or read is self._read_snapshot:
+            return
+        self._read_snapshot = read
         if self._snapshot is None:
             from devexplorer.gui.panels.snapshot import SnapshotDialog
 

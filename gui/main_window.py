@@ -209,7 +209,7 @@ class MainWindow(QMainWindow):
             self.inspector.refresh()
         self.below.refresh(changes, now_unix_s)
         if changes & Change.SNAPSHOT:
-            self.dialogs.snapshot()
+            self.dialogs.refresh_snapshot()
         if changes & (Change.LABORATORY | Change.ANSWER):
             self.laboratory_dialogs.refresh()
         if changes & Change.ALERTS:
