@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from devexplorer.gui.icons import pixmap
@@ -18,6 +18,11 @@ PASSING_MS = 8000
 class Banner(QFrame):
     """Hidden until `say`; a later message replaces the earlier one, so that a storm of errors stays one line."""
 
+    dismissed = Signal(str)
+    """The user has closed it; what it was about."""
+    action_chosen = Signal(str)
+    """The user has clicked the button for what it is about."""
+
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("banner")
@@ -26,12 +31,19 @@ class Banner(QFrame):
         self.words = label("", Role.TEXT, wrap=True)
         self.close_button = QPushButton("Dismiss")
         self.close_button.setProperty("look", "quiet")
-        self.close_button.clicked.connect(self.hide)
+        self.close_button.clicked.connect(self._dismiss)
+        self.action_button = QPushButton(self)
+        self.action_button.setProperty("look", "quiet")
+        self.action_button.clicked.connect(lambda: self.action_chosen.emit(self.about))
+        self.action_button.hide()
+        self.about = ""
+        """What the present message is about, for who wants to change or hide it."""
         layout = QHBoxLayout(self)
         layout.setContentsMargins(12, 4, 8, 4)
         layout.setSpacing(8)
         layout.addWidget(self._icon)
         layout.addWidget(self.words, 1)
+        layout.addWidget(self.action_button)
         layout.addWidget(self.close_button)
         self._kind = "warning"
         self.passing = QTimer(self)
@@ -40,15 +52,24 @@ class Banner(QFrame):
         self.passing.timeout.connect(self.hide)
         self.hide()
 
-    def say(self, text: str, *, error: bool = False, passing: bool = False) -> None:
-        """Show one message; a passing one hides after `PASSING_MS`."""
+    def say(self, text: str, *, error: bool = False, passing: bool = False, about: str = "", action: str = "") -> None:
+        """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it."""
+        self.about = about
         self._kind = "error" if error else "warning"
+        self.action_button.setText(action)
+        self.action_button.setVisible(bool(action))
         line = " ".join(text.split())
-        self.words.setText(line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)")
+        shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"
+        if shown != self.words.text():
+            self.words.setText(shown)
         self.setAccessibleDescription(line)
         self.set_theme(self._theme)
         self.show()
         self.passing.start() if passing else self.passing.stop()
+
+    def _dismiss(self) -> None:
+        self.hide()
+        self.dismissed.emit(self.about)
 
     def set_theme(self, theme: Theme) -> None:
         """Draw the icon in the theme's colours."""

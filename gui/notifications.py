@@ -1,4 +1,4 @@
-"""Says that an alarm was raised to somebody who looks elsewhere: on the desktop where it can, in the window always. Main thread.
+"""Says on the desktop that an alarm was raised, to somebody who looks elsewhere. Main thread.
 
 Nothing is asked of the desktop before the first alarm, and nothing at all where there is none (offscreen and minimal platforms).
 """
@@ -56,8 +56,6 @@ class Tray(QObject):
 class Notifications(QObject):
     """Tell it what changed; it says each alarm that was raised once a minute at most. Notices and ends are not announced."""
 
-    said = Signal(str)
-    """One sentence for the window's own banner."""
     clicked = Signal()
     """The user clicked the message or the icon: bring the window to the front."""
 
@@ -80,7 +78,7 @@ class Notifications(QObject):
         self._last: dict[tuple[str, str], float] = {}
 
     def tell(self, changes: Iterable[AlertChange]) -> None:
-        """Announce what was raised, all of it in one message."""
+        """Announce what was raised, all of it in one message. What the user does not want to hear of now is not said later either."""
         now = self._clock()
         self._last = {key: then for key, then in self._last.items() if now - then < APART_S}
         lines = []
@@ -93,7 +91,6 @@ class Notifications(QObject):
             return
         more = len(lines) - MOST_LINES
         shown = lines if more <= 0 else [*lines[:MOST_LINES], f"And {more} more."]
-        self.said.emit(" ".join(shown))
         if self.on_desktop and (desktop := self._where()) is not None:
             desktop.show(TITLE, "\n".join(shown))
 

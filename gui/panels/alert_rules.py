@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
+    QComboBox,
     QGridLayout,
     QHBoxLayout,
     QMenu,
@@ -20,21 +21,34 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, LONGEST_S, QUANTITIES, Quantity, Rule, complete, limits, new_rule
+from devexplorer.core.telemetry.alert_rules import (
+    DEFAULT_RULES,
+    LONGEST_S,
+    QUANTITIES,
+    Quantity,
+    Rule,
+    complete,
+    figure_text,
+    limits,
+    new_rule,
+)
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.gui.panels.panel import EDGE_PX, give_room, label
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Role
 
 GIB = 1 << 30
-THRESHOLD_PX, SECONDS_PX = 96, 78
+THRESHOLD_PX, SECONDS_PX, SIDE_PX = 96, 78, 92
 AUTO = "auto"
 LARGEST = 2_000_000_000
 """What a spin box holds."""
-RAISED_TIP = "An alert is raised when the value reaches this figure and stays there for the seconds on the right."
-ENDS_TIP = "It is over when the value is back at this figure for as long. Between the two figures nothing changes."
-SECONDS_TIP = "How long the value must stay past a figure, both to raise the alert and to end it."
-_HEADERS = (("rule", ""), ("raised at", RAISED_TIP), ("over at", ENDS_TIP), ("lasting", SECONDS_TIP))
+SIDE_TIP = "Whether values that are too high or too low raise the alert."
+RAISE_TIP = "The alert is raised when the value reaches this figure and stays there for the seconds on the right."
+CLEAR_TIP = "It is cleared when the value is back at this figure for as long. Between the two figures nothing changes."
+SECONDS_TIP = "How long the value must stay past a figure, both to raise the alert and to clear it."
+_HEADERS = (("Rule", ""), ("When", SIDE_TIP), ("Raise at", RAISE_TIP), ("Clear at", CLEAR_TIP), ("For", SECONDS_TIP))
+_LINES = 2
+"""Of the grid for each rule: its controls, and what is wrong with them."""
 
 
 class _Threshold(QSpinBox):
@@ -75,7 +89,10 @@ class _Threshold(QSpinBox):
 
 
 class _Row(QObject):
-    """The controls of one rule; `changed` when the user touched one."""
+    """The controls of one rule; `changed` when the user made another rule of them.
+
+    Figures that contradict each other make no rule: the line below says so, and the rule stays what it was.
+    """
 
     changed = Signal()
 
@@ -86,6 +103,14 @@ class _Row(QObject):
         self._quantity = quantity
         self.check = QCheckBox()
         self.check.setChecked(rule.enabled)
+        self.check.setText(quantity.label)
+        self.check.setToolTip(tip(quantity.meaning))
+        self.side = QComboBox()
+        self.side.addItems(["too high", "too low"])
+        self.side.setCurrentIndex(int(limits(rule).below))
+        self.side.setFixedWidth(SIDE_PX)
+        self.side.setToolTip(tip(SIDE_TIP))
+        self.side.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.raise_at, self.clear_at = _Threshold(quantity), _Threshold(quantity)
         self.seconds = QSpinBox()
         self.seconds.setRange(0, int(LONGEST_S))
@@ -101,17 +126,38 @@ class _Row(QObject):
             self.remove.setProperty("look", "quiet")
             self.remove.setAccessibleName(f"Remove the rule for {quantity.label}")
             self.remove.setToolTip(tip("Remove this rule"))
-        for control, words in ((self.raise_at, "raised at"), (self.clear_at, "over at"), (self.seconds, "seconds")):
+        self.problem = label("", Role.LABEL, "error", wrap=True)
+        for control, words in (
+            (self.side, "when"),
+            (self.raise_at, "raise at"),
+            (self.clear_at, "clear at"),
+            (self.seconds, "for how many seconds"),
+        ):
             control.setAccessibleName(f"{quantity.label}: {words}")
+        self.raise_at.show_figure(rule.raise_at)
+        self.clear_at.show_figure(rule.clear_at)
         self._show()
         self.check.toggled.connect(self._take)
         for box in (self.raise_at, self.clear_at, self.seconds):
             box.valueChanged.connect(self._take)
+        self.side.activated.connect(self._turn)
 
     def widgets(self) -> tuple[QWidget | None, ...]:
         """One for each column; None where there is nothing to choose."""
-        thresholds = (None, None) if self._quantity.fixed else (self.raise_at, self.clear_at)
-        return (self.check, *thresholds, self.seconds, self.remove)
+        chosen = (None, None, None) if self._quantity.fixed else (self.side, self.raise_at, self.clear_at)
+        return (self.check, *chosen, self.seconds, self.remove)
+
+    @property
+    def _below(self) -> bool:
+        return self.side.currentIndex() == 1
+
+    def _turn(self) -> None:
+        """The other side: what cleared the alert raises it now."""
+        raise_at, clear_at = self.raise_at.figure, self.clear_at.figure
+        if raise_at is not None and self._below != limits(self.rule).below:
+            self.raise_at.show_figure(clear_at)
+            self.clear_at.show_figure(raise_at)
+        self._take()
 
     def _take(self) -> None:
         raise_at, clear_at, seconds = self.raise_at.figure, self.clear_at.figure, float(self.seconds.value())
@@ -122,29 +168,47 @@ class _Row(QObject):
             clear_at = rule.clear_at
         if raise_at is None:
             clear_at = None
-        elif clear_at is None:
-            clear_at = raise_at - 5
+            self.side.setCurrentIndex(0)
+        elif clear_at is None or rule.raise_at is None:  # the card has decided until now: a figure to begin with
+            clear_at = max(raise_at - 5, 1.0)
+        if clear_at != self.clear_at.figure:
+            self.clear_at.show_figure(clear_at)
         if seconds == round(rule.seconds):
             seconds = rule.seconds
-        self.rule = msgspec.structs.replace(rule, enabled=self.check.isChecked(), raise_at=raise_at, clear_at=clear_at, seconds=seconds)
+        self.problem.setText(self._contradiction(raise_at, clear_at))
+        if not self.problem.text():
+            self.rule = msgspec.structs.replace(rule, enabled=self.check.isChecked(), raise_at=raise_at, clear_at=clear_at, seconds=seconds)
+        elif rule.enabled != self.check.isChecked():
+            self.rule = msgspec.structs.replace(rule, enabled=self.check.isChecked())
         self._show()
         if self.rule != rule:
             self.changed.emit()
 
+    def _contradiction(self, raise_at: float | None, clear_at: float | None) -> str:
+        """Why these figures make no rule; empty: they do. What low values raise is cleared by higher ones, and the other way round."""
+        if self._quantity.fixed or raise_at is None or clear_at is None:
+            return ""
+        if (clear_at > raise_at) if self._below else (clear_at < raise_at):
+            return ""
+        unit, where = self._quantity.unit, "above" if self._below else "below"
+        words = f"“Clear at” must be {where} “Raise at” ({figure_text(raise_at, unit)})."
+        if self.rule.raise_at is None:
+            return f"{words} Until then the card decides."
+        now = limits(self.rule)
+        return f"{words} Until then the rule stays at {figure_text(now.raise_at, unit)} and {figure_text(now.clear_at, unit)}."
+
     def _show(self) -> None:
-        rule, quantity = self.rule, self._quantity
-        at = limits(rule)
-        self.raise_at.first = round(at.raise_at) if quantity.auto else 0
-        self.raise_at.show_figure(rule.raise_at)
-        self.clear_at.show_figure(rule.clear_at)
-        self.check.setText(f"{quantity.label}, too low" if at.below else quantity.label)
-        self.check.setToolTip(tip(quantity.meaning))
-        auto = rule.raise_at is None
-        for box, words in ((self.raise_at, RAISED_TIP), (self.clear_at, ENDS_TIP)):
-            box.setEnabled(rule.enabled and not (auto and box is self.clear_at))
-            box.setToolTip(tip(f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words))
-        self.seconds.setEnabled(rule.enabled)
+        on, quantity = self.check.isChecked(), self._quantity
+        auto = self.raise_at.figure is None
+        self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
+        for box, words in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
+            box.setEnabled(on and not (auto and box is self.clear_at))
+            box.setToolTip(tip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words)))
+            box.setAccessibleDescription(self.problem.text())
+        self.side.setEnabled(on and not auto)
+        self.seconds.setEnabled(on)
         self.seconds.setToolTip(tip(SECONDS_TIP))
+        self.problem.setVisible(bool(self.problem.text()))
 
 
 def _whole(box: _Threshold, figure: float | None) -> float | None:
@@ -222,11 +286,14 @@ class AlertRulesForm(QWidget):
             self._grid.addWidget(header, 0, place)
         self._grid.setColumnStretch(0, 1)
         self.rows = [_Row(rule, self) for rule in complete(rules)]
-        for number, row in enumerate(self.rows, 1):
+        for number, row in enumerate(self.rows):
+            line = 1 + _LINES * number
             for place, widget in enumerate(row.widgets()):
                 if widget is not None:
                     widget.installEventFilter(self)
-                    self._grid.addWidget(widget, number, place)
+                    self._grid.addWidget(widget, line, place)
+            self._grid.addWidget(row.problem, line + 1, 0, 1, len(_HEADERS))
+            row.problem.setVisible(bool(row.problem.text()))
             row.changed.connect(self._tell)
             if row.remove is not None:
                 row.remove.clicked.connect(functools.partial(self._remove, row.rule.metric))
@@ -235,7 +302,7 @@ class AlertRulesForm(QWidget):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """The wheel over a spin box scrolls the form: a threshold is not changed in passing."""
-        if event.type() == QEvent.Type.Wheel and isinstance(watched, QSpinBox) and not watched.hasFocus():
+        if event.type() == QEvent.Type.Wheel and isinstance(watched, QSpinBox | QComboBox) and not watched.hasFocus():
             event.ignore()
             return True
         return super().eventFilter(watched, event)

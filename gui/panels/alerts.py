@@ -20,19 +20,19 @@ from devexplorer.gui.panels.rows_table import RowsTable
 from devexplorer.gui.plain import tip
 from devexplorer.gui.theme import Theme, device_colour
 
-SIDE_BY_SIDE_PX = 1160
+SIDE_BY_SIDE_PX = 1260
 """From this width on the rules stand beside the list."""
-RULES_PX = 560
+RULES_PX = 650
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
 COLUMNS = (
-    Column("state"),
-    Column("device"),
-    Column("what"),
-    Column("value", is_number=True, tip="Now; of an alert that is over, the worst there was."),
-    Column("raised at", is_number=True),
-    Column("since"),
-    Column("lasted", is_number=True),
-    Column("why"),
+    Column("State"),
+    Column("Device"),
+    Column("What"),
+    Column("Value", is_number=True, tip="Now; of a cleared alert, the worst there was."),
+    Column("Raise at", is_number=True),
+    Column("Since"),
+    Column("Lasted", is_number=True),
+    Column("Why"),
 )
 COLUMN_PX = [76, 132, 232, 76, 80, 76, 72, 0]
 
@@ -125,7 +125,7 @@ class AlertsPanel(QWidget):
         is_over = alert.ended_unix_s is not None
         is_alarm = alert.level == ALARM
         colour = theme.dim if is_over else ""
-        state = "over" if is_over else f"✕ {alert.level}" if is_alarm else f"△ {alert.level}"  # never colour alone
+        state = "Cleared" if is_over else "✕ Alarm" if is_alarm else "△ Notice"  # never colour alone
         device = self._state.devices.get(alert.device)
         name = f"{alert.device} simulated" if alert.simulated else alert.device
         until = self._state.alerts.now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s

@@ -10,7 +10,7 @@ from devexplorer.gui.panels.memory_bar import HEIGHT_PX
 from devexplorer.gui.theme import Role, font
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
-"""Heights of a card, of the line more where it carries a warning, and of a compact row."""
+"""Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""
 
 
 class DeviceCard(DeviceItem):
@@ -19,7 +19,10 @@ class DeviceCard(DeviceItem):
     _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
 
     def sizeHint(self) -> QSize:
-        return QSize(220, CARD_PX + (WARNING_PX if self.texts.warning else 0))
+        return QSize(220, CARD_PX + self.more_px())
+
+    def more_px(self) -> int:
+        return WARNING_PX * (bool(self.texts.warning) + bool(self.texts.alarm))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(160, self.sizeHint().height())
@@ -36,7 +39,9 @@ class DeviceCard(DeviceItem):
         left, right = self._SIDE, self.width() - 13
         self._paint_title(painter, left, right)
         if texts.reason:
-            self._paint_reason(painter, QRect(left, self._TOP + self._LINE + 3, right - left, self.height() - 37))
+            alarm_px = WARNING_PX if texts.alarm else 0
+            self._paint_reason(painter, QRect(left, self._TOP + self._LINE + 3, right - left, self.height() - 37 - alarm_px))
+            self._paint_alarm(painter, QRect(left, self.height() - self._LINE - 6, right - left, self._LINE))
             return
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
         taken = self._words(painter, line, texts.used, Role.NUMBER, theme.text)
@@ -51,6 +56,8 @@ class DeviceCard(DeviceItem):
             bottom = bottom.translated(0, self._LINE + 2)
             x = self._sign(painter, left, bottom.center().y() + 1, "warning", theme.warning)
             self._words(painter, QRect(x, bottom.top(), right - x, bottom.height()), texts.warning, Role.LABEL, theme.warning)
+        if texts.alarm:
+            self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
 
     def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
         theme, texts = self._theme, self.texts
@@ -148,10 +155,13 @@ class DeviceRow(DeviceItem):
     _SIDE = 11
 
     def sizeHint(self) -> QSize:
-        return QSize(220, ROW_PX)
+        return QSize(220, ROW_PX + self.more_px())
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(160, ROW_PX)
+        return QSize(160, self.sizeHint().height())
+
+    def more_px(self) -> int:
+        return WARNING_PX if self.texts.alarm else 0
 
     def _show_bar(self) -> None:
         self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
@@ -180,6 +190,7 @@ class DeviceRow(DeviceItem):
         self._paint_frame(painter, 5)
         line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
         self._words(painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, Role.STRONG, self._colour())
+        self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
             x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)

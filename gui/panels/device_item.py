@@ -6,6 +6,8 @@ when a number changes. Everything that is painted is also in the accessible desc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
@@ -25,6 +27,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import Device
+from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.dragging import Verdict, decode
 from devexplorer.gui.panels.device_words import CardTexts, card_texts, card_tooltip
@@ -96,23 +99,26 @@ class DeviceItem(QWidget):
             self._show_bar()
             self.update()
 
-    def refresh(self, device: Device, problems: tuple[Problem, ...]) -> None:
+    def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
         """Take the texts and the bar from `device`; repaints only when a text changed."""
         self._device = device
-        texts = card_texts(device, problems)
+        texts = card_texts(device, problems, alerts)
         self.bar.set_reading(device.parts, device.total_bytes)
         if texts == self._texts:
             return
         old = self._texts
-        taller = old is None or (bool(texts.warning), bool(texts.reason)) != (bool(old.warning), bool(old.reason))
+        taller = old is None or _lines(texts) != _lines(old)
         moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
         self._show_bar()
-        self.setToolTip(tip(card_tooltip(device, problems)))
+        self.setToolTip(tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
         held = f" Clocks are held down by: {texts.held}." if texts.held else ""
-        self.setAccessibleDescription(texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)
+        alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
+        self.setAccessibleDescription(
+            alarm + (texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)
+        )
         if taller:
             self.updateGeometry()
         if moved:
@@ -227,6 +233,15 @@ class DeviceItem(QWidget):
         painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour, SIGN_PX, self.devicePixelRatioF()))
         return x + SIGN_PX + 5
 
+    def more_px(self) -> int:
+        """By how much it is higher for what is wrong with the device."""
+        raise NotImplementedError
+
+    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
+        if self.texts.alarm:
+            x = self._sign(painter, where.left(), where.center().y() + 1, "error", self._theme.error)
+            self._words(painter, QRect(x, where.top(), where.right() - x, where.height()), self.texts.alarm, Role.LABEL, self._theme.error)
+
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self._verdict is not None
         if self._verdict.allowed:
@@ -237,3 +252,8 @@ class DeviceItem(QWidget):
             x = self._sign(painter, where.left(), where.center().y() + 1, sign, colour)
             where = QRect(x, where.top(), where.right() - x, where.height())
             self._words(painter, where, self._verdict.words, Role.TEXT, colour)
+
+
+def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:
+    """What makes a card taller, and what shows a bar or a reason."""
+    return bool(texts.warning), bool(texts.reason), bool(texts.alarm)

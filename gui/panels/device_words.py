@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.formats import MISSING, bytes_text, count_text
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.state import Device
+from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
+from devexplorer.core.telemetry.alerts import Alert, alert_words
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -38,12 +41,14 @@ class CardTexts(NamedTuple):
     """Why the device cannot be used and says nothing of itself either; empty where there are readings."""
     warning: str
     """Something that the user should know beside the readings; empty when there is nothing."""
+    alarm: str = ""
+    """The alarm that fires on this device, the newest, and how many others do; empty: none."""
     held: str = ""
     """What holds its clocks down against one's wish (`power cap`); empty when nothing does, or it is not known."""
 
 
-def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
-    """The texts of `device`; `problems` are those of the whole catalog."""
+def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> CardTexts:
+    """The texts of `device`; `problems` are those of the whole catalog, `alerts` what is active anywhere."""
     info, sample = device.info, device.sample
     used, total = device.used_bytes, device.total_bytes
     unit, word = (MIB, "MiB") if total is not None and total < GIB else (GIB, "GiB")
@@ -77,14 +82,30 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = ()) -> CardTexts:
         readings=tuple(readings),
         reason="" if watched else unusable,
         warning=" ".join(whole) if info.usable or watched else "",
+        alarm=alarm_text([alert for alert in alerts if alert.device == info.id and alert.level == ALARM]),
         held=", ".join(held_in_short(sample.throttle_reasons)) if sample is not None else "",
     )
 
 
-def card_tooltip(device: Device, problems: tuple[Problem, ...] = ()) -> str:
-    """What identifies the device, and the reason for each field that is not available."""
+def alarm_text(alarms: Sequence[Alert]) -> str:
+    """The first of these alarms in a few words, and how many more there are: `Temperature 91 °C, 1 more alarm`."""
+    if not alarms:
+        return ""
+    first = alarms[0]
+    quantity = QUANTITIES[first.metric]
+    words = (
+        quantity.label
+        if quantity.fixed or first.metric == NEW_ECC_ERRORS
+        else f"{quantity.label} {figure_text(first.value, quantity.unit)}"
+    )
+    return words if len(alarms) == 1 else f"{words}, {count_text(len(alarms) - 1, 'more alarm')}"
+
+
+def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> str:
+    """What identifies the device, what is wrong with it, and the reason for each field that is not available."""
     info = device.info
     lines = [f"{info.id}: {info.name}" + (", simulated" if info.simulated else "")]
+    lines += [f"{alert.level}: {alert_words(alert)}" for alert in alerts if alert.device == info.id]
     if info.reason and not info.usable:
         lines.append(info.reason)
     for label, value in (

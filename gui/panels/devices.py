@@ -153,10 +153,11 @@ class DevicesPanel(Panel):
         footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
+        alarmed = sum(bool(item.texts.alarm) for item in self._items.values())  # a line each, on cards and rows
         for full in range(min(FULL_CARDS, number), 0, -1):
             rows = number - full
-            warned = sum(name in self._items and bool(self._items[name].texts.warning) for name in list(cards)[:full])
-            if full * (CARD_PX + 8) - 8 + warned * WARNING_PX + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
+            more = alarmed + sum(name in self._items and bool(self._items[name].texts.warning) for name in list(cards)[:full])
+            if full * (CARD_PX + 8) - 8 + more * WARNING_PX + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0) <= room:
                 return full
         return 0
 
@@ -203,10 +204,11 @@ class DevicesPanel(Panel):
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
         state = self._state
+        alerts = state.alerts.active
         for name, item in self._items.items():
             device = state.devices.get(name)
             if device is not None:
-                item.refresh(device, state.problems)
+                item.refresh(device, state.problems, alerts)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
         only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
         why = sentence(reasons[0]) if reasons else "Neither NVML nor torch knows one."

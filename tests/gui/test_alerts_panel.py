@@ -1,23 +1,30 @@
-"""The alerts tab and the messages on the desktop."""
+"""Alerts: the tab, the rules, the messages on the desktop, the line across the window, the device cards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU, state_with
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QIcon, QWheelEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QColor, QIcon, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.devices import DeviceSample, Problem
+from devexplorer.core.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
 from devexplorer.core.telemetry.alerts import AlertChange, Alerts
+from devexplorer.gui.alarm_line import AlarmLine
+from devexplorer.gui.banner import Banner
 from devexplorer.gui.notifications import Notifications
-from devexplorer.gui.panels.alert_rules import AlertRulesForm
+from devexplorer.gui.panels.alert_rules import AlertRulesForm, _Row
 from devexplorer.gui.panels.alerts import SIDE_BY_SIDE_PX, AlertsPanel
+from devexplorer.gui.panels.device_card import DeviceRow
+from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.theme import DARK, LIGHT, device_colour
 
 NOW = 1_800_000_000.0
@@ -27,9 +34,10 @@ def feed(alerts: Alerts, second: float, device: str = "cuda:0", **fields: object
     return alerts.feed(DeviceSample(device=device, time_unix_s=NOW + second, **fields))  # type: ignore[arg-type]
 
 
-def hot(alerts: Alerts, device: str = "cuda:0") -> list[AlertChange]:
+def hot(alerts: Alerts, device: str = "cuda:0", at_s: float = 0) -> list[AlertChange]:
     """Make a device too hot for long enough."""
-    return [change for second in range(5) for change in feed(alerts, second, device, temperature_c=95, simulated=device.startswith("vgpu"))]
+    seconds = [at_s + second for second in range(5)]
+    return [change for second in seconds for change in feed(alerts, second, device, temperature_c=95, simulated=device.startswith("vgpu"))]
 
 
 @pytest.fixture
@@ -67,10 +75,10 @@ def test_active_alerts_stand_above_those_that_are_over(panel: AlertsPanel, alert
     panel.refresh()
 
     lost, simulated, over = shown(panel)
-    assert lost[:5] == ["✕ alarm", "cuda:0", "Lost, or does not answer", "—", "—"]
+    assert lost[:5] == ["✕ Alarm", "cuda:0", "Lost, or does not answer", "—", "—"]
     assert lost[7] == "the card is lost"
-    assert simulated[:5] == ["✕ alarm", "vgpu:0 simulated", "Temperature", "95 °C", "85 °C"]
-    assert over[:5] == ["over", "cuda:0", "Temperature", "95 °C", "85 °C"]
+    assert simulated[:5] == ["✕ Alarm", "vgpu:0 simulated", "Temperature", "95 °C", "85 °C"]
+    assert over[:5] == ["Cleared", "cuda:0", "Temperature", "95 °C", "85 °C"]
     assert over[6] == "8 s"
     assert panel.count == 2
     assert panel.summary.text() == "2 alarms now"
@@ -82,7 +90,7 @@ def test_a_notice_is_told_from_an_alarm_and_counts_as_none(panel: AlertsPanel, a
     for second in range(45):
         feed(alerts, second, throttle_reasons=("power cap",), power_w=1)
     panel.refresh()
-    assert shown(panel)[0][0] == "△ notice"
+    assert shown(panel)[0][0] == "△ Notice"
     assert panel.count == 0
     assert panel.summary.text() == "1 notice now"
 
@@ -102,7 +110,7 @@ def test_ecc_errors_can_be_dismissed_once_they_are_chosen(qtbot: QtBot, panel: A
         panel.dismiss_button.click()
     assert said.args == ["cuda:0", NEW_ECC_ERRORS]
     panel.refresh()
-    assert [row[0] for row in shown(panel)] == ["✕ alarm", "over"]
+    assert [row[0] for row in shown(panel)] == ["✕ Alarm", "Cleared"]
 
 
 def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -> None:
@@ -135,17 +143,59 @@ def rule(rules: tuple[Rule, ...], metric: str) -> Rule:
     return next(rule for rule in rules if rule.metric == metric)
 
 
+def row_of(form: AlertRulesForm, metric: str) -> _Row:
+    return next(row for row in form.rows if row.rule.metric == metric)
+
+
+def type_into(box: QSpinBox, text: str) -> None:
+    """As the user does it: select what is there, type, Enter."""
+    box.setFocus()
+    box.selectAll()
+    QTest.keyClicks(box, text)
+    QTest.keyClick(box, Qt.Key.Key_Return)
+
+
 def test_a_threshold_that_is_changed_is_told_with_all_rules(qtbot: QtBot, form: AlertRulesForm) -> None:
-    row = next(row for row in form.rows if row.rule.metric == "memory_used_percent")
+    row = row_of(form, "memory_used_percent")
     assert (row.raise_at.text(), row.clear_at.text(), row.seconds.text()) == ("95 %", "90 %", "2 s")
     with qtbot.waitSignal(form.rules_changed) as said:
-        row.raise_at.setValue(80)
+        type_into(row.raise_at, "97")
     (rules,) = said.args
-    assert rule(rules, "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=80, clear_at=90, seconds=2)
-    assert row.check.text().endswith("too low"), "it is raised below 80 % now, and says so"
-    row.clear_at.setValue(70)
-    assert row.check.text() == "Memory in use"
+    assert rule(rules, "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=97, clear_at=90, seconds=2)
     assert len(form.rules) == len(DEFAULT_RULES)
+
+
+def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = row_of(form, "memory_used_percent")
+    before = row.rule
+    with qtbot.assertNotEmitted(form.rules_changed):
+        type_into(row.raise_at, "80")
+        QApplication.processEvents()
+        assert row.problem.isVisible()
+        assert row.problem.text() == "“Clear at” must be below “Raise at” (80 %). Until then the rule stays at 95 % and 90 %."
+        assert row.problem.geometry().top() >= row.raise_at.geometry().bottom(), "it stands at its fields"
+        assert "must be below" in row.clear_at.toolTip()
+        assert (row.rule, row.side.currentText()) == (before, "too high")
+        type_into(row.clear_at, "80")
+        assert row.problem.isVisible(), "equal figures would raise and clear at once"
+    with qtbot.waitSignal(form.rules_changed) as said:
+        type_into(row.clear_at, "70")
+    assert rule(said.args[0], "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=80, clear_at=70, seconds=2)
+    assert not row.problem.isVisible()
+
+
+def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = row_of(form, "memory_used_percent")
+    with qtbot.waitSignal(form.rules_changed) as said:
+        row.side.setFocus()
+        QTest.keyClick(row.side, Qt.Key.Key_Down)
+        row.side.activated.emit(row.side.currentIndex())
+    assert rule(said.args[0], "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=90, clear_at=95, seconds=2)
+    assert (row.raise_at.text(), row.clear_at.text()) == ("90 %", "95 %")
+    type_into(row.clear_at, "85")
+    assert row.problem.text().startswith("“Clear at” must be above “Raise at” (90 %).")
+    again = hosted(qtbot, lambda host: AlertRulesForm(form.rules, True, host), 600, 400)
+    assert row_of(again, "memory_used_percent").side.currentText() == "too low"
 
 
 def test_auto_follows_the_card_and_the_first_step_up_is_a_sensible_figure(form: AlertRulesForm) -> None:
@@ -239,28 +289,25 @@ class Told:
         self.now = 0.0
         self.desktop = FakeDesktop()
         self.asked = 0
-        self.banner: list[str] = []
 
         def desktop() -> FakeDesktop | None:
             self.asked += 1
             return self.desktop if make is None else make()
 
         self.notifications = Notifications(QIcon(), clock=lambda: self.now, make_desktop=desktop)
-        self.notifications.said.connect(self.banner.append)
 
 
-def test_an_alarm_is_said_in_the_window_and_on_the_desktop_and_its_end_is_not(alerts: Alerts) -> None:
+def test_an_alarm_is_said_on_the_desktop_and_its_end_is_not(alerts: Alerts) -> None:
     told = Told()
     told.notifications.tell([])
     assert told.asked == 0, "nobody asks the desktop for anything before there is something to say"
     hot(alerts)
     told.notifications.tell(alerts.take_news())
-    assert told.banner == ["cuda:0: temperature 95 °C, raised at 85 °C."]
-    assert told.desktop.messages == [("DevExplorer", told.banner[0])]
+    assert told.desktop.messages == [("DevExplorer", "cuda:0: temperature 95 °C, raised at 85 °C.")]
     for second in range(5, 10):
         feed(alerts, second, temperature_c=50)
     told.notifications.tell(alerts.take_news())
-    assert len(told.banner) == 1
+    assert len(told.desktop.messages) == 1
     told.notifications.close()
     assert told.desktop.hidden
 
@@ -271,19 +318,17 @@ def test_the_same_alarm_is_said_once_a_minute_and_another_device_at_once(alerts:
     for now in (0.0, 10.0, 59.0, 61.0):
         told.now = now
         told.notifications.tell(changes)
-    assert len(told.banner) == len(told.desktop.messages) == 2
+    assert len(told.desktop.messages) == 2
     told.notifications.tell(hot(alerts, "vgpu:0"))
-    assert "vgpu:0 (simulated)" in told.banner[-1]
+    assert "vgpu:0 (simulated)" in told.desktop.messages[-1][1]
     assert told.asked == 1
 
 
 def test_notices_and_a_user_who_wants_none_leave_the_desktop_alone(alerts: Alerts) -> None:
     told = Told()
     told.notifications.tell([change for second in range(45) for change in feed(alerts, second, throttle_reasons=("power cap",), power_w=1)])
-    assert told.banner == []
     told.notifications.on_desktop = False
     told.notifications.tell(hot(alerts))
-    assert len(told.banner) == 1
     assert told.asked == 0
 
 
@@ -295,13 +340,103 @@ def test_many_alarms_at_once_are_one_message(alerts: Alerts) -> None:
     assert text.endswith("And 12 more.")
 
 
-def test_where_there_is_no_desktop_the_window_says_it_alone(alerts: Alerts) -> None:
+def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None:
     told = Told(lambda: None)
     told.notifications.tell(hot(alerts))
-    assert len(told.banner) == 1
+    assert (told.asked, told.desktop.messages) == (1, [])
     plain = Notifications(QIcon())  # the real thing, on the offscreen platform: no tray, no message, no complaint of Qt
-    said: list[str] = []
-    plain.said.connect(said.append)
     plain.tell(hot(alerts, "cuda:1"))
-    assert len(said) == 1
     plain.close()
+
+
+# --- in the line across the window, and on the cards
+
+
+@pytest.fixture
+def line(qtbot: QtBot) -> Banner:
+    return hosted(qtbot, lambda host: Banner(DARK, host), 900, 40)
+
+
+def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line)
+
+    def beat() -> None:
+        alarm_line.changed(state.alerts.take_news())
+
+    hot(state.alerts)
+    beat()
+    assert line.words.text() == "cuda:0: temperature 95 °C, raised at 85 °C."
+    for at_s, device in ((10, "cuda:1"), (20, "cuda:2")):
+        for second in range(5):
+            feed(state.alerts, at_s + second, device, temperature_c=96)
+        beat()
+    assert line.words.text() == "cuda:2: temperature 96 °C, raised at 85 °C. 2 other alarms are active."
+    feed(state.alerts, 25, "cuda:2", temperature_c=99)
+    alarm_line.refresh()
+    assert "99 °C" in line.words.text(), "the present figure"
+    for second in range(26, 31):
+        feed(state.alerts, second, "cuda:2", temperature_c=50)
+    beat()
+    assert line.words.text() == "cuda:1: temperature 96 °C, raised at 85 °C. 1 other alarm is active.", "the newest is over"
+    qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
+    alarm_line.refresh()
+    assert not line.isVisible(), "dismissed"
+    hot(state.alerts, "cuda:3", 40)
+    beat()
+    assert line.words.text().startswith("cuda:3"), "a new alarm is said also within a minute"
+    for device in ("cuda:0", "cuda:1", "cuda:3"):
+        for second in range(50, 55):
+            feed(state.alerts, second, device, temperature_c=50)
+    beat()
+    assert not line.isVisible(), "nothing is wrong any more"
+
+
+def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line)
+    hot(state.alerts)
+    alarm_line.changed(state.alerts.take_news())
+    with qtbot.waitSignal(line.action_chosen):
+        qtbot.mouseClick(line.action_button, Qt.MouseButton.LeftButton)
+    line.say("The engine ended.", error=True)
+    alarm_line.refresh()
+    assert line.words.text() == "The engine ended."
+    assert not line.action_button.isVisible()
+    for second in range(45):
+        feed(state.alerts, 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
+    alarm_line.changed(state.alerts.take_news())
+    assert line.words.text() == "The engine ended.", "a notice disturbs nobody"
+
+
+def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
+    state = state_with(CPU, *(msgspec.structs.replace(CUDA, id=f"cuda:{at}") for at in range(7)))
+    panel = hosted(qtbot, lambda host: DevicesPanel(state, DARK, host), 276, 420)
+    panel.refresh_devices()
+    card, row = panel.items["cuda:0"], panel.items["cuda:6"]
+    assert isinstance(row, DeviceRow)
+    before = card.sizeHint().height(), row.sizeHint().height()
+    for device in ("cuda:0", "cuda:6"):
+        hot(state.alerts, device)
+    feed(state.alerts, 20, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+    feed(state.alerts, 23, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+    panel.refresh_texts()
+    card, row = panel.items["cuda:0"], panel.items["cuda:6"]
+    assert card.texts.alarm == "Temperature 95 °C"
+    assert row.texts.alarm == "Memory in use 99 %, 1 more alarm"
+    assert (card.sizeHint().height(), row.sizeHint().height()) > before
+    for item in (card, row):
+        assert item.accessibleDescription().startswith(f"Alarm: {item.texts.alarm}. ")
+        assert "alarm: cuda:" in item.toolTip()
+    QApplication.processEvents()
+    assert nearest(row, DARK.error) < 40 < nearest(panel.items["cuda:5"], DARK.error), "a red sign, on this row alone"
+
+
+def nearest(widget: QWidget, colour: str) -> int:
+    """How near a pixel of `widget` comes to `colour`: thin strokes are mixed with what is below them."""
+    image, wanted = widget.grab().toImage(), QColor(colour)
+    seen = {image.pixel(x, y) for x in range(image.width()) for y in range(image.height())}
+    return min(
+        abs(found.red() - wanted.red()) + abs(found.green() - wanted.green()) + abs(found.blue() - wanted.blue())
+        for found in map(QColor, seen)
+    )
