@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.formats import bytes_text, count_text, shape_text
@@ -13,7 +14,11 @@ from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.dragging import Held, places_of
 from devexplorer.gui.item_models.totals import Totals
-from devexplorer.gui.panels.panel import label
+from devexplorer.gui.panels.panel import ShrinkingLabel, label
+from devexplorer.gui.panels.text_block import TextBlock
+
+LABEL_AT_MOST_PX, LABEL_SHARE = 190, 0.45
+"""A label that is longer, or would take a larger share of the width, is cut short: the values need room too."""
 
 
 class FactsTable(QWidget):
@@ -22,13 +27,13 @@ class FactsTable(QWidget):
     def __init__(self, parent: QWidget | None = None, *, numbers: bool = False) -> None:
         """`numbers`: the values are, and stand below each other at the right edge."""
         super().__init__(parent)
-        self._alignment = Qt.AlignmentFlag.AlignTop | (Qt.AlignmentFlag.AlignRight if numbers else Qt.AlignmentFlag.AlignLeft)
+        self._numbers = numbers
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setHorizontalSpacing(12)
         self._grid.setVerticalSpacing(4)
         self._grid.setColumnStretch(1, 1)
-        self._cells: list[tuple[QLabel, QLabel]] = []
+        self._cells: list[tuple[ShrinkingLabel, QLabel | TextBlock]] = []
         self._facts: tuple[Fact, ...] = ()
 
     @property
@@ -39,7 +44,17 @@ class FactsTable(QWidget):
     @property
     def label_width(self) -> int:
         """Pixels that the longest label takes."""
-        return max((name.sizeHint().width() for name, _ in self._cells[: len(self._facts)]), default=0)
+        widths = (name.sizeHint().width() for name, _ in self._cells[: len(self._facts)])
+        return min(max(widths, default=0), self._label_at_most)
+
+    @property
+    def _label_at_most(self) -> int:
+        return min(LABEL_AT_MOST_PX, max(round(LABEL_SHARE * self.width()), 1))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        for name, _ in self._cells:
+            name.setMaximumWidth(self._label_at_most)
 
     def set_label_width(self, pixels: int) -> None:
         """Let the values begin behind so many pixels: two tables below each other then have one edge."""
@@ -51,21 +66,27 @@ class FactsTable(QWidget):
             return
         self._facts = facts
         while len(self._cells) < len(facts):
-            name, value = label(words="dim"), label(wrap=True)
-            name.setAlignment(Qt.AlignmentFlag.AlignTop)
-            value.setAlignment(self._alignment)
-            value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            value.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-            self._grid.addWidget(name, len(self._cells), 0)
+            name = ShrinkingLabel(words="dim")
+            value = _number() if self._numbers else TextBlock()
+            self._grid.addWidget(name, len(self._cells), 0, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
             self._grid.addWidget(value, len(self._cells), 1)
             self._cells.append((name, value))
         for at, (name, value) in enumerate(self._cells):
+            name.setMaximumWidth(self._label_at_most)
             name.setVisible(at < len(facts))
             value.setVisible(at < len(facts))
             if at < len(facts):
-                name.setText(facts[at].label)
+                name.set_full_text(facts[at].label)
                 value.setText(facts[at].value)
         self.setVisible(bool(facts))
+
+
+def _number() -> QLabel:
+    value = label(wrap=True)
+    value.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
+    value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    value.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+    return value
 
 
 def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:

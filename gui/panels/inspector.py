@@ -15,7 +15,8 @@ from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.totals import Preparing
 from devexplorer.gui.panels.code_view import CodeView
 from devexplorer.gui.panels.facts import FactsTable, selection_facts
-from devexplorer.gui.panels.panel import EDGE_PX, EmptyState, Panel, label
+from devexplorer.gui.panels.panel import EDGE_PX, EmptyState, Panel
+from devexplorer.gui.panels.text_block import ElidedButton, TextBlock
 from devexplorer.gui.theme import Role, Theme, device_colour
 
 _SIGN_PX = 16
@@ -40,14 +41,16 @@ class InspectorPanel(Panel):
         self._selection: tuple[str, ...] = ()
         self._answer: Answer | None = None
         self._seen: Answer | None = None
-        self.title = label(role=Role.STRONG, wrap=True)
-        self.words = label(words="soft", wrap=True)
-        self.values = label(role=Role.CODE, words="soft")
-        for text in (self.title, self.words, self.values):
-            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._told: Answer | None = None
+        """The answer that is on show: where another one comes, it is shown from its beginning."""
+        self.title = TextBlock(Role.STRONG)
+        self.words = TextBlock(words="soft")
+        self.values = CodeView(theme, lambda _text: None)
+        self.values.setAccessibleName("Values")
+        self.values.copy_button.setAccessibleName("copy the values")
         self.facts = FactsTable()
         self.code = CodeView(theme, self._colour_of)
-        self.heading = label(role=Role.STRONG, wrap=True)
+        self.heading = TextBlock(Role.STRONG)
         self.placement = FactsTable()
         self.sign = QLabel()
         self.sign.setAccessibleName("failed")
@@ -61,7 +64,8 @@ class InspectorPanel(Panel):
         self._summed_for: tuple[str, ...] = ()
         """The snapshots and the selection that the placement is of."""
         self._shown_offers: tuple[Offer, ...] = ()
-        self.set_content(self._build())
+        self.scroll_area = self._build()
+        self.set_content(self.scroll_area)
         self.empty = EmptyState(_EMPTY, "Build mlp")
         self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
         self.set_empty_state(self.empty)
@@ -109,7 +113,8 @@ class InspectorPanel(Panel):
         """Paint in other colours."""
         self._theme = theme
         self.sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
-        self.code.set_theme(theme)
+        for code in (self.code, self.values):
+            code.set_theme(theme)
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show what is known about these targets (`name` or `name:path`)."""
@@ -133,6 +138,9 @@ class InspectorPanel(Panel):
 
     def _show_answer(self) -> None:
         answer = self._answer
+        if answer is not self._told:
+            self._told = answer
+            self.scroll_area.verticalScrollBar().setValue(0)  # it is read from its beginning, wherever the one before was left
         self.sign.setVisible(answer is not None and answer.failed)
         _show(self.title, answer.title if answer else "")
         _show(self.words, answer.words if answer else "")
@@ -157,7 +165,7 @@ class InspectorPanel(Panel):
             button.deleteLater()
         self._buttons = []
         for at, offer in enumerate(offers):
-            button = QPushButton(offer.label.replace("&", "&&"))
+            button = ElidedButton(offer.label)
             if at == 0:
                 button.setProperty("look", "primary")
             button.clicked.connect(lambda _checked=False, offer=offer: self.offer_chosen.emit(offer))
@@ -177,7 +185,8 @@ class InspectorPanel(Panel):
         values = ""
         if len(self._selection) == 1 and self._selection[0] in self._state.objects:
             values = self._state.objects[self._selection[0]].values or ""
-        _show(self.values, values)
+        self.values.set_code(values)
+        self.values.setVisible(bool(values))
 
     def _align(self) -> None:
         """One edge for the values of both tables, unless that would leave them too little room."""
@@ -190,10 +199,9 @@ class InspectorPanel(Panel):
         return None if device is None else device_colour(device.colour, self._theme)
 
 
-def _show(target: QLabel, text: str) -> None:
-    """Set a label's text, and hide the label when there is none."""
-    if target.text() != text:
-        target.setText(text)
+def _show(target: TextBlock, text: str) -> None:
+    """Set a block's text, and hide the block when there is none."""
+    target.setText(text)
     target.setVisible(bool(text))
 
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Undo
 from devexplorer.core.state import State
 from devexplorer.gui.panels.facts import selection_facts
 from devexplorer.gui.panels.inspector import InspectorPanel
+from devexplorer.gui.panels.text_block import TextBlock
 from devexplorer.gui.theme import DARK, LIGHT
 
 LEFT = Qt.MouseButton.LeftButton
@@ -51,7 +54,6 @@ def test_what_the_engine_says_is_never_taken_for_markup(qtbot: QtBot):
     panel.refresh()
     for text in (panel.title, panel.words):
         assert text.text() == evil
-        assert text.textFormat() == Qt.TextFormat.PlainText
         assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
     assert panel.code.code == evil
     assert "<" not in panel.code.document().toPlainText().replace(evil, "")
@@ -238,3 +240,65 @@ def test_an_answer_alone_does_not_sum_up_the_selection_again(qtbot: QtBot, monke
     show(state, mlp())
     panel.refresh()
     assert asked == ["sums"]
+
+
+LONG = "a_module_whose_name_has_no_place_to_break.AndAClassInItThatIsJustAsLongAsTheModule"
+
+
+def long_answer(title: str) -> Answer:
+    """Everything in it is longer than the panel is wide."""
+    return Answer(
+        title=f"{title} {LONG}",
+        words=f"From {LONG} on. " * 5,
+        facts=tuple(Fact(f"a label of its own, number {at}, {LONG}", f"/home/somebody/{LONG}/{at}.py") for at in range(8)),
+        code=f"x = {LONG}()\n" * 12,
+        offers=(Offer(f"Move {LONG} to vgpu:0 & go on", Undo()),),
+    )
+
+
+@pytest.mark.parametrize("width", [240, 328])
+def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
+    state = state_with(CPU)
+    show(state, msgspec.structs.replace(tensor("x"), values="[" + "1.2345, " * 40 + "]"))
+    panel = panel_for(qtbot, state)
+    panel.resize(width, 420)
+    panel.set_selection(("x",))
+    state.apply(long_answer("What happened to"))
+    panel.refresh()
+    for _ in range(3):
+        QApplication.processEvents()
+    area = panel.scroll_area
+    room = area.viewport().width()
+    assert area.widget().width() == room
+    for widget in area.widget().findChildren(QWidget):
+        if widget.isVisible() and not isinstance(widget.parentWidget(), QAbstractScrollArea):
+            assert widget.mapTo(area.widget(), widget.rect().topRight()).x() < room, widget
+    for block in area.widget().findChildren(TextBlock):
+        if block.isVisible():
+            assert block.document().size().width() <= block.viewport().width() + 1, "long words are broken"
+            assert block.height() >= block.heightForWidth(block.width()), "and every line is shown"
+    for code in (panel.code, panel.values):
+        assert code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
+        assert code.rect().contains(code.copy_button.geometry())
+    [offer] = panel.offers
+    assert offer.text().endswith("…")
+    assert LONG in offer.toolTip()
+
+
+def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    panel.resize(300, 300)
+    state.apply(long_answer("First"))
+    panel.refresh()
+    QApplication.processEvents()
+    bar = panel.scroll_area.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    assert bar.value() > 100
+    panel.refresh()
+    assert bar.value() > 100, "what was scrolled to stays while nothing new is said"
+    state.apply(long_answer("Second"))
+    panel.refresh()
+    QApplication.processEvents()
+    assert bar.value() == 0
+    assert panel.title.text().startswith("Second")
