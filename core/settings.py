@@ -21,8 +21,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the window, base64 as Qt saves it."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
     """Sizes in pixels, by the splitter's name."""
-    tabs: dict[str, Annotated[int, msgspec.Meta(ge=40, le=10_000)]] = {}
-    """Height in pixels of each bottom tab, by its title."""
     span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
     left_plot: str = "memory_used_bytes"
     """What each plot shows: a metric, `tflops`, or `parts:` and a device."""

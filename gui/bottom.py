@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.settings import Settings
 from devexplorer.core.state import Change, State
@@ -20,7 +20,7 @@ from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
 from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 from devexplorer.gui.reading_order import chain
-from devexplorer.gui.tabs import BottomTabs
+from devexplorer.gui.tabs import BottomTabs, PageArea
 from devexplorer.gui.theme import Theme
 
 if TYPE_CHECKING:
@@ -42,25 +42,11 @@ if TYPE_CHECKING:
     from devexplorer.gui.panels.waterfall import WaterfallPanel
     from devexplorer.gui.plots.roofline import RooflinePanel
 
-HEIGHTS_PX = {
-    "benchmark": 244,
-    "history": 304,
-    "roofline": 304,
-    "memory": 304,
-    "device": 304,
-    "topology": 244,
-    "processes": 244,
-    "values": 304,
-    "split": 304,
-    "experiments": 304,
-    "doctor": 304,
-    "fit": 304,
-    "session": 304,
-    "learn": 304,
-    "alerts": 244,
-    "log": 244,
-}
-"""Pages from left to right, each with the height that it wants at first. The name is the attribute, the title its capitalised form."""
+PAGES = (
+    "benchmark", "history", "roofline", "memory", "device", "topology", "processes", "values", "split", "experiments", "doctor", "fit",
+    "session", "learn", "alerts", "log",
+)  # fmt: skip
+"""Pages from left to right. The name is the attribute, the title its capitalised form."""
 
 AFTER_FIRST_PAINT_MS = 20
 """The window is painted and answers before its first page is loaded."""
@@ -101,7 +87,7 @@ class Bottom(BottomTabs):
         settings: Settings,
         theme: Theme,
     ) -> None:
-        super().__init__(", ".join(HEIGHTS_PX).capitalize(), settings.tabs)
+        super().__init__(", ".join(PAGES).capitalize())
         self._state, self._controller, self._dialogs, self._theme = state, controller, dialogs, theme
         self._laboratory_dialogs = laboratory_dialogs
         self._notifications = settings.notifications
@@ -114,11 +100,8 @@ class Bottom(BottomTabs):
         self._history_problem = ""
         self._points_at_s = 0.0
         state.alerts.set_rules(complete(settings.alert_rules))
-        for name, height in HEIGHTS_PX.items():
-            holder = QWidget()
-            layout = QVBoxLayout(holder)
-            layout.setContentsMargins(0, 0, 0, 0)
-            self.add(holder, name.capitalize(), height)
+        for name in PAGES:
+            self.add(name.capitalize())
         self.tabs.currentChanged.connect(self._make_current)
 
     # --- the pages -----------------------------------------------------------------------------------------------------
@@ -290,21 +273,16 @@ class Bottom(BottomTabs):
         return self._placed("log", LogPanel(self._state, self._theme))
 
     def _placed(self, name: str, panel: W) -> W:
-        holder = self._holder(name)
-        layout = holder.layout()
-        assert layout is not None
-        layout.addWidget(panel)
+        self._area(name).set_page(panel)
         chain(self.tabs.tabBar(), panel)
         cast(_Page, panel).refresh()
         return panel
 
-    def _holder(self, name: str) -> QWidget:
-        holder = self.tabs.widget(list(HEIGHTS_PX).index(name))
-        assert holder is not None
-        return holder
+    def _area(self, name: str) -> PageArea:
+        return self.area(PAGES.index(name))
 
     def _make_current(self, _index: int = 0) -> None:
-        getattr(self, list(HEIGHTS_PX)[self.tabs.currentIndex()])
+        getattr(self, PAGES[self.tabs.currentIndex()])
 
     def _made(self, *names: str) -> list[_Page]:
         return [self.__dict__[name] for name in names if name in self.__dict__]
@@ -342,7 +320,7 @@ class Bottom(BottomTabs):
         """Live numbers, twice a second."""
         self._refresh("benchmark", "processes")
         for name in ("memory", "device", "alerts"):
-            if self._holder(name).isVisible():
+            if self._area(name).isVisible():
                 self._refresh(name)
 
     def _refresh(self, *names: str) -> None:
@@ -352,12 +330,12 @@ class Bottom(BottomTabs):
     def set_theme(self, theme: Theme) -> None:
         """Colours from now on."""
         self._theme = theme
-        for page in self._made(*HEIGHTS_PX):
+        for page in self._made(*PAGES):
             page.set_theme(theme)
 
     def show_page(self, name: str) -> None:
         """Bring a page to the front."""
-        self.tabs.setCurrentWidget(self._holder(name))
+        self.tabs.setCurrentWidget(self._area(name))
 
     def set_device(self, device: str) -> None:
         """The device that was chosen on its card."""
@@ -410,7 +388,7 @@ class Bottom(BottomTabs):
     def show_alerts(self) -> None:
         """The list, and how many alarms there are behind the tab's title."""
         self._refresh("alerts")
-        self.count(self._holder("alerts"), sum(alert.level == ALARM for alert in self._state.alerts.active))
+        self.count(PAGES.index("alerts"), sum(alert.level == ALARM for alert in self._state.alerts.active))
 
     def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
         self._state.alerts.set_rules(rules)

@@ -25,15 +25,18 @@ from devexplorer.core.settings import Settings
 from devexplorer.core.state import Change, State
 from devexplorer.gui import theme as themes
 from devexplorer.gui.actions import ActionSpec, make_qactions, refresh, table
+from devexplorer.gui.alarm_line import AlarmLine
 from devexplorer.gui.banner import Banner
 from devexplorer.gui.bottom import Bottom
 from devexplorer.gui.controller import TWO_T4, Controller
 from devexplorer.gui.dialogs import Dialogs
+from devexplorer.gui.kept_splitter import KeptSplitter
 from devexplorer.gui.laboratory import Laboratory
 from devexplorer.gui.laboratory_actions import laboratory_table
 from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.notifications import Notifications
+from devexplorer.gui.on_screen import OnScreen, first_size
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
@@ -55,6 +58,8 @@ DEFAULT_SIZE_PX = (1440, 900)
 RECENT_S = 60.0
 """While a recording is on show, an older error is one of the recording: the log has it, and nobody has to hear of it now."""
 SPLITS_PX = {"rows": [366, 188, 244], "panels": [276, 784, 328], "plots": [700, 700]}
+LEAST_PX = {"rows": [200, 150, 150], "panels": [250, 400, 250]}
+"""What rows and panels keep when there is less room than they have at first."""
 
 
 class MainWindow(QMainWindow):
@@ -93,6 +98,7 @@ class MainWindow(QMainWindow):
         self.memory = PlotSlot(state, self.axis, settings.left_plot)
         self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
         self.slots = (self.memory, self.throughput)
+        self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon(), self)
         self.notifications.on_desktop = settings.notifications
         self.status = StatusBar(state, theme)
@@ -106,6 +112,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         self._typing = TypingKeys(app, self)
+        self._on_screen = OnScreen(self)
         self._connect()
         self._bind_move_keys()
         for plot in (self.memory, self.throughput):
@@ -115,14 +122,17 @@ class MainWindow(QMainWindow):
     # --- composition ---------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        self.splitters = {
-            "panels": self._split(Qt.Orientation.Horizontal, self.devices, self.objects, self.inspector),
-            "plots": self._split(Qt.Orientation.Horizontal, self.memory, self.throughput),
-        }
-        self.splitters["rows"] = self._split(Qt.Orientation.Vertical, self.splitters["panels"], self.splitters["plots"], self.below)
-        self.below.follow(self.splitters["rows"])
-        self.splitters["panels"].setStretchFactor(1, 1)
-        self.splitters["rows"].setStretchFactor(0, 1)
+        panels = KeptSplitter(
+            Qt.Orientation.Horizontal, SPLITS_PX["panels"], LEAST_PX["panels"], 1, self.devices, self.objects, self.inspector
+        )
+        plots = QSplitter(Qt.Orientation.Horizontal)
+        plots.setChildrenCollapsible(False)
+        for slot in self.slots:
+            plots.addWidget(slot)
+        rows = KeptSplitter(Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.below)
+        self.splitters: dict[str, QSplitter] = {"panels": panels, "plots": plots, "rows": rows}
+        for splitter in self.splitters.values():
+            splitter.setHandleWidth(GAP_PX)
         middle = QWidget()
         inner = QVBoxLayout(middle)
         inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
@@ -149,14 +159,6 @@ class MainWindow(QMainWindow):
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
         return bar
 
-    def _split(self, orientation: Qt.Orientation, *widgets: QWidget) -> QSplitter:
-        splitter = QSplitter(orientation)
-        splitter.setHandleWidth(GAP_PX)
-        splitter.setChildrenCollapsible(False)
-        for widget in widgets:
-            splitter.addWidget(widget)
-        return splitter
-
     def _connect(self) -> None:
         c = self.controller
         self.toolbar.build_chosen.connect(c.build)
@@ -171,7 +173,7 @@ class MainWindow(QMainWindow):
         self.below.device_chosen.connect(self.devices.choose)
         self.below.restart_requested.connect(self.restart_requested)
         self.below.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
-        self.notifications.said.connect(lambda text: self.say(text, error=True))
+        self.banner.action_chosen.connect(lambda _about: self.below.show_page("alerts"))
         self.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
@@ -224,6 +226,7 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
+        self._alarms.refresh()
         self.below.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder())
@@ -246,6 +249,7 @@ class MainWindow(QMainWindow):
         news = self.state.alerts.take_news()
         if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
             self.notifications.tell(news)
+        self._alarms.changed(news)
 
     def _come_forward(self) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
@@ -354,11 +358,10 @@ class MainWindow(QMainWindow):
         return Settings(
             theme=self._theme.name,
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
-            splitters={name: self._splits.get(name, splitter.sizes()) for name, splitter in self.splitters.items()},
+            splitters={name: self._splits.get(name, _kept(splitter)) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
-            tabs=self.below.heights,
             alert_rules=self.state.alerts.rules,
             trusted_folders=tuple(self.laboratory_dialogs.trusted_folders),
             recent_models=tuple(self.laboratory_dialogs.recent_models),
@@ -369,7 +372,7 @@ class MainWindow(QMainWindow):
     def _restore(self, settings: Settings) -> None:
         self.resize(QSize(*DEFAULT_SIZE_PX))
         if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 nobody looks at
-            self.resize(self.size().boundedTo(self.screen().availableSize()))
+            self.resize(first_size(self.size(), self.screen().availableSize()))
         if settings.geometry:
             self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
         for name, sizes in settings.splitters.items():
@@ -384,6 +387,7 @@ class MainWindow(QMainWindow):
             self._split_first()
         if self.focusWidget() is None:
             self.objects.take_focus()  # Qt would choose the first button of the toolbar
+        self._on_screen.shown()
         self.hidden_changed.emit(False)
 
     def _split_first(self) -> None:
@@ -391,9 +395,9 @@ class MainWindow(QMainWindow):
         for child in self.findChildren(QWidget):
             child.ensurePolished()
         for name, sizes in self._splits.items():
-            self.splitters[name].setSizes(sizes)
+            splitter = self.splitters[name]
+            splitter.keep(sizes) if isinstance(splitter, KeptSplitter) else splitter.setSizes(sizes)
         self._splits = {}
-        self.below.take_height()  # what is remembered is the height of the tab that was in front then
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
@@ -404,3 +408,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         if app is not None:
             app.quit()
+
+
+def _kept(splitter: QSplitter) -> list[int]:
+    return splitter.kept if isinstance(splitter, KeptSplitter) else splitter.sizes()

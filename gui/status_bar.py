@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QWidget
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.jobs import Job, Run
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.runs import kind_of, time_left
-from devexplorer.gui.panels.panel import ShrinkingLabel, label
+from devexplorer.gui.panels.panel import ShrinkingLabel
 from devexplorer.gui.theme import Role, Theme
 
 HEIGHT_PX = 26
+ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
+"""What the words keep where there is little room: those about versions and Undo give way first."""
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
 TITLES = {
@@ -47,15 +49,14 @@ class StatusBar(QFrame):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(12, 0, 12, 0)
         layout.setSpacing(20)
-        self.engine = label("", Role.LABEL, "dim")
+        self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
         self.start = QPushButton("Start engine")
         self.start.setProperty("look", "quiet")
         self.start.setFont(self.engine.font())
         self.start.clicked.connect(self.start_engine_requested)
         self.start.hide()
-        self.versions = label("", Role.LABEL, "dim")
-        self.visible = label("", Role.LABEL, "dim")
-        self.job = ShrinkingLabel(Role.LABEL, "soft")
+        self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
+        self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
         self.progress.setFixedWidth(120)
@@ -64,7 +65,7 @@ class StatusBar(QFrame):
         self.cancel.setProperty("look", "quiet")
         self.cancel.setFont(self.engine.font())
         self.cancel.clicked.connect(self._cancel)
-        self.undo = ShrinkingLabel(Role.LABEL, "dim")
+        self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self._shown_job: int | None = None
         left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
         right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
@@ -91,13 +92,13 @@ class StatusBar(QFrame):
         state = self._state
         ready = state.engine
         live = state.recording is None
-        _say(self.engine, f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
+        self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
         self.start.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:
             cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
-            _say(self.versions, f"torch {ready.torch_version}, {cuda}")
+            self.versions.say(f"torch {ready.torch_version}, {cuda}")
             visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
-            _say(self.visible, f"CUDA_VISIBLE_DEVICES {visible}")
+            self.visible.say(f"CUDA_VISIBLE_DEVICES {visible}")
         undo = state.undo
         kept = f", {bytes_text(undo.kept_bytes)} of {bytes_text(undo.budget_bytes)} kept" if undo.kept_bytes else ""
         self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
@@ -145,11 +146,3 @@ class StatusBar(QFrame):
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
         self.job.say(f"{TITLES[what]} on {where}{left}")
         self.cancel.setText("Stop")
-
-
-def _say(target: QLabel, text: str) -> None:
-    """Set a label's text only when it differs."""
-
-    if target.text() != text:
-        target.setText(text)
-        target.setVisible(bool(text))

@@ -62,6 +62,10 @@ QPlainTextEdit[look="code"] { background: $code; border: 1px solid $border; padd
 QPlainTextEdit[look="code"]:focus { border-color: $accent; }
 QPlainTextEdit[look="log"] { background: $panel; border: 1px solid transparent; border-radius: 0; padding: 7px 10px; }
 QPlainTextEdit[look="log"]:focus { border-color: $accent; }
+QTextEdit[look="block"] { color: $text; background: transparent; border: 0; padding: 0; }
+QTextEdit[words="dim"] { color: $dim; }
+QTextEdit[words="soft"] { color: $soft; }
+QTextEdit[words="error"] { color: $error; }
 QComboBox::drop-down { border: 0; width: 20px; }
 QComboBox::down-arrow, QAbstractSpinBox::down-arrow { image: url("$icons/style-down.svg"); width: 10px; height: 10px; }
 QAbstractSpinBox { padding: 2px 18px 1px 7px; }
@@ -118,6 +122,11 @@ QTabBar::tab {
 }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
+QTabBar::scroller { width: 44px; }
+QTabBar QToolButton { background: $panel; border: 0; padding: 0; }
+QTabBar QToolButton:hover { background: $button_hover; }
+QTabBar QToolButton::left-arrow { image: url("$icons/style-left.svg"); width: 10px; height: 10px; }
+QTabBar QToolButton::right-arrow { image: url("$icons/style-right.svg"); width: 10px; height: 10px; }
 QTabBar::tab:focus { color: $text; background: $hover; }
 
 QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }

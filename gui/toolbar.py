@@ -1,4 +1,7 @@
-"""The row of buttons at the top: a view of the action table with menus for what needs a choice. Main thread only."""
+"""The row of buttons at the top: a view of the action table with menus for what needs a choice. Main thread only.
+
+Where there is no room for all, some buttons lose their words, then the least used ones move into the menu at the right end.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QMenu, QPushButton, QWidget
 
 from devexplorer.core.state import State
 from devexplorer.gui.icons import icon
@@ -42,7 +45,7 @@ class Toolbar(QFrame):
         self._layout.setContentsMargins(12, 0, 12, 0)
         self._layout.setSpacing(8)
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
-        self._shortened = [self._action_button("new_tensor", "Tensor")]
+        tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
         for action_id in (*FILE_ACTIONS, "", "replay", "snapshot", "", "session"):
             if action_id:
@@ -54,11 +57,13 @@ class Toolbar(QFrame):
         self.copy_button = self._menu_button("Copy to", "copy", "")
         self.cast_button = self._menu_button("dtype", "", "Change the dtype of the selection")
         self._gap()
-        self._action_button("forward", "Forward")
-        self._shortened.append(self._action_button("backward", "Backward"))
-        self._action_button("check", "Check")
-        self._action_button("undo", "").setAccessibleName("Undo")
-        self._action_button("redo", "").setAccessibleName("Redo")
+        forward = self._action_button("forward", "Forward")
+        backward = self._action_button("backward", "Backward")
+        check = self._action_button("check", "Check")
+        undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
+        undo.setAccessibleName("Undo")
+        redo.setAccessibleName("Redo")
+        self._shortened = [tensor, backward]
         self._gap()
         self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
         fill_laboratory_menu(self.lab_button.menu(), actions)
@@ -77,6 +82,17 @@ class Toolbar(QFrame):
         theme_button.setAccessibleName("Light or dark theme")
         for dtype in CASTS:
             self.cast_button.menu().addAction(dtype, partial(self.cast_chosen.emit, dtype))
+        self.more_button = self._menu_button("»", "", "More actions, for which there is no room")
+        self.more_button.setText("»")
+        self.more_button.setProperty("look", "quiet")
+        self.more_button.setAccessibleName("More actions")
+        self.more_button.menu().aboutToShow.connect(self._fill_more)
+        self.more_button.hide()
+        self._leaving = [
+            theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, check, self.lab_button, redo, undo,
+            forward,
+        ]  # fmt: skip
+        """What leaves the row where there is no room, the first one first."""
         self.set_theme(theme)
         self.refresh_menus()
 
@@ -128,24 +144,58 @@ class Toolbar(QFrame):
     # --- where there is less room ----------------------------------------------------------------------------------------
 
     def _fit(self) -> None:
-        """Leave the words of some buttons away where there is no room for all; their icons, names and tooltips stay."""
+        """Leave words away, then buttons, until the rest has room; icons, names and tooltips stay, and what left is in the menu."""
         for button in self._shortened:
             button.setText(self._words[button])
+        for button in self._leaving:
+            button.show()
+        self.more_button.hide()
         for button in reversed(self._shortened):
-            if self._layout.minimumSize().width() > self.width():
+            if self._lacks_room():
                 button.setText("")
+        for button in self._leaving:
+            if self._lacks_room():
+                button.hide()
+                self.more_button.show()
+
+    def _lacks_room(self) -> bool:
+        self._layout.invalidate()
+        return self._layout.minimumSize().width() > self.width()
+
+    @property
+    def overflow(self) -> list[QPushButton]:
+        """The buttons that are in the menu now, in the order in which they stand in the row."""
+        return [button for item in self._items() if isinstance(button := item.widget(), QPushButton) and self._has_left(button)]
+
+    def _has_left(self, button: QPushButton) -> bool:
+        return button in self._leaving and button.isHidden()
+
+    def _items(self) -> list[QLayoutItem]:
+        return [item for at in range(self._layout.count()) if (item := self._layout.itemAt(at)) is not None]
+
+    def _fill_more(self) -> None:
+        menu = self.more_button.menu()
+        menu.clear()
+        for button in self.overflow:
+            if button.menu() is not None:
+                submenu = menu.addMenu(button.menu())
+                submenu.setText(button.accessibleName())
+                submenu.setEnabled(button.isEnabled())
+                submenu.setToolTip(button.toolTip())
+            else:
+                menu.addAction(self._actions[button.property("action")])
 
     def minimumSizeHint(self) -> QSize:
-        full = super().minimumSizeHint()
-        return QSize(full.width() - sum(map(self._spare_px, self._shortened)), full.height())
-
-    def _spare_px(self, button: QPushButton) -> int:
-        """By how much the button becomes narrower without its words."""
-        return button.fontMetrics().horizontalAdvance(button.text())
+        goes: set[QWidget | None] = {*self._leaving, self.more_button}
+        stays = [item.minimumSize().width() for item in self._items() if item.widget() not in goes]
+        room = sum(stays) + self.more_button.minimumSizeHint().width() + self._layout.spacing() * (len(stays) + 1)
+        margins = self._layout.contentsMargins()
+        return QSize(room + margins.left() + margins.right(), super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit()
+        if event.size().width() != event.oldSize().width():
+            self._fit()
 
     # --- keeping them current -------------------------------------------------------------------------------------------
 
@@ -195,3 +245,4 @@ class Toolbar(QFrame):
         self.benchmark.setEnabled(True)
         self.benchmark.setToolTip(self._actions[wanted].toolTip())
         self.set_theme(self._theme)
+        self._fit()

@@ -24,6 +24,8 @@ from devexplorer.gui.panels.objects_tree import ObjectsTree
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
 from devexplorer.gui.theme import Role, Theme
 
+FILTER_PX = 110, 250
+"""Width of the filter: at least, at most."""
 OPEN_AT_MOST = 100
 """A filter opens so many branches; more would be no help to anybody."""
 
@@ -62,10 +64,12 @@ class ObjectsPanel(Panel):
         self.filter.setAccessibleName("filter objects")
         self.filter.setToolTip(HINT)
         self.filter.setClearButtonEnabled(True)
-        self.filter.setFixedWidth(250)
+        self.filter.setMinimumWidth(FILTER_PX[0])
+        self.filter.setMaximumWidth(FILTER_PX[1])
         self._tools = (self.by_device, self.training_parts, self.filter)
         for tool in self._tools:
             self.add_to_header(tool)
+        self._header.setStretchFactor(self.filter, 3)  # wide before the words behind the title are
         self.model = ObjectsModel(self)
         self.tree = ObjectsTree(theme)
         self.tree.setModel(self.model)

@@ -29,6 +29,10 @@ _WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE:
 _NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
 _WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
 _NARROW_BELOW_PX, _WIDE_FROM_PX = 720, 1150
+_SPARE, _SPARE_BELOW_PX = (Column.TYPE, Column.SHAPE), 520
+"""Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to be in sight."""
+_NAME_PX = 132
+"""What the name keeps: where the other columns leave it less, the tree scrolls to the side."""
 _INDENT = 16
 
 
@@ -88,7 +92,19 @@ class ObjectsTree(QTreeView):
         fitting = _NARROW if width < _NARROW_BELOW_PX else _WIDTHS if width < _WIDE_FROM_PX else _WIDE
         if self.model() is not None and fitting is not self._widths:  # only then: in between the user's own widths stay
             self._set_widths(fitting)
+        if self.model() is not None:
+            for column in _SPARE:
+                self.setColumnHidden(column, width < _SPARE_BELOW_PX)
+            self._fit_name(width)
         super().resizeEvent(event)
+
+    def _fit_name(self, width: int) -> None:
+        header = self.header()
+        others = sum(header.sectionSize(column) for column in Column if column != Column.NAME)  # 0 where hidden
+        stretches = width - others >= _NAME_PX
+        header.setSectionResizeMode(Column.NAME, QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.Interactive)
+        if not stretches:
+            header.resizeSection(Column.NAME, _NAME_PX)
 
     @contextmanager
     def laid_out_once(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.gui.bottom import HEIGHTS_PX
+from devexplorer.gui.bottom import PAGES
 from devexplorer.gui.panels.snapshot import SnapshotDialog
 
 
@@ -40,7 +40,7 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
         driver.engines[-1].kill()
         driver.until(lambda: len(driver.engines) == 2 and "mlp" in driver.state.objects, "another engine")
         assert opened.take() == [], "the engine died"
-        for page in HEIGHTS_PX:
+        for page in PAGES:
             driver.window.below.show_page(page)
             driver.heartbeat.tick()
             assert opened.take() == [], f"page {page}"
