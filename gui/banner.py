@@ -27,6 +27,8 @@ class Banner(QFrame):
         super().__init__(parent)
         self.setObjectName("banner")
         self._theme = theme
+        self.about = ""
+        """What the present message is about, for who wants to change or hide it."""
         self._icon = QLabel()
         self.words = label("", Role.TEXT, wrap=True)
         self.close_button = QPushButton("Dismiss")
@@ -36,8 +38,6 @@ class Banner(QFrame):
         self.action_button.setProperty("look", "quiet")
         self.action_button.clicked.connect(lambda: self.action_chosen.emit(self.about))
         self.action_button.hide()
-        self.about = ""
-        """What the present message is about, for who wants to change or hide it."""
         layout = QHBoxLayout(self)
         layout.setContentsMargins(12, 4, 8, 4)
         layout.setSpacing(8)
