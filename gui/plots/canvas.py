@@ -6,14 +6,15 @@ from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QKeyEvent, QMouseEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QResizeEvent
 
 from devexplorer.gui.plots.curves import YScale
+from devexplorer.gui.plots.markers import ROW_PX, lane_rows
 from devexplorer.gui.plots.time_axis import TextTicks, TimeAxis, TimeTicks
 
 LEFT_AXIS_PX = 40
-TOP_PX, RIGHT_PX, BOTTOM_PX = 10, 26, 4
-"""Margins; half of the word "now" stands in the right one."""
+ABOVE_PX, RIGHT_PX, BOTTOM_PX = 4, 26, 4
+"""Margins, the upper one above the lane of labels; half of the word "now" stands in the right one."""
 
 
 class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
@@ -62,7 +63,20 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.setFrameShape(self.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMinimumSize(120, 90)
-        self.plotItem.layout.setContentsMargins(2, TOP_PX, RIGHT_PX, BOTTOM_PX)
+        self.lane_rows = 0
+        """Rows of labels between the upper edge and the curves."""
+        self._make_lane(self.height())
+
+    def _make_lane(self, height_px: int) -> None:
+        rows = lane_rows(height_px)
+        if rows != self.lane_rows:
+            self.lane_rows = rows
+            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), RIGHT_PX, BOTTOM_PX)
+
+    def resizeEvent(self, ev: QResizeEvent) -> None:
+        if hasattr(self, "lane_rows"):  # pyqtgraph resizes while it is being made
+            self._make_lane(self.height())
+        super().resizeEvent(ev)
 
     def mousePressEvent(self, ev: QMouseEvent) -> None:
         self.setFocus(Qt.FocusReason.MouseFocusReason)  # so that Escape and the arrows are this plot's after a drag

@@ -17,7 +17,7 @@ from devexplorer.core.telemetry.metrics import UNITS
 Floats = npt.NDArray[np.float64]
 
 HEADROOM = 1.12
-"""How much higher than the highest value the y axis reaches: the first row of marker labels stands there."""
+"""How much higher than the highest value the y axis reaches: a curve does not run along the edge."""
 
 
 def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:

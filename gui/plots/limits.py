@@ -12,7 +12,7 @@ LIMITS: dict[str, tuple[str, Callable[[Device], float | None]]] = {
     "memory_free_bytes": ("capacity", lambda device: device.total_bytes),
     "power_w": ("cap", lambda device: device.sample.power_cap_w if device.sample else None),
     "power_instant_w": ("cap", lambda device: device.sample.power_cap_w if device.sample else None),
-    "temperature_c": ("slows down", lambda device: device.details.temperature_slowdown_c if device.details else None),
+    "temperature_c": ("slowdown", lambda device: device.details.temperature_slowdown_c if device.details else None),
     "memory_temperature_c": ("limit", lambda device: device.details.temperature_memory_limit_c if device.details else None),
     "sm_clock_mhz": ("fastest", lambda device: device.details.sm_clock_max_mhz if device.details else None),
     "memory_clock_mhz": ("fastest", lambda device: device.details.memory_clock_max_mhz if device.details else None),
@@ -22,7 +22,7 @@ LIMITS: dict[str, tuple[str, Callable[[Device], float | None]]] = {
 """Metric -> what its limit is called, and where a device says it."""
 
 
-def limits(metric: str, devices: list[Device]) -> list[tuple[float, str]]:
+def limits(metric: str, devices: list[Device], value_text: Callable[[float], str]) -> list[tuple[float, str]]:
     """The limits of these devices with their labels; devices with the same one share a label. Empty where there are none."""
     if metric not in LIMITS:
         return []
@@ -32,7 +32,7 @@ def limits(metric: str, devices: list[Device]) -> list[tuple[float, str]]:
         limit = ask(device)
         if limit:
             found.setdefault(float(limit), []).append(device.info.id)
-    return [(limit, f"{word} {_names(names)}") for limit, names in found.items()]
+    return [(limit, f"{word} {value_text(limit)}  {_names(names)}") for limit, names in found.items()]
 
 
 def _names(names: list[str]) -> str:

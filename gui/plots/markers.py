@@ -1,6 +1,7 @@
-"""Lines with labels over the curves: vertical markers for moves and runs, horizontal guides for capacity and datasheet.
+"""Lines across the curves, with their labels in a lane of their own above: markers for moves and runs, guides for capacity and datasheet.
 
-Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls.
+Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls. No label ever lies on a
+curve: what would stand in the plot stands in the lane, which the canvas keeps free.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from devexplorer.gui.theme import DARK, Role, Theme, font
 GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
-GRID_ALPHA, MARKER_ALPHA, BACKDROP_ALPHA = 0.15, 0.5, 0.88
-ROWS = 3
-"""Rows of marker labels at most; what has no place in them keeps its line and gives up its label."""
+GRID_ALPHA, MARKER_ALPHA = 0.15, 0.5
+ROWS_FROM_PX = (0, 150, 260)
+"""A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its label."""
+KEY_PX = 14.0
+"""A piece of a guide's dotted line before its label, which does not stand at the line itself."""
+GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
+"""Where there is one row only, labels of guides take no more of it than this share: what just happened has to have room."""
 SHORTEST_LABEL_PX = 44.0
 """A label that would be cut shorter than this is left out."""
 
@@ -95,6 +100,11 @@ def _cut_short(
     return PlacedLabel(elide(line.text, best), QRectF(start, best_row * ROW_PX, best, ROW_PX))
 
 
+def lane_rows(height_px: float) -> int:
+    """How many rows of labels a canvas of this height has above its curves."""
+    return sum(height_px >= least for least in ROWS_FROM_PX)
+
+
 class GridItem(QGraphicsItem):
     """Paints the horizontal grid below the curves, at 15 % of the text's colour. Coordinates are the box's pixels."""
 
@@ -129,9 +139,10 @@ class GridItem(QGraphicsItem):
 
 
 class LinesItem(QGraphicsItem):
-    """Paints markers and guides over a view box of the given size. Coordinates are the view box's pixels."""
+    """Paints markers and guides over a view box, their labels above it. Coordinates are the view box's pixels; the lane's are negative."""
 
     def __init__(self, parent: QGraphicsItem) -> None:
+        """`parent`: not the view box, which clips what is in it."""
         super().__init__(parent)
         self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
         self.setZValue(50)
@@ -139,6 +150,7 @@ class LinesItem(QGraphicsItem):
         self._font = font(Role.LABEL)
         self._metrics = QFontMetricsF(self._font)
         self._rect = QRectF()
+        self._rows = 1
         self._markers: list[Line] = []
         self._guides: list[Line] = []
         self.labels: list[PlacedLabel] = []
@@ -150,42 +162,46 @@ class LinesItem(QGraphicsItem):
         self._theme = theme
         self.update()
 
-    def show_lines(self, rect: QRectF, markers: list[Line], guides: list[Line]) -> None:
-        """Show these lines; does nothing when they are the ones that are shown."""
-        if (rect, markers, guides) == (self._rect, self._markers, self._guides):
+    def show_lines(self, rect: QRectF, rows: int, markers: list[Line], guides: list[Line]) -> None:
+        """Show these lines, their labels in so many rows; does nothing when they are the ones that are shown."""
+        if (rect, rows, markers, guides) == (self._rect, self._rows, self._markers, self._guides):
             return
-        if rect != self._rect:
+        if (rect, rows) != (self._rect, self._rows):
             self.prepareGeometryChange()
-        self._rect, self._markers, self._guides = rect, markers, guides
+        self._rect, self._rows, self._markers, self._guides = rect, rows, markers, guides
         self._place()
         self.update()
 
     def _place(self) -> None:
-        width, height = self._rect.width(), self._rect.height()
-        self.guide_labels = []
+        """Guides stand in the lowest row from the left, the highest line first; markers where they are."""
+        width, row_top = self._rect.width(), (self._rows - 1) * ROW_PX
+        found: list[PlacedLabel] = []
+        left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
         for guide in sorted(self._guides):
-            text = self._elide(guide.text, width - 12)
-            above = guide.at_px - ROW_PX - 1
-            rect = QRectF(6, above if above >= 0 else guide.at_px + 1, self._metrics.horizontalAdvance(text), ROW_PX)
-            for earlier in self.guide_labels:  # two guides close together: the second label stands behind the first
-                if rect.intersects(earlier.rect):
-                    rect.moveLeft(earlier.rect.right() + 16)
-            if rect.right() <= width:
-                self.guide_labels.append(PlacedLabel(text, rect))
-        self.labels = place_labels(
+            room = right - left - KEY_PX - GAP_PX
+            text = self._elide(guide.text, room)
+            if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
+                found.append(PlacedLabel(text, QRectF(left, row_top, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX)))
+                left = found[-1].rect.right() + GUIDES_APART_PX
+        placed = place_labels(
             self._markers,
             width_px=width,
-            rows=max(min(ROWS, int(height / 2 // ROW_PX)), 1),
+            rows=self._rows,
             text_width=self._metrics.horizontalAdvance,
             elide=self._elide,
-            taken=[label.rect for label in self.guide_labels],
+            taken=[label.rect for label in found],
         )
+        self.guide_labels, self.labels = self._raised(found), self._raised(placed)
+
+    def _raised(self, labels: Sequence[PlacedLabel]) -> list[PlacedLabel]:
+        """From rows that are counted from the top of the lane to the view box's pixels."""
+        return [label._replace(rect=label.rect.translated(0, -self._rows * ROW_PX)) for label in labels]
 
     def _elide(self, text: str, width: float) -> str:
         return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
 
     def boundingRect(self) -> QRectF:
-        return self._rect
+        return self._rect.adjusted(0, -self._rows * ROW_PX, 0, 0)
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         painter.setFont(self._font)
@@ -195,18 +211,28 @@ class LinesItem(QGraphicsItem):
                 painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
                 y = round(guide.at_px) + 0.5
                 painter.drawLine(QPointF(0, y), QPointF(self._rect.width(), y))
+        tops = {edge: label.rect.top() + 2 for label in self.labels for edge in (label.rect.left() - GAP_PX, label.rect.right() + GAP_PX)}
         for marker in self._markers:
             if 0 <= marker.at_px <= self._rect.width():
                 painter.setPen(_pen(marker.colour, MARKER_ALPHA))
                 x = round(marker.at_px) + 0.5
-                painter.drawLine(QPointF(x, 0), QPointF(x, self._rect.height()))
-        backdrop = QColor(self._theme.panel)
-        # a label may stand across another marker's line or a curve, and stays readable
-        backdrop.setAlphaF(BACKDROP_ALPHA)
+                painter.drawLine(QPointF(x, tops.get(marker.at_px, 0.0)), QPointF(x, self._rect.height()))
+        backdrop = QColor(self._theme.panel)  # a label may stand across another marker's line, and stays readable
         for label in (*self.guide_labels, *self.labels):
             painter.fillRect(label.rect.adjusted(-2, 1, 2, -1), backdrop)
+        self._paint_texts(painter)
+
+    def _paint_texts(self, painter: QPainter) -> None:
+        aligned = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        for guide, label in zip(sorted(self._guides), self.guide_labels, strict=False):
+            painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
+            y = round(label.rect.center().y()) + 0.5
+            painter.drawLine(QPointF(label.rect.left(), y), QPointF(label.rect.left() + KEY_PX, y))
             painter.setPen(QColor(self._theme.soft))
-            painter.drawText(label.rect, int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter), label.text)
+            painter.drawText(label.rect.adjusted(KEY_PX + GAP_PX, 0, 2, 0), aligned, label.text)
+        painter.setPen(QColor(self._theme.soft))
+        for label in self.labels:
+            painter.drawText(label.rect, aligned, label.text)
 
 
 def _pen(colour: str, alpha: float, dash: Sequence[float] = ()) -> QPen:

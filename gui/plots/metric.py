@@ -85,7 +85,7 @@ class MetricPlot(DevicePlot):
     def _guides(self) -> list[tuple[float, str, str]]:
         if self.metric_id not in LIMITS:
             return []
-        found = limits(self.metric_id, self._shown_devices())
+        found = limits(self.metric_id, self._shown_devices(), self._value_text)
         return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
 
 

@@ -84,7 +84,7 @@ class TimelinePlot(Panel):
         self._view.addItem(self._group, ignoreBounds=True)
         self._selected = SelectionItem(self._view)
         self._grid = GridItem(self._view)
-        self._lines = LinesItem(self._view)
+        self._lines = LinesItem(self.canvas.plotItem)
         self._cursor = Cursor(self.canvas, self._view)
         self.legend = Legend()
         self.legend.toggled.connect(self._legend_toggled)
@@ -318,7 +318,8 @@ class TimelinePlot(Panel):
         guides = [Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()]
         grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
         self._grid.show_lines(QRectF(0, 0, width, height), grid)
-        self._lines.show_lines(QRectF(0, 0, width, height), sorted(markers), guides)
+        self._lines.setPos(self._view.mapToItem(self.canvas.plotItem, QPointF(0, 0)))
+        self._lines.show_lines(QRectF(0, 0, width, height), self.canvas.lane_rows, sorted(markers), guides)
         chosen = axis.selection
         edges = None if chosen is None else ((chosen[0] - axis.left_unix_s) * per_s, (chosen[1] - axis.left_unix_s) * per_s)
         self._selected.show_band(QRectF(0, 0, width, height), edges)

@@ -162,10 +162,10 @@ def test_limits_are_dotted_lines(show: Show) -> None:
         fill(state, name, power_w=lambda age: 280.0, power_cap_w=lambda age: 300.0, temperature_c=lambda age: 85.0)
         state.apply(DeviceDetails(device=name, time_unix_s=NOW, temperature_slowdown_c=90.0))
     slot = show(state, "power_w")
-    assert slot.plot.guide_labels == ["cap cuda:0, cuda:1"]
+    assert slot.plot.guide_labels == ["cap 300 W  cuda:0, cuda:1"]
     slot.set_choice("temperature_c")
     slot.refresh(NOW)
-    assert slot.plot.guide_labels == ["slows down cuda:0, cuda:1"]
+    assert slot.plot.guide_labels == ["slowdown 90.0 °C  cuda:0, cuda:1"]
 
 
 def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:

@@ -239,7 +239,7 @@ def test_scale_to_capacity_and_back(show: Show) -> None:
 
     plot.scale_button.click()
     assert (plot.subtitle, plot.y_ticks[-1]) == ("GiB", "20")
-    assert plot.guide_labels == ["capacity cuda:0, cuda:1"]
+    assert plot.guide_labels == ["capacity 16.00 GiB  cuda:0, cuda:1"]
 
     plot.scale_button.click()
     assert (plot.subtitle, plot.y_ticks[-1]) == ("MiB", "600")
