@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +56,13 @@ def leaves_nothing_behind() -> Iterator[None]:
 def _belongs_to_torch(thread: threading.Thread) -> bool:
     """The autograd engine shows its own threads to Python as dummies."""
     return isinstance(thread, threading._DummyThread)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard() -> None:
+    """In the background of a script SIGINT is inherited as ignored, by pytest and by every program that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

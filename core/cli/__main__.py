@@ -2,7 +2,10 @@
 
 import sys
 
-from devexplorer.core.cli.run import main
+from devexplorer.core.cli import interrupt
 
 if __name__ == "__main__":
+    interrupt.end_quietly()
+    from devexplorer.core.cli.run import main
+
     sys.exit(main(sys.argv[1:]))

@@ -8,14 +8,14 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.interrupt import INTERRUPTED
 from devexplorer.core.devices.time_limit import any_left_behind
 from devexplorer.core.errors import BadInput, DevExplorerError
 
 WINDOW_COMMANDS = (None, "tour")
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
     try:
-        code = _command(arguments)
+        code = _command(arguments.command)(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return ended(code)
@@ -72,36 +72,37 @@ def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _command(arguments: argparse.Namespace) -> int:
-    match arguments.command:
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """The function of a command, imported for it."""
+    match name:
         case "devices":
             from devexplorer.core.cli.devices import devices
 
-            return devices(arguments)
+            return devices
         case "watch":
             from devexplorer.core.cli.watch import watch
 
-            return watch(arguments)
+            return watch
         case "bench":
             from devexplorer.core.cli.bench import bench
 
-            return bench(arguments)
+            return bench
         case "place":
             from devexplorer.core.cli.place import place
 
-            return place(arguments)
+            return place
         case "doctor":
             from devexplorer.core.cli.doctor import doctor
 
-            return doctor(arguments)
+            return doctor
         case "fit":
             from devexplorer.core.cli.fit import fit
 
-            return fit(arguments)
+            return fit
         case "env":
             from devexplorer.core.cli.env import env
 
-            return env(arguments)
+            return env
         case unknown:
             raise BadInput(f"there is no command '{unknown}'")
 

@@ -17,6 +17,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""What they do in a program that does not inherit them as ignored, as one in the background of a script does."""
 
 
 class Stopping:
@@ -47,7 +49,6 @@ class Stopping:
         self._woken = woken
         self._undo.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
         before = {number: signal.getsignal(number) for number in SIGNALS}
-        before = {number: usual for number, usual in before.items() if usual is not signal.SIG_IGN}  # started with nohup: it stays deaf
         for number, usual in before.items():
             signal.signal(number, self._hear(before))
             self._undo.callback(signal.signal, number, usual)
@@ -70,6 +71,6 @@ class Stopping:
         def heard(number: int, _frame: FrameType | None) -> None:
             self._number = self._number or number
             for one, usual in before.items():  # a second one of either kind ends the program
-                signal.signal(one, usual)
+                signal.signal(one, USUAL[one] if usual is signal.SIG_IGN else usual)
 
         return heard

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from devexplorer.core.cli.interrupt import Raising
 from devexplorer.core.cli.output import printable
 from devexplorer.core.watch import NOBODY, Watch
 
@@ -18,11 +19,16 @@ _COLUMNS = 80
 
 @contextmanager
 def waiting() -> Iterator[Watch]:
-    """Who watches: the line on a terminal, nobody elsewhere. The line is gone afterwards."""
+    """Who watches: the line on a terminal, nobody elsewhere. Afterwards the line is gone, after Ctrl-C also what was waited for."""
     stream = sys.stderr
-    if stream is None or not stream.isatty():
-        yield NOBODY
-        return
+    with Raising():
+        if stream is None or not stream.isatty():
+            yield NOBODY
+        else:
+            yield from _told(stream)
+
+
+def _told(stream: TextIO) -> Iterator[Watch]:
 
     def say(done: float, text: str) -> None:
         stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[: _cells(stream)]}")
