@@ -31,18 +31,18 @@ def launch(argv: list[str] | None = None) -> int:
             if arguments.command != "tour":
                 raise BadInput(f"{missing} Without a display try 'devexplorer tour', devices, watch, bench, place, doctor, fit or env.")
             os.environ["QT_QPA_PLATFORM"] = "offscreen"
+        screenshots = _screenshots(arguments)
     except DevExplorerError as error:
         return refuse(str(error))
 
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
     from devexplorer.gui.app import open_window
 
-    screenshots = getattr(arguments, "screenshots", None)
     code = open_window(
         virtual_spec=arguments.virtual,
         theme=arguments.theme,
         tour=arguments.command == "tour",
-        screenshots=Path(screenshots) if screenshots else None,
+        screenshots=screenshots,
         replay=replay,
     )
     return ended(code)
@@ -59,6 +59,27 @@ def _replay(arguments: argparse.Namespace) -> Path | None:
     path = Path(arguments.replay)
     peek(path)
     return path
+
+
+def _screenshots(arguments: argparse.Namespace) -> Path | None:
+    """The folder for the tour's pictures, made; `BadInput` before the tour runs where none can be written there."""
+    text = getattr(arguments, "screenshots", None)
+    if text is None:
+        return None
+    if not text.strip():
+        raise BadInput("--screenshots names no folder")
+    import tempfile  # for the tour alone
+
+    folder = Path(text).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # permissions do not tell of disks that are full, or of root
+            pass
+    except FileExistsError:
+        raise BadInput(f"--screenshots {text} is a file; name a folder, it is made when there is none") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise BadInput(f"no picture can be saved in {text}: {getattr(error, 'strerror', None) or error}") from None
+    return folder
 
 
 def missing_display() -> str | None:

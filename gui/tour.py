@@ -66,12 +66,6 @@ class Tour(QObject):
 
     def start(self) -> None:
         """Begin."""
-        if self._folder is not None:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                self._end(f"the folder for the screenshots cannot be made: {error}")
-                return
         self._timer.start(POLL_MS)
 
     def report(self) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from devexplorer.core.benchmark.ranges import parse_byte_sizes, parse_shapes
 from devexplorer.core.benchmark.spec import check_product, parse_shape
-from devexplorer.core.cli.arguments import BENCHMARKS, MODES
+from devexplorer.core.cli.bench_arguments import BENCHMARKS, MODES, TAKEN_BY
 from devexplorer.core.cli.findings import Findings
 from devexplorer.core.cli.options import AUTOCAST, count, one_of, seconds
 from devexplorer.core.dtypes import parse_dtype
@@ -24,33 +24,6 @@ SIZE, SCALING_SIZE, SIZES = "1024", "1000", "256:2048:256"
 OPTIMIZERS = ("sgd", "adam", "adamw")
 TRANSPOSES = ("", "a", "b", "ab", "ba")
 
-_TAKEN_BY = {
-    "target": ("model",),
-    "dtype": ("matmul", "sweep", "scaling"),
-    "size": ("matmul", "sweep", "scaling"),
-    "seconds": ("matmul", "sweep", "bandwidth", "model"),
-    "iterations": ("matmul", "scaling"),
-    "mode": ("matmul",),
-    "batch": ("matmul",),
-    "transpose": ("matmul",),
-    "flush_cache": ("matmul",),
-    "sizes": ("sweep",),
-    "search": ("sweep",),
-    "sources": ("bandwidth",),
-    "destinations": ("bandwidth",),
-    "bytes": ("bandwidth",),
-    "pinned": ("bandwidth",),
-    "pageable": ("bandwidth",),
-    "both_ways": ("bandwidth",),
-    "batch_size": ("model",),
-    "input": ("model",),
-    "train": ("model",),
-    "optimizer": ("model",),
-    "autocast": ("model",),
-    "compile": ("model",),
-}
-"""Argument -> benchmarks that it means something to."""
-
 
 def specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     """One specification per run; harmless values where something is wrong. Devices that nobody named are left to `on_devices`."""
@@ -61,7 +34,7 @@ def specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     if kind not in BENCHMARKS:
         findings.add(f"there is no benchmark '{kind}'; there are {', '.join(BENCHMARKS)}")
         return []
-    for name, kinds in _TAKEN_BY.items():
+    for name, kinds in TAKEN_BY.items():
         if kind not in kinds and getattr(arguments, name) is not None:
             findings.add(f"{_written(name, arguments)} means nothing to bench {kind}; it is for bench {' and '.join(kinds)}")
     return make[kind](arguments, findings)
@@ -132,6 +105,8 @@ def _sweep(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]
 def _bandwidth(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     named = tuple(_devices(arguments, default=()))
     given = BandwidthSpec(sources=(), destinations=())
+    if arguments.pinned and arguments.pageable:
+        findings.add("--pinned and --pageable each leave the other out; leave both away to measure both")
     kinds = (*([True] if arguments.pinned else []), *([False] if arguments.pageable else []))
     sizes = given.sizes if arguments.bytes is None else findings.checked(partial(parse_byte_sizes, arguments.bytes), given.sizes)
     return [

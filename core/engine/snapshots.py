@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn
 from devexplorer.core.errors import BadInput
 from devexplorer.core.files import replacing
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.ordinary import open_ordinary
 
 PROTOCOL = 4
 """What `torch.cuda.memory._dump_snapshot` writes with Python 3.8 to 3.13, and what the viewer at pytorch.org reads."""
@@ -44,7 +45,7 @@ def save(snapshot: dict[str, Any], path: str) -> int:
 def load(path: str, progress: Progress = lambda share: None) -> object:
     """The plain values in a file; `BadInput` in one line when it cannot be read, is too large, or holds anything else."""
     try:
-        with open(Path(path).expanduser(), "rb") as file:
+        with open_ordinary(Path(path).expanduser()) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise BadInput(f"{path} has {bytes_text(size)}; snapshots up to {bytes_text(MOST_BYTES, 0)} can be opened")

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.ordinary import open_ordinary
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.telemetry.recording import (
     HEAD_SIZE,
@@ -230,7 +231,7 @@ def open_recording(path: Path, progress: Callable[[float], bool] = lambda _done:
 
 def _file(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return open_ordinary(path)
     except FileNotFoundError:
         raise BadInput(f"there is no file {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from fakes.command_line import CLI, NONE, OPTIONAL_INT, OPTIONAL_NUMBER, OPTIONAL_TEXT, T4S, Document, Json, Refusal, has, strictly
 from fakes.nvml import FakeCard, FakeNvml
 
+from devexplorer.core.cli import bench_arguments
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.nvml import Nvml
@@ -279,10 +281,22 @@ def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None
     assert "PySide6" in refusal("tour")
 
 
-def test_screenshots_into_a_file(refusal: Refusal, tmp_path: Path) -> None:
-    file = tmp_path / "a-file"
-    file.write_text("")
-    assert "is a file; name a folder" in refusal("tour", "--screenshots", str(file))
+@pytest.mark.parametrize("kind", bench_arguments.BENCHMARKS)
+def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", kind, "--help"])
+    assert ended.value.code == 0
+    shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
+    takes = {option.flag for option in bench_arguments.OPTIONS if kind in option.kinds}
+    assert shown == takes | {"--virtual", "--tag", "--no-store", "--json"}
+
+
+def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    shown = capfd.readouterr().out
+    assert all(option.flag in shown for option in bench_arguments.OPTIONS)
+    assert "bench BENCHMARK --help" in " ".join(shown.split())
 
 
 def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> None:

@@ -208,7 +208,7 @@ def test_a_file_that_is_too_large_or_absent_or_a_folder_is_said_so(tmp_path: Pat
         snapshots.load(str(file))
     with pytest.raises(BadInput, match="could not be read: No such file"):
         snapshots.load(str(tmp_path / "absent"))
-    with pytest.raises(BadInput, match="could not be read: Is a directory"):
+    with pytest.raises(BadInput, match="is a folder, not a file"):
         snapshots.load(str(tmp_path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,29 @@ def test_screenshots_into_a_file_are_refused_before_there_is_a_window(capfd: pyt
     file.write_text("")
     assert "is a file; name a folder" in refused(capfd, "tour", "--screenshots", str(file))
     assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(("folder", "words"), [("/proc/nowhere/pictures", "no picture can be saved in"), ("", "names no folder")])
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="this system has no folder that takes no file")
+def test_screenshots_into_nowhere_are_refused_before_there_is_a_window(capfd: pytest.CaptureFixture[str], folder: str, words: str) -> None:
+    assert words in refused(capfd, "tour", "--screenshots", folder)
+
+
+def test_a_folder_for_screenshots_that_takes_no_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    if not Path("/proc").is_dir():
+        pytest.skip("this system has no folder that takes no file")
+    assert "no picture can be saved in /proc" in refused(capfd, "tour", "--screenshots", "/proc")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_what_is_no_file_is_no_recording_and_is_not_waited_for(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    fifo, address = tmp_path / "fifo", tmp_path / "socket"
+    os.mkfifo(fifo)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        kinds = {str(fifo): "a FIFO", str(address): "a socket", os.devnull: "a device", str(tmp_path): "a folder"}
+        for path, kind in kinds.items():
+            assert f"is {kind}" in refused(capfd, "--replay", path)
 
 
 def test_other_commands_are_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
