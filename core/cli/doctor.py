@@ -66,6 +66,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "problems": [_finding(one) for one in diagnosis.problems],
         "notes": [_finding(one) for one in diagnosis.notes],
         "unchecked": [msgspec.to_builtins(one) for one in diagnosis.unchecked],
+        "no_gradient": [msgspec.to_builtins(one) for one in diagnosis.no_gradient],
     }
 
 

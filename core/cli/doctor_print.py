@@ -10,7 +10,7 @@ from rich.text import Text
 
 from devexplorer.core.cli.output import printable
 from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.doctor.verdict import verdict
+from devexplorer.core.doctor.verdict import verdict, without_gradient
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
 from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked
 
@@ -42,7 +42,9 @@ def summary(diagnosis: Diagnosis) -> str:
     given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
     where = f"{diagnosis.device} ({name})" if name else diagnosis.device
     watched = f"{count_text(diagnosis.operations, 'operation')} watched"
-    return f"{diagnosis.target} on {where}, {run}{given}: {verdict(diagnosis)}, {watched}"
+    missing = without_gradient(diagnosis)
+    more = f"; without a gradient: {missing}" if missing else ""
+    return f"{diagnosis.target} on {where}, {run}{given}: {verdict(diagnosis)}, {watched}{more}"
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:

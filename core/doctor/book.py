@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from devexplorer.core.doctor.causes import with_consequence
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.places import NOWHERE, Place, code_lines
-from devexplorer.core.records.doctor import Finding, Unchecked
+from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class Book:
         self.path = ""
         self._entries: dict[tuple[str, str, int, str], _Entry] = {}
         self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
+        self._no_gradient: list[NoGradient] = []
 
     def add(
         self,
@@ -83,6 +84,14 @@ class Book:
         """Note that something could not be looked at."""
         at = place or NOWHERE
         self._unchecked.setdefault((what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line))
+
+    def without_gradient(self, some: NoGradient) -> None:
+        """Note parameters that a backward gave no gradient."""
+        self._no_gradient.append(some)
+
+    def no_gradient(self) -> tuple[NoGradient, ...]:
+        """All of them, in order."""
+        return tuple(self._no_gradient)
 
     def has(self, rule: str, place: Place, *, problem: bool = False) -> bool:
         """Whether that rule was found at that line, with `problem` as more than a note."""

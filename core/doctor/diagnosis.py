@@ -26,6 +26,7 @@ def diagnosis(book: Book, target: str, info: DeviceInfo, *, train: bool, inputs:
         problems=tuple(problems),
         notes=tuple(one for one in found if one.severity == "note"),
         unchecked=book.unchecked(),
+        no_gradient=book.no_gradient(),
         operations=operations,
     )
 

@@ -19,6 +19,7 @@ from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
 from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
+from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.moving import cut_computed, moved
 from devexplorer.core.doctor.on_cpu import OnCpu
 from devexplorer.core.doctor.origins import Origins
@@ -103,9 +104,9 @@ class Doctor:
         self._look("after the move", lambda: survey.moved(self._info.id))
         if given is not None:
             self._progress(0.4, f"forward on {self._info.id}")
-            work = self._ran(placed, given, origins)
+            work = self._ran(placed, given, origins, survey)
             if work is not None:
-                self._look("after the run", lambda: survey.ran(work.went_back, work.modules))
+                self._look("after the run", lambda: survey.ran(work.went_back, work.modules, explained=work.is_over))
         self._look_at_seeds(model, survey)
 
     # --- before anything runs
@@ -176,17 +177,21 @@ class Doctor:
 
     # --- the run
 
-    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins) -> Work | None:
+    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, survey: Survey) -> Work | None:
         """Run it and watch; None where its forward failed, which is in the book then."""
         dtype = self._dtype or floating_dtype(model)
         inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
         work = Work(model, self._train, self._info.id, self._progress)
         known = len(self._book.findings())
         torch.default_generator.manual_seed(self._seed)
-        watching = Watching(model, self._info.id, self._book, origins, inputs)
+        gradients = Gradients(model) if self._train else None
+        watching = Watching(model, self._info.id, self._book, origins, inputs, gradients)
         try:
             with watching:
                 work.run(inputs)
+            if gradients is not None:
+                explain = functools.partial(gradients.explain, survey.place, self._book)
+                self._look("without a gradient", explain)
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
@@ -199,6 +204,8 @@ class Doctor:
             return None if work.stage == FORWARD else work
         finally:
             self._operations = watching.operations
+            if gradients is not None:
+                gradients.close()
         if work.without_gradient:
             self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work

@@ -60,7 +60,9 @@ _ALL = (
     Rule("dtype-promotion", "Result that doubles its memory", "warning",
          "An operand of a wider dtype makes the result as wide: twice the memory, and slower products."),
     Rule("cut-from-autograd", "Values without their history", "error",
-         "`.data`, `.detach()` and `no_grad` in forward keep gradients from the parameters that stand before them."),
+         "`.data`, `.detach()`, `no_grad`, `.item()` and operations without a derivative keep gradients from the parameters before them."),
+    Rule("no-gradient", "Parameter that gets no gradient", "note",
+         "Forward does not use it, or what is computed from it is not part of the result: it keeps its initial values."),
     Rule("fails-on-device", "Works on the CPU, fails there", "error",
          "The forward or the backward fails on this device and not on the CPU."),
 )  # fmt: skip

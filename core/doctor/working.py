@@ -31,6 +31,11 @@ class Work:
         self.modules: set[int] = set()
         """`id()` of those that took part."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known which parameters get a gradient."""
+        return self.went_back or self.without_gradient
+
     def run(self, inputs: Sequence[Tensor]) -> None:
         """Forward, and backward for training. Raises whatever the model's code raises."""
         self._model.train(self._train)

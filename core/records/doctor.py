@@ -96,6 +96,23 @@ class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
 
 
+class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters that a backward gave no gradient, and the one reason for all of them."""
+
+    reason: str
+    """`cut` (a line of the user's loses their history), `library` (a line of an installed package does), `copy` (a second copy of something
+    that is trained, used without gradients: a target network), `updated` (forward writes their values itself), `frozen` (they require no
+    gradient), `unused` (no operation had them as an operand), `output` (what was computed from them is not part of what forward returns),
+    `unknown`."""
+    parameters: tuple[str, ...]
+    """Their paths, in the order of the model."""
+    file: str = ""
+    line: int = 0
+    """The line that is to blame; 0 where none is."""
+    code: str = ""
+    """What stands there: `.detach()`."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """All that the doctor says about a model."""
 
@@ -113,6 +130,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Finding, ...] = ()
     """What is worth knowing and no fault."""
     unchecked: tuple[Unchecked, ...] = ()
+    no_gradient: tuple[NoGradient, ...] = ()
+    """With `train`: every parameter that got no gradient, by its reason; empty where no backward was run."""
     operations: int = 0
     """Operations that were watched."""
 

@@ -17,7 +17,7 @@ from devexplorer.core.cli.output import console
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.doctor.testing import report
-from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding, Unchecked
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding, NoGradient, Unchecked
 from devexplorer.core.virtual.backend import install
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -91,11 +91,15 @@ def test_what_the_overview_shows_is_what_is_printed(
 def test_the_overview_names_the_keys_of_the_document() -> None:
     text = (DOCS / "doctor.md").read_text()
     finding = Finding(rule="", path="", file="", line=0, message="", fix="")
-    printed = document(Diagnosis(target="", device="", problems=(finding,), unchecked=(Unchecked(what="", reason=""),)))
+    missing = NoGradient(reason="frozen", parameters=())
+    printed = document(
+        Diagnosis(target="", device="", problems=(finding,), unchecked=(Unchecked(what="", reason=""),), no_gradient=(missing,))
+    )
     table = text.partition("| key | |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", "".join(row.partition("|")[2].partition("|")[0] for row in table.splitlines()))) == set(
         printed["problems"][0]
     )
+    assert set(printed["no_gradient"][0]) <= set(re.findall(r"`(\w+)`", text.partition("`no_gradient` lists")[2].partition("\n\n")[0]))
     around = text.partition("**`--json`** prints")[2].partition("| key | |")[0]
     assert set(printed) <= set(re.findall(r"`(\w+)`", around))
     assert set(printed["unchecked"][0]) <= set(re.findall(r"`(\w+)`", text.partition("What is in `unchecked` has")[2].partition("\n")[0]))
@@ -115,8 +119,10 @@ def test_the_first_block_has_exactly_that_defect_at_the_marked_line(rule: str, t
     diagnosis = examined(text, 0, tmp_path)
     lines = (tmp_path / "net.py").read_text().splitlines()
     marked = [number for number, line in enumerate(lines, 1) if line.endswith("# <- here")]
-    assert [(one.rule, one.line) for one in diagnosis.problems] == [(rule, line) for line in marked], diagnosis
-    assert all(one.file == str(tmp_path / "net.py") for one in diagnosis.problems)
+    found = diagnosis.notes if RULES[rule].severity == "note" else diagnosis.problems
+    others = diagnosis.problems if found is diagnosis.notes else ()
+    assert [(one.rule, one.line) for one in (*others, *found)] == [(rule, line) for line in marked], diagnosis
+    assert all(one.file == str(tmp_path / "net.py") for one in found)
     assert marked
 
 

@@ -131,7 +131,8 @@ def examined(file: Path) -> Diagnosis:
 
 @pytest.mark.parametrize("case", cases("broken"))
 def test_the_defect_is_found_at_its_line_and_no_other(case: Case, diagnosis: Diagnosis) -> None:
-    here = {(one.rule, one.line) for one in diagnosis.problems if one.file == str(case.file)}
+    reported = (*diagnosis.problems, *(one for one in diagnosis.notes if RULES[one.rule].severity == "note"))
+    here = {(one.rule, one.line) for one in reported if one.file == str(case.file)}
     assert case.defects <= here, told(diagnosis)
     also = set(case.directives.get("also", "").split())
     others = [one for one in diagnosis.problems if one.severity == "error" and (one.rule, one.line) not in case.defects]

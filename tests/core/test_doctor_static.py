@@ -744,41 +744,6 @@ def test_a_parameter_that_is_only_used_without_its_history_is_found(make: type[n
     assert (finding.path, finding.line) == ("weight", line_of(mark))
 
 
-class Frozen(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(4, 4)
-
-
-class WithinSwitch(Frozen):
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():  # within no_grad
-            x = self.layer(x)
-        return torch.as_tensor(self.head(x))
-
-
-class BeforeDetach(Frozen):
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.layer(x)
-        x = x.detach()  # detached
-        return torch.as_tensor(self.head(x))
-
-
-@pytest.mark.parametrize(("make", "mark"), [(WithinSwitch, "within no_grad"), (BeforeDetach, "detached")])
-def test_layers_that_no_gradient_reaches_are_found_by_a_backward_only(make: type[nn.Module], mark: str) -> None:
-    finding = only(examined(make, inputs=[X], train=True), "cut-from-autograd")
-    assert finding.line == line_of(mark)
-    assert "layer.weight" in finding.message
-    assert not examined(make, inputs=[X]).findings()
-    assert not examined(lambda: _without_gradient(make()), inputs=[X], train=True).findings()
-
-
-def _without_gradient(model: nn.Module) -> nn.Module:
-    assert isinstance(model.layer, nn.Module)
-    model.layer.requires_grad_(False)
-    return model
-
-
 def test_detached_activations_shapes_and_changes_in_place_are_normal() -> None:
     class Normal(Own):
         def __init__(self) -> None:

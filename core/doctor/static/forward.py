@@ -17,7 +17,7 @@ class Cut(NamedTuple):
     """A line behind which nothing has a history."""
 
     code: str
-    """`torch.no_grad()`, `self.weight.data`, `hidden.detach()`."""
+    """`torch.no_grad()`, `self.weight.data`."""
     place: Place
 
 
@@ -41,14 +41,12 @@ class Forward(NamedTuple):
     """All that the source says about the forward of a class."""
 
     uses: tuple[Use, ...]
-    cuts: tuple[Cut, ...]
-    """`.detach()` and `.data` of something else than `self.…`."""
 
 
 def forward_of(kind: type) -> Forward:
     """Read `forward` and the methods that it calls on its object, those of the bases too."""
     sources = [source for base in type.mro(kind) if (source := class_source(base)) is not None]
-    waiting, known, uses, cuts = ["forward"], {"forward"}, list[Use](), list[Cut]()
+    waiting, known, uses = ["forward"], {"forward"}, list[Use]()
     while waiting:
         name = waiting.pop()
         for source in sources:
@@ -62,20 +60,18 @@ def forward_of(kind: type) -> Forward:
                 if use.names and use.names[0] not in known:
                     known.add(use.names[0])
                     waiting.append(use.names[0])
-            cuts += reader.cuts
-    return Forward(tuple(uses), tuple(cuts))
+    return Forward(tuple(uses))
 
 
 class _Reader:
     """Through one method, knowing what is within `no_grad`."""
 
     def __init__(self, source: ClassSource, function: Function, first: str) -> None:
-        self.cuts: list[Cut] = []
         self._source, self._function, self._first = source, function, first
 
     def read(self) -> Iterator[Use]:
         """Everything that it reads of its object, in the order of the source."""
-        switch = next((decorator for decorator in self._function.decorator_list if _is_switch(decorator)), None)
+        switch = next((decorator for decorator in self._function.decorator_list if is_switch(decorator)), None)
         yield from self._all(self._function.body, None if switch is None else self._cut(switch))
 
     def _all(self, nodes: Sequence[ast.AST], within: Cut | None) -> Iterator[Use]:
@@ -84,7 +80,7 @@ class _Reader:
 
     def _node(self, node: ast.AST, within: Cut | None, called: bool) -> Iterator[Use]:
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            switch = next((item.context_expr for item in node.items if _is_switch(item.context_expr)), None)
+            switch = next((item.context_expr for item in node.items if is_switch(item.context_expr)), None)
             yield from self._all([item.context_expr for item in node.items if item.context_expr is not switch], within)
             yield from self._all(node.body, within if switch is None else self._cut(switch, node.lineno))
             return
@@ -97,8 +93,6 @@ class _Reader:
             yield from self._node(node.func, within, True)
             yield from self._all([*node.args, *(keyword.value for keyword in node.keywords)], within)
             return
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in CUTS and (called or node.attr == "data"):
-            self.cuts.append(Cut(ast.unparse(node) + ("()" if called else ""), self._place(node.end_lineno or node.lineno)))
         yield from self._all(list(ast.iter_child_nodes(node)), within)
 
     def _cut(self, switch: ast.expr, line: int | None = None) -> Cut:
@@ -121,6 +115,7 @@ def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
             return tuple(reversed(names)), node
 
 
-def _is_switch(node: ast.expr) -> bool:
+def is_switch(node: ast.expr) -> bool:
+    """`torch.no_grad()`, `torch.inference_mode`, also as a decorator."""
     called = node.func if isinstance(node, ast.Call) else node
     return (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") in SWITCHES

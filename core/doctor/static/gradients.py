@@ -1,11 +1,11 @@
 """Rule `cut-from-autograd`: parameters that are only used where autograd does not look. The main thread.
 
-Without a backward the source alone decides, and only about a module's own parameters; after one, only what got no gradient counts.
+The source alone decides, and only about a module's own parameters: where a backward has run, `doctor.gradients` knows more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from torch import Tensor
 
@@ -20,10 +20,10 @@ _Trainable = Mapping[str, Tensor]
 """Parameters of a module and those below it that require grad, by path from there."""
 
 
-def report_cuts(scene: Scene, train: bool, ran: Collection[int] | None) -> None:
-    """Findings about parameters that require grad and are used where no gradient comes from.
+def report_cuts(scene: Scene, ran: Collection[int] | None) -> None:
+    """Findings about modules' own parameters that require grad and that forward computes with in cut places only.
 
-    `train`: a backward has been run, so that gradients tell; `ran`: the ids of the modules that took part, where that is known.
+    `ran`: the ids of the modules that took part, where that is known.
     """
     reported: set[int] = set()
     read: dict[type, Forward] = {}
@@ -31,22 +31,19 @@ def report_cuts(scene: Scene, train: bool, ran: Collection[int] | None) -> None:
         if ran is not None and id(module) not in ran:
             continue
         parameters = {name: one for name, one in module.named_parameters() if one.requires_grad and not is_uninitialised(one)}
-        if train:
-            parameters = {name: one for name, one in parameters.items() if one.grad is None and id(one) not in reported}
         if not parameters:
             continue
         kind = type(module)
         if kind not in read:
             read[kind] = forward_of(kind)
-        cuts = [*_own(read[kind], parameters), *(_before(read[kind], parameters) if train else ())]
-        for cut, names in _together(cuts).items():
+        for cut, names in _together(_own(read[kind], parameters)).items():
             left = [name for name in names if id(parameters[name]) not in reported]
             if left:
                 reported.update(id(parameters[name]) for name in left)
                 _add(scene, path, cut, left)
 
 
-def _together(cuts: list[tuple[str, Cut]]) -> dict[Cut, list[str]]:
+def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
     """The parameters behind each line, with all that cuts there."""
     by_place: dict[object, list[tuple[str, Cut]]] = {}
     for name, cut in cuts:
@@ -96,24 +93,6 @@ def _own(forward: Forward, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
     for name, found in cuts.items():
         if name not in free:
             yield name, found[0]
-
-
-def _before(forward: Forward, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
-    """Parameters without a gradient of layers that are called within `no_grad`, or before a `.detach()` of the same method."""
-    for use in forward.uses:
-        below = _below(use.names, parameters)
-        if not below:
-            continue
-        cut = use.within or next(
-            (
-                cut
-                for cut in forward.cuts
-                if cut.place[:1] == use.place[:1] and cut.place.function == use.place.function and cut.place.line >= use.place.line
-            ),
-            None,
-        )
-        if cut is not None:
-            yield from ((name, cut) for name in below)
 
 
 def _below(names: tuple[str, ...], parameters: _Trainable) -> list[str]:

@@ -21,6 +21,7 @@ from devexplorer.core.doctor.static.registry import Memory, Registry
 from devexplorer.core.doctor.static.scene import Scene, is_same_device, joined
 from devexplorer.core.doctor.static.slots import Slot, moves_itself, place_of, slots
 from devexplorer.core.doctor.static.tensors import report_generators, report_tensors
+from devexplorer.core.places import Place
 from devexplorer.core.workspace.unmovable import dispatched
 from devexplorer.core.workspace.walk import is_uninitialised
 
@@ -109,10 +110,15 @@ class Survey:
                 report_tie(scene, tie)
         self._values = Unsaved(scene.model)
 
-    def ran(self, train: bool, modules: Collection[int] | None = None) -> None:
+    def place(self, path: str) -> Place | None:
+        """The line that set what stands at a path of the model."""
+        return self._scene.place(path)
+
+    def ran(self, train: bool, modules: Collection[int] | None = None, *, explained: bool = False) -> None:
         """Look at it after a forward (and with `train` a backward); `modules` are the ids of those that ran, where that is known.
 
-        Where forward failed this is not called; where backward did, `train` is False.
+        Where forward failed this is not called; where backward did, `train` is False. `explained`: it is known already which parameters
+        get no gradient, and why.
         """
         scene = self._scene
         self._report_lazy()
@@ -123,7 +129,8 @@ class Survey:
         if self._values is not None and train:
             for path in self._values.changed(Unsaved(scene.model)):
                 report_unsaved(scene, path, drawn=False)
-        report_cuts(scene, train, modules)
+        if not explained:
+            report_cuts(scene, modules)
 
     def compare(self, other: nn.Module) -> None:
         """Look at a second build with another seed: a non-persistent buffer that differs was drawn by chance, and no checkpoint has it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any, Protocol
 
@@ -108,4 +110,32 @@ class Rule(Protocol):
 
     def after(self, call: Call, result: Any) -> None:
         """A call was made."""
+        ...
+
+
+class Histories(Protocol):
+    """Follows what autograd knows of tensors through a run: `doctor.gradients`."""
+
+    def watching(self, until: FrameType | None) -> AbstractContextManager[None]:
+        """The run; `until` is the frame that watches."""
+        ...
+
+    def switch(self, on: bool, frame: FrameType) -> None:
+        """Gradients are about to be switched on or off."""
+        ...
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call was made in forward."""
+        ...
+
+    def output(self, value: Any) -> None:
+        """The model has returned this."""
+        ...
+
+    def backward(self, roots: Sequence[Tensor]) -> None:
+        """A backward from these is about to begin."""
+        ...
+
+    def drop(self, *tensors: Tensor) -> None:
+        """Nothing may refer to these weakly now."""
         ...

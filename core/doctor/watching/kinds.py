@@ -72,6 +72,10 @@ class Kind:
         return self.words[:1].upper() + self.words[1:] if self.words.startswith("the ") else self.words
 
 
+DATA = Kind(name="data", words=".data")
+"""`x.data`."""
+
+
 def kind_of_function(func: Any) -> Kind:
     """Work it out."""
     name = str(getattr(func, "__name__", "") or type(func).__name__)

@@ -6,6 +6,7 @@ Global hooks see modules that PyTorch does not know to be parts of the model, to
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -20,8 +21,9 @@ from devexplorer.core.doctor.watching.sources import Origin
 class Modules:
     """The stack of those at work; `book.path` is the path of the innermost one."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, returned: Callable[[Any], object] = lambda output: None) -> None:
+        """`returned` gets what the model itself returns."""
+        self._run, self._returned = run, returned
         self._stack: list[tuple[int, str]] = []
         self._handles: list[RemovableHandle] = []
         self._thread = threading.get_ident()
@@ -66,6 +68,8 @@ class Modules:
         path = self._pop(module)
         if path is None:
             return
+        if not self._stack and path == "":
+            self._returned(output)
         sources = self._run.sources
         if path in ("", self._run.book.path):  # the model's own output is nobody's operand; what forward made goes by its parent's name
             return

@@ -20,17 +20,18 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.watching.call import BELOW, OPS, Call, Rule, Run
+from devexplorer.core.doctor.watching.call import BELOW, OPS, Call, Histories, Rule, Run
 from devexplorer.core.doctor.watching.device_hop import DeviceHop
 from devexplorer.core.doctor.watching.dtype_promotion import DtypePromotion
 from devexplorer.core.doctor.watching.hidden_sync import HiddenSync
-from devexplorer.core.doctor.watching.kinds import Kind, kind_of_function
+from devexplorer.core.doctor.watching.kinds import DATA, Kind, kind_of_function
 from devexplorer.core.doctor.watching.made import note_results
 from devexplorer.core.doctor.watching.modules import Modules
 from devexplorer.core.doctor.watching.repairs import REPAIRS, Repair
 from devexplorer.core.doctor.watching.sources import Sources
 from devexplorer.core.workspace.moves import one_line
 
+WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
 _Quiet: Any = torch._C.DisableTorchFunction
 
@@ -42,12 +43,22 @@ class Watching(TorchFunctionMode):
     device are brought over once that is noted, so that the rest is examined too: a forward that works in here may fail outside.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device | str, book: Book, origins: Origins | None, inputs: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device | str,
+        book: Book,
+        origins: Origins | None,
+        inputs: Sequence[Tensor],
+        gradients: Histories | None = None,
+    ) -> None:
+        """`gradients` follows histories through the forward, where somebody wants to know what backward does not reach."""
         super().__init__()
+        self._gradients = gradients
         self.operations = 0
         """Calls that were watched."""
         self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
-        self._modules = Modules(self._run)
+        self._modules = Modules(self._run, self._returned)
         self._rules: tuple[tuple[str, Rule], ...] = (
             ("hidden-sync", HiddenSync()),
             ("device-hop", DeviceHop()),
@@ -74,6 +85,8 @@ class Watching(TorchFunctionMode):
             undo.callback(self._modules.remove)
             for patched in self._patches:
                 undo.enter_context(patched)
+            if self._gradients is not None:
+                undo.enter_context(self._gradients.watching(self._run.until))
             super().__enter__()  # type: ignore[no-untyped-call]
             self._undo = undo.pop_all()
         return self
@@ -97,7 +110,12 @@ class Watching(TorchFunctionMode):
         if frame.f_code.co_filename == OPS:
             frame = frame.f_back or frame
         if frame.f_code.co_filename.startswith(BELOW):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if self._gradients is not None and frame.f_code.co_name == "data" and frame.f_back is not None:
+                self._follow(Call(self._run, DATA, args, kwargs, frame.f_back), result)  # a virtual tensor's own property
+            return result
+        if self._gradients is not None and func is torch._C._set_grad_enabled and not self._backwards:
+            self._gradients.switch(bool(args[0]), frame)
         try:
             kind = self._kinds.get(func)
             if kind is None:
@@ -107,6 +125,7 @@ class Watching(TorchFunctionMode):
         if kind.asks or not (self._modules.running or self._backwards):
             return func(*args, **kwargs)
         self.operations += 1
+        given, named = args, kwargs
         try:
             result = func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
@@ -123,7 +142,22 @@ class Watching(TorchFunctionMode):
                     except Exception as error:
                         self._gave_up(name, error)
             self._guarded("where tensors come from", lambda: note_results(call, result))
+            if self._gradients is not None:
+                self._follow(Call(self._run, kind, given, named, frame), result)
         return result
+
+    def _follow(self, call: Call, result: Any) -> None:
+        """Note what becomes of histories; those of a backward are none of forward's."""
+        gradients = self._gradients
+        if gradients is not None and not self._backwards and self._modules.running:
+            with _Quiet():
+                self._guarded(WITHOUT_GRADIENT, lambda: gradients.after(call, result))
+
+    def _returned(self, output: Any) -> None:
+        gradients = self._gradients
+        if gradients is not None and not self._backwards:
+            with _Quiet():
+                self._guarded(WITHOUT_GRADIENT, lambda: gradients.output(output))
 
     def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any] | None:
         """What a call that failed for where its operands are gives elsewhere, and its operands there; None: it failed for something else.
@@ -163,10 +197,15 @@ class Watching(TorchFunctionMode):
     def _swapped(self, first: Tensor, second: Tensor) -> None:
         """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
         self._run.sources.drop(first, second)
+        if self._gradients is not None:
+            self._gradients.drop(first, second)
         self._swap(first, second)
 
     def _backward(self, *args: Any, **kwargs: Any) -> Any:
         """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this mode."""
+        gradients = self._gradients
+        if gradients is not None and not self._backwards and not self._modules.running:
+            self._guarded(WITHOUT_GRADIENT, lambda: gradients.backward(args[0]))
         self._backwards += 1
         self._run.sources.backward = True
         try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.doctor.verdict import verdict
+from devexplorer.core.doctor.verdict import verdict, without_gradient
 from devexplorer.core.formats import count_text
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.records.messages import Answer, Fact
@@ -56,6 +56,8 @@ def _facts(found: Diagnosis) -> list[Fact]:
         facts.append(Fact(plural, _titles([one for one in found.problems if one.severity == severity]) if count else "none"))
     if found.notes:
         facts.append(Fact("notes", _titles(found.notes)))
+    if found.no_gradient:
+        facts.append(Fact("without a gradient", without_gradient(found)))
     if found.unchecked:
         facts.append(Fact("not checked", ", ".join(dict.fromkeys(one.what for one in found.unchecked))))
     return facts

@@ -1,0 +1,106 @@
+"""The lines at which values lose their history, each once, and what is said about them. Any thread."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from devexplorer.core.doctor.parsed import tree_of
+from devexplorer.core.places import Place
+
+EXPLICIT, IMPLICIT = 0, 1
+"""Whether somebody asked for values without a history, or an operation has no derivative."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """A line behind which values have no history."""
+
+    number: int
+    kind: str
+    """`detach`, `data`, `switch`, `copy`, `grad`, `freeze`, `step` (no derivative), of a Function `function` (its result is declared not
+    differentiable) and `refusal` (its backward returns None)."""
+    words: str
+    """What stands there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
+    place: Place | None
+    """The user's line, or a library's where none of the user's code is involved."""
+    library: Place | None = None
+    """The line of an installed package that does it, where it is not the user's own."""
+    parameters: int = 0
+    """Parameters with a history up to here, as a set of bits."""
+
+    @property
+    def weight(self) -> int:
+        """`EXPLICIT` or `IMPLICIT`."""
+        return IMPLICIT if self.kind == "step" else EXPLICIT
+
+
+@dataclass(slots=True)
+class Exit:
+    """A line at which values leave PyTorch: autograd does not see what Python makes of them."""
+
+    words: str
+    """`item()`."""
+    place: Place | None
+    decides: bool
+    """Whether a condition is all that becomes of them."""
+    parameters: int = 0
+
+
+_FREEZE = "what should not learn is frozen with requires_grad_(False)."
+
+
+def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
+    """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
+    result = f"{which} {them} no gradient."
+    if cut.kind == "switch":
+        fix = "Move what should learn out of the block, or freeze it: requires_grad_(False)."
+        return f"Nothing computed within {cut.words} has a history: {result}", fix
+    if cut.kind == "copy":
+        return f"{cut.words} copies values without their history: {result}", "Use the tensor itself, or x.clone() for a copy."
+    if cut.kind == "grad":
+        fix = "Give create_graph=True, so that the result can be differentiated."
+        return f"torch.autograd.grad without create_graph=True gives values without a history: {result}", fix
+    if cut.kind == "freeze":
+        fix = "Freeze parameters before training, if they should not learn; otherwise remove this line."
+        return f"{cut.words} in forward freezes parameters that require a gradient before: {result}", fix
+    if cut.kind == "function":
+        fix = "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft one."
+        return f"A Function marks this result as not differentiable: {result}", fix
+    if cut.kind == "refusal":
+        fix = "Return a gradient for every input that needs one; ctx.needs_input_grad says which."
+        return f"{cut.words} returns None for an input that needs a gradient: {result}", fix
+    if cut.kind == "step":
+        fix = "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard - soft).detach()."
+        return f"{cut.words} has no derivative: {result}", fix
+    written = _written(cut)
+    value = next((one[: -len(cut.words)] for one in written if one.endswith(cut.words)), "") if len(written) == 1 else ""
+    words = " and ".join(written) or cut.words
+    fix = f"Use {value or 'the value'} itself; {_FREEZE}" if cut.words != ".detach_()" else f"Remove .detach_(); {_FREEZE}"
+    return f"{words} {'take' if len(written) > 1 else 'takes'} values without their history: {result}", fix
+
+
+def said_of_exit(leaves: Exit, which: str, them: str) -> tuple[str, str]:
+    """The same where values leave PyTorch."""
+    if leaves.decides:
+        fix = "Let the value itself take part in the result, for example as a weight."
+        return f"This condition is all that depends on {which}, and it has no derivative: no gradient comes back.", fix
+    fix = "Compute with the tensor itself, and ask for Python numbers after the backward."
+    return f"Values leave PyTorch through {leaves.words} without their history: {which} {them} no gradient.", fix
+
+
+def _written(cut: Cut) -> list[str]:
+    """`self.weight.data`, as the line has it; empty where it has no such thing."""
+    tree = None if cut.place is None else tree_of(cut.place.file)
+    if tree is None or cut.place is None:
+        return []
+    name = cut.words.strip(".()")
+    found: list[str] = []
+    for node in ast.walk(tree):
+        value = node.func if isinstance(node, ast.Call) and name != "data" else node
+        if isinstance(value, ast.Attribute) and value.attr == name and isinstance(node, ast.expr):
+            called = isinstance(node, ast.Call) or name == "data"
+            if called and (node.end_lineno or node.lineno) >= cut.place.line >= node.lineno:
+                text = ast.unparse(node)
+                found += [text] if len(text) <= 60 and text not in found else []
+    return found

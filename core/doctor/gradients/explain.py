@@ -1,0 +1,139 @@
+"""Why each parameter without a gradient has none, as findings and as a table: one entry for each cause. The thread that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.gradients.copies import copies
+from devexplorer.core.doctor.gradients.cuts import Cut, Exit, said_of, said_of_exit
+from devexplorer.core.doctor.gradients.graph import Graph, Refusal
+from devexplorer.core.doctor.gradients.lineage import Lineage
+from devexplorer.core.places import NOWHERE, Place
+from devexplorer.core.records.doctor import NoGradient
+from devexplorer.core.workspace.walk import is_uninitialised
+
+MOST_NAMED = 3
+_SILENT = ("frozen", "updated")
+"""Reasons that are nothing to speak of."""
+_WITHOUT_LINE = {
+    "unused": (
+        "No operation of forward uses {which}: {which_short} {them} no gradient.",
+        "Use it in forward or remove it; DistributedDataParallel needs find_unused_parameters=True for it.",
+    ),
+    "output": (
+        "What is computed from {which} is not part of what forward returns: {which_short} {them} no gradient.",
+        "Return it or remove it; DistributedDataParallel needs find_unused_parameters=True for it.",
+    ),
+    "unknown": (
+        "{which} {them} no gradient, and no line was found that would explain it.",
+        "Check the operations that use it for one that gives no derivative.",
+    ),
+}
+
+
+class _Cause(NamedTuple):
+    """What keeps gradients from a parameter."""
+
+    reason: str
+    """See `NoGradient.reason`."""
+    place: Place | None = None
+    subject: Cut | Exit | None = None
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """What is one cause: a line, or a reason without one."""
+        return self.reason, self.place if self.place is not None or self.subject is None else self.subject.words
+
+
+def explained(lineage: Lineage, graph: Graph | None, model: nn.Module, line_of: Callable[[str], Place | None], book: Book) -> None:
+    """Enter it in the book; `line_of` says which line set what stands at a path of the model."""
+    numbers = [number for number, one in enumerate(lineage.parameters) if not is_uninitialised(one) and one.grad is None]
+    if not numbers:
+        return
+    refusals = [] if graph is None else graph.refusals()
+    without = {id(lineage.parameters[number]) for number in numbers}
+    meant: set[int] | None = None
+    causes: dict[tuple[str, object], tuple[_Cause, list[str]]] = {}
+    for number in numbers:
+        cause = _cause(lineage, graph, refusals, number)
+        if cause.reason == "cut" and isinstance(cause.subject, Cut) and cause.subject.kind in ("switch", "detach", "data"):
+            meant = copies(model, without) if meant is None else meant
+            cause = cause._replace(reason="copy") if id(lineage.parameters[number]) in meant else cause
+        causes.setdefault(cause.key, (cause, []))[1].append(lineage.paths[number])
+    for cause, paths in causes.values():
+        _enter(cause, paths, line_of, book)
+
+
+def _enter(cause: _Cause, paths: list[str], line_of: Callable[[str], Place | None], book: Book) -> None:
+    place, whole = cause.place, of_all(paths)
+    if cause.subject is None and cause.reason not in _SILENT:
+        place = (line_of(whole) if whole else None) or line_of(paths[0])
+    at = place or NOWHERE
+    code = "" if cause.subject is None else cause.subject.words
+    book.without_gradient(NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code))
+    if cause.reason in _SILENT:
+        return
+    which, them = some(paths), "gets" if len(paths) == 1 else "get"
+    if cause.subject is None:
+        message, fix = _WITHOUT_LINE[cause.reason]
+        short = "it" if len(paths) == 1 else "they"
+        book.add("no-gradient", message.format(which=which, which_short=short, them=them), fix, path=whole, place=place)
+        return
+    message, fix = said_of(cause.subject, which, them) if isinstance(cause.subject, Cut) else said_of_exit(cause.subject, which, them)
+    if cause.reason == "copy":
+        fix = "Freeze it with requires_grad_(False) if it is a target or a teacher; otherwise let it run with gradients."
+    book.add("cut-from-autograd", message, fix, path=whole, place=place, severity="error" if cause.reason == "cut" else "note")
+
+
+def some(paths: Sequence[str]) -> str:
+    """`encoder.weight`, `encoder.weight and encoder.bias`, `12 parameters of encoder (encoder.0.weight and 11 more)`."""
+    if len(paths) <= MOST_NAMED:
+        return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"
+    whole = of_all(paths)
+    return f"{len(paths)} parameters{f' of {whole}' if whole else ''} ({paths[0]} and {len(paths) - 1} more)"
+
+
+def of_all(paths: Sequence[str]) -> str:
+    """The module that all of them are part of, empty for the model; of one parameter its own path."""
+    if len(paths) == 1:
+        return paths[0]
+    first, last = min(paths).split("."), max(paths).split(".")
+    common = 0
+    while common < min(len(first), len(last)) - 1 and first[common] == last[common]:
+        common += 1
+    return ".".join(first[:common])
+
+
+def _cause(lineage: Lineage, graph: Graph | None, refusals: Sequence[Refusal], number: int) -> _Cause:
+    bit, parameter = 1 << number, lineage.parameters[number]
+    if lineage.frozen & bit:
+        return _Cause("frozen")
+    through = [cut for cut in lineage.cuts if cut.parameters & bit]
+    freeze = next((cut for cut in through if cut.kind == "freeze"), None)
+    if freeze is not None and not parameter.requires_grad:
+        return _of(freeze)
+    if graph is not None and id(parameter) in graph.reached:
+        refused = next((one for one in refusals if id(parameter) in one.reached and one.place is not None), None)
+        return _Cause("unknown") if refused is None else _of_refusal(refused)
+    if lineage.written & bit:
+        return _Cause("updated")
+    arriving = [cut for cut in through if lineage.at_output >> cut.number & 1]
+    if arriving:
+        return _of(min(arriving, key=lambda cut: (cut.library is not None, cut.weight, cut.number)))
+    left = [one for one in lineage.exits.values() if one.parameters & bit]
+    if left:
+        return _of(min(left, key=lambda one: one.decides))
+    return _Cause("output" if lineage.used & bit else "unused")
+
+
+def _of(subject: Cut | Exit) -> _Cause:
+    place = subject.library or subject.place if isinstance(subject, Cut) else subject.place
+    return _Cause("library" if place is not None and place.library else "cut", place, subject)
+
+
+def _of_refusal(refused: Refusal) -> _Cause:
+    return _of(Cut(-1, "refusal", f"{refused.name}.backward", refused.place))

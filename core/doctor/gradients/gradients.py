@@ -1,0 +1,66 @@
+"""Follows histories through a forward and its backward, and says which parameters got no gradient and why. The thread that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.gradients.explain import explained
+from devexplorer.core.doctor.gradients.graph import Graph
+from devexplorer.core.doctor.gradients.lineage import Lineage
+from devexplorer.core.doctor.watching.call import Call
+from devexplorer.core.places import Place
+
+
+class Gradients:
+    """Of one run of one model; `Watching` tells it what happens."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._lineage = Lineage(model)
+        self._graph: Graph | None = None
+
+    @contextmanager
+    def watching(self, until: FrameType | None) -> Iterator[None]:
+        """The run."""
+        self._lineage.switches.until = until
+        try:
+            with self._lineage.switches.watching_inference():
+                yield
+        finally:
+            self._lineage.switches.until = None
+
+    def switch(self, on: bool, frame: FrameType) -> None:
+        """Gradients are about to be switched on or off."""
+        self._lineage.switches.switch(on, frame)
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call of torch's was made in forward."""
+        self._lineage.after(call, result)
+
+    def output(self, value: Any) -> None:
+        """The model has returned this."""
+        self._lineage.output(value)
+
+    def drop(self, *tensors: Tensor) -> None:
+        """Nothing may refer to these weakly now."""
+        self._lineage.drop(*tensors)
+
+    def backward(self, roots: Sequence[Tensor]) -> None:
+        """A backward from these is about to begin."""
+        if self._graph is None:
+            self._graph = Graph(roots)
+
+    def explain(self, line_of: Callable[[str], Place | None], book: Book) -> None:
+        """Enter every parameter without a gradient in the book; before the optimizer's step, and once."""
+        explained(self._lineage, self._graph, self._model, line_of, book)
+
+    def close(self) -> None:
+        """Let go of the model and of the graph."""
+        if self._graph is not None:
+            self._graph.close()

@@ -1,0 +1,256 @@
+"""Which parameters each tensor of a forward is computed from, with a history and without, and where that is lost. The watched thread.
+
+Sets of parameters are the bits of one integer. Results are referred to weakly, so that no activation lives longer than it would.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.gradients.cuts import Cut, Exit
+from devexplorer.core.doctor.gradients.switches import Switched, Switches, inside
+from devexplorer.core.doctor.watching.call import Call
+from devexplorer.core.doctor.watching.kinds import WAITS
+from devexplorer.core.places import Place
+from devexplorer.core.workspace.run import tensors_in
+
+SWEEP_AT = 20_000
+_COPIES = frozenset({"tensor", "new_tensor"})
+_NO_VALUES = frozenset({
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_empty",
+    "new_full", "new_empty_strided", "register_hook", "retain_grad", "is_floating_point", "is_complex", "backward",
+})  # fmt: skip
+"""What is made has the shape, the dtype and the device of its operand, and nothing of its values."""
+_DECIDES = frozenset({"__bool__", "is_nonzero", "__contains__", "equal", "allclose"})
+_PRINTS = frozenset({"__format__", "__repr__"})
+
+
+class _Known(NamedTuple):
+    tensor: weakref.ref[Tensor]
+    live: int
+    """Parameters that a gradient would reach from here."""
+    cut: int
+    """Numbers of the cuts on the way here, as bits."""
+    pending: Place | None = None
+    """Computed within a Function's forward, where nothing has a history yet."""
+
+
+class Lineage:
+    """What is known of the tensors of one forward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(path, one) for path, one in model.named_parameters()]
+        self.paths = [path for path, _ in named]
+        self.parameters = [one for _, one in named]
+        """Held, so that no other tensor gets the `id()` of one."""
+        self.frozen = sum(1 << number for number, one in enumerate(self.parameters) if not one.requires_grad)
+        """Those that require no gradient when forward begins."""
+        self.used = 0
+        """Those that an operation has had as an operand."""
+        self.written = 0
+        """Those whose values forward itself has changed."""
+        self.cuts: list[Cut] = []
+        self.exits: dict[object, Exit] = {}
+        self.at_output = 0
+        """Cuts on the way to what the model has returned."""
+        self.switches = Switches()
+        self._numbers = {id(one): number for number, one in enumerate(self.parameters)}
+        self._known: dict[int, _Known] = {}
+        self._by_place: dict[tuple[str, str, object], Cut] = {}
+        self._sweep_at = SWEEP_AT
+
+    # --- told by whoever watches
+
+    def drop(self, *tensors: Tensor) -> None:
+        """Forget these: nothing may refer to them weakly now."""
+        for tensor in tensors:
+            self._known.pop(id(tensor), None)
+
+    def output(self, value: Any) -> None:
+        """The model has returned this."""
+        for tensor in tensors_in(value):
+            live, cut = self._of(tensor)
+            if live and not tensor.requires_grad:
+                cut |= 1 << (self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live))
+            self.at_output |= cut
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call of torch's was made in forward."""
+        name = call.kind.name
+        if name in _NO_VALUES:
+            return
+        if name == "requires_grad_":
+            self._frozen_here(call)
+            return
+        live, cut = self._operands(call, call.operands)
+        if not live and not cut:
+            return
+        if isinstance(result, Tensor) or result is None or isinstance(result, (tuple, list)):
+            targets = list(tensors_in(result)) if not isinstance(result, Tensor) else [result]
+            first = call.args[0] if call.args else None
+            if call.kind.writes and isinstance(first, Tensor):
+                self._write(call, first)
+                targets = [one for one in targets if one is not first]
+            for tensor in targets:
+                if id(tensor) not in self._numbers:
+                    self._note(call, tensor, live, cut)
+        if not isinstance(result, Tensor) and name in WAITS and name not in _PRINTS:
+            self._leaves(call, live, cut)
+
+    # --- what an operand is
+
+    def _of(self, tensor: Tensor) -> tuple[int, int]:
+        """Parameters behind it that a gradient would reach, and cuts on the way."""
+        number = self._numbers.get(id(tensor))
+        if number is not None:
+            return (1 << number) & ~self.frozen if tensor.requires_grad else 0, 0
+        known = self._known.get(id(tensor))
+        live, cut = (known.live, known.cut) if known is not None and known.tensor() is tensor else (0, 0)
+        base = tensor._base
+        if base is not None and base is not tensor and id(base) not in self._numbers:
+            whole = self._known.get(id(base))
+            if whole is not None and whole.tensor() is base:
+                live, cut = live | whole.live, cut | whole.cut
+        return live, cut
+
+    def _operands(self, call: Call, tensors: list[Tensor]) -> tuple[int, int]:
+        """The same of all operands of a call."""
+        live = cut = 0
+        for tensor in tensors:
+            number = self._numbers.get(id(tensor))
+            if number is not None:
+                self.used |= 1 << number
+            its, its_cuts = self._of(tensor)
+            if its and number is None and not tensor.requires_grad and self._has_history():
+                its_cuts |= 1 << self._lost_in_function(tensor, call.place, its)
+                its = 0
+            live, cut = live | its, cut | its_cuts
+        return live, cut
+
+    def _has_history(self) -> bool:
+        """Whether what is computed now gets a history, unless somebody has switched that off."""
+        return torch.is_grad_enabled() or self.switches.off is not None
+
+    # --- what becomes of it
+
+    def _note(self, call: Call, tensor: Tensor, live: int, cut: int) -> None:
+        if live and not tensor.requires_grad:
+            if self._has_history():
+                cut |= 1 << self._lost(call, tensor, live)
+                live = 0
+            else:
+                self._remember(tensor, live, cut, call.place)
+                return
+        self._remember(tensor, live, cut)
+
+    def _remember(self, tensor: Tensor, live: int, cut: int, pending: Place | None = None) -> None:
+        if len(self._known) >= self._sweep_at:
+            self._known = {key: known for key, known in self._known.items() if known.tensor() is not None}
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._known))
+        self._known[id(tensor)] = _Known(weakref.ref(tensor), live, cut, pending)
+
+    def _write(self, call: Call, target: Tensor) -> None:
+        """The first operand has been changed in place, and whatever it is a view of."""
+        name = call.kind.name
+        own_live, own_cut = self._of(target)
+        live, cut = self._operands(call, [one for one in call.operands if one is not target])
+        number = self._numbers.get(id(target))
+        if number is not None:
+            self.written |= 1 << number
+            return
+        if not own_live:
+            for one in bits(own_cut):
+                self.written |= self.cuts[one].parameters if self.cuts[one].kind in ("data", "detach") else 0
+        if name == "detach_" and own_live:
+            cut |= 1 << self._lost(call, target, own_live)
+            own_live = 0
+        elif live and (not target.requires_grad or self.switches.off is not None) and self._has_history():
+            cut |= 1 << self._lost(call, target, live)
+            live = 0
+        for tensor in (target, target._base):
+            if tensor is not None and id(tensor) not in self._numbers:
+                self._remember(tensor, own_live | live, own_cut | cut)
+
+    def _lost(self, call: Call, tensor: Tensor, live: int) -> int:
+        """A call gives values without the history that its operands had; returns the number of the cut."""
+        name = call.kind.name
+        off = self.switches.off
+        if name in ("detach", "detach_", "data"):
+            words = ".data" if name == "data" else f".{name}()"
+            return self._cut_at(call, "data" if name == "data" else "detach", words, live)
+        if off is not None:
+            return self._switched_off(off, live)
+        if name in _COPIES:
+            return self._cut_at(call, "copy", call.kind.words, live)
+        if name == "grad":
+            return self._cut_at(call, "grad", "torch.autograd.grad", live)
+        if tensor.is_floating_point() or tensor.is_complex():
+            return self._cut_at(call, "step", call.kind.sentence, live)
+        words = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}" if call.kind.casts else call.kind.sentence
+        return self._cut_at(call, "step", words, live)
+
+    def _lost_in_function(self, tensor: Tensor, place: Place | None, live: int) -> int:
+        """Computed in the forward of a Function that has declared its result to be not differentiable."""
+        known = self._known.get(id(tensor))
+        at = None if known is None else known.pending
+        return self._cut_off("function", "a Function", at or place, live)
+
+    def _lost_before(self, live: int) -> int:
+        return self._cut_off("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
+
+    def _cut_at(self, call: Call, kind: str, words: str, live: int) -> int:
+        key = (kind, words, call.place)
+        known = self._by_place.get(key)
+        if known is None:
+            known = self._new(key, Cut(len(self.cuts), kind, words, call.place, inside(call.frame, call.run.until)))
+        known.parameters |= live
+        return known.number
+
+    def _switched_off(self, off: Switched, live: int) -> int:
+        key = ("switch", off.words, off.place)
+        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), "switch", off.words, off.place, off.library))
+        known.parameters |= live
+        return known.number
+
+    def _cut_off(self, kind: str, words: str, place: Place | None, live: int) -> int:
+        key = (kind, words, place)
+        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), kind, words, place))
+        known.parameters |= live
+        return known.number
+
+    def _new(self, key: tuple[str, str, object], cut: Cut) -> Cut:
+        self._by_place[key] = cut
+        self.cuts.append(cut)
+        return cut
+
+    def _leaves(self, call: Call, live: int, cut: int) -> None:
+        """Values go to Python, which keeps no history."""
+        behind = live
+        for one in bits(cut):
+            behind |= self.cuts[one].parameters
+        decides = call.kind.name in _DECIDES
+        key = (call.place, decides)
+        known = self.exits.get(key)
+        if known is None:
+            known = self.exits[key] = Exit(WAITS[call.kind.name], call.place, decides)
+        known.parameters |= behind
+
+    def _frozen_here(self, call: Call) -> None:
+        first = call.args[0] if call.args else None
+        number = self._numbers.get(id(first))
+        wanted = call.args[1] if len(call.args) > 1 else call.kwargs.get("requires_grad", True)
+        if number is not None and not wanted and not (self.frozen >> number) & 1:
+            self.at_output |= 1 << self._cut_at(call, "freeze", ".requires_grad_(False)", 1 << number)
+
+
+def bits(number: int) -> Iterator[int]:
+    """The places of the ones."""
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
