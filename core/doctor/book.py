@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,6 +12,8 @@ from devexplorer.core.doctor.causes import with_consequence
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.places import NOWHERE, Place, code_lines
 from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked
+
+AT_EVERY_CALL = " at every call"
 
 
 @dataclass(slots=True)
@@ -31,6 +35,9 @@ class Book:
         self._entries: dict[tuple[str, str, int, str], _Entry] = {}
         self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
         self._no_gradient: list[NoGradient] = []
+        self._ignoring = False
+        self.used: dict[str, bool] | None = None
+        """After a forward that went through: tensors that are not registered and took part -> whether that makes every call slow."""
 
     def add(
         self,
@@ -45,6 +52,7 @@ class Book:
         seconds: float | None = None,
         simulated: bool = False,
         patch: str | None = None,
+        consequence: Finding | None = None,
     ) -> None:
         """Note a finding. `path` is where the model is at work now unless it is given.
 
@@ -70,11 +78,14 @@ class Book:
             seconds=seconds,
             simulated=simulated,
             patch=patch,
+            consequences=() if consequence is None else (consequence,),
         )
         self._entries[_key(rule, at, where)] = _Entry(finding, at)
 
     def again(self, rule: str, place: Place | None, path: str = "") -> bool:
         """Whether that was found there before: then it has happened once more, and nobody need find words for it."""
+        if self._ignoring:
+            return True
         known = self._entries.get(_key(rule, place or NOWHERE, path))
         if known is not None:
             known.finding = replace(known.finding, count=known.finding.count + 1)
@@ -82,6 +93,8 @@ class Book:
 
     def not_checked(self, what: str, reason: str, place: Place | None = None) -> None:
         """Note that something could not be looked at."""
+        if self._ignoring:
+            return
         at = place or NOWHERE
         self._unchecked.setdefault((what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line))
 
@@ -98,11 +111,29 @@ class Book:
         entry = self._entries.get(_key(rule, place))
         return entry is not None and not (problem and entry.finding.severity == "note")
 
-    def made_fail(self, rule: str, place: Place, where: Place | None) -> None:
+    def made_fail(self, rule: str, place: Place, consequence: Finding) -> None:
         """What was found at that line made the run fail elsewhere: it is an error, and says so."""
         entry = self._entries[_key(rule, place)]
-        at = where or NOWHERE
-        entry.finding = with_consequence(entry.finding, at.file, at.line)
+        entry.finding = with_consequence(entry.finding, consequence)
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Within, nothing is noted or counted."""
+        self._ignoring = True
+        try:
+            yield
+        finally:
+            self._ignoring = False
+
+    def once(self, rules: Collection[str], second: Book) -> None:
+        """Of what was found by these rules: what a `second` call had not again happened once, and costs nothing after that."""
+        for key, entry in self._entries.items():
+            finding = entry.finding
+            if finding.rule in rules and finding.severity == "warning" and key not in second._entries:
+                message = finding.message.replace(AT_EVERY_CALL, " in the first call")
+                if message == finding.message:
+                    message += " That happens in the first call only."
+                entry.finding = replace(finding, message=message, severity="note")
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything with its code, in the order in which it was found."""

@@ -14,7 +14,7 @@ from devexplorer.core.records.doctor import Diagnosis, Finding
 
 def diagnosis(book: Book, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int) -> Diagnosis:
     """All that the doctor says."""
-    found = [_with_patch(finding) for finding in without_consequences(book.findings())]
+    found = [_with_patch(finding) for finding in without_consequences(book.findings(), book.used)]
     problems = sorted((one for one in found if one.severity != "note"), key=lambda one: SEVERITIES.index(one.severity))
     return Diagnosis(
         target=target,

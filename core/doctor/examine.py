@@ -8,8 +8,10 @@ the end.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
 from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
+from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.moving import cut_computed, moved
 from devexplorer.core.doctor.on_cpu import OnCpu
@@ -41,6 +44,8 @@ from devexplorer.core.workspace.walk import named_modules
 Progress = Callable[[float, str], None]
 """Gets the share that is done, 0 to 1, and what is being done."""
 THE_FORWARD = "the forward"
+AT_EVERY_CALL = ("device-hop", "hidden-sync")
+"""Rules about what a call costs, if every call does it."""
 
 
 def examine(request: DoctorRequest, progress: Progress = lambda done, text: None) -> Diagnosis:
@@ -78,7 +83,7 @@ class Doctor:
 
     def examine(self, target: str) -> Diagnosis:
         """Do all of it. Raises `BadInput` where nothing could be examined."""
-        with kept(self._seed), self._cuda, eagerly(self._book):
+        with kept(self._seed), generators_kept(torch.device(self._info.id).type), self._cuda, eagerly(self._book):
             origins = Origins()
             try:
                 self._examine(origins)
@@ -183,7 +188,7 @@ class Doctor:
         inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
         work = Work(model, self._train, self._info.id, self._progress)
         known = len(self._book.findings())
-        torch.default_generator.manual_seed(self._seed)
+        self._seed_all()
         gradients = Gradients(model) if self._train else None
         watching = Watching(model, self._info.id, self._book, origins, inputs, gradients)
         try:
@@ -192,6 +197,9 @@ class Doctor:
             if gradients is not None:
                 explain = functools.partial(gradients.explain, survey.place, self._book)
                 self._look("without a gradient", explain)
+            if torch.device(self._info.id).type != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
+                self._book.used = watching.used
+            self._once_more(model, given, dtype)
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
@@ -209,6 +217,32 @@ class Doctor:
         if work.without_gradient:
             self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
+
+    def _once_more(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None) -> None:
+        """A second call, where the first one was slow: what a model keeps after its first call is not slow at every call.
+
+        It gets the same inputs and random numbers. One that fails (a state that was kept has no second backward) says nothing.
+        """
+        if not any(one.rule in AT_EVERY_CALL and one.severity == "warning" for one in self._book.findings()):
+            return
+        second = Book()
+        work = Work(model, self._train, self._info.id, lambda done, text: None)
+        try:
+            with self._book.ignoring():
+                inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
+                self._seed_all()
+                with Watching(model, self._info.id, second, None, inputs):
+                    work.run(inputs)
+        except (Exception, SystemExit) as error:
+            failure_of(error, model, self._info.id)  # lets go of its frames
+            return
+        self._book.once(AT_EVERY_CALL, second)
+
+    def _seed_all(self) -> None:
+        """Two calls get the same random numbers; `kept` puts the generators back in the end."""
+        torch.default_generator.manual_seed(self._seed)
+        random.seed(self._seed)
+        np.random.seed(self._seed % 2**32)
 
     def _there(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
         return tensor.to(self._info.id, dtype if tensor.is_floating_point() else None)

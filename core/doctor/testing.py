@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
+from devexplorer.core.doctor.causes import passed_over
 from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor
 from devexplorer.core.doctor.rules import RULES
@@ -46,8 +47,9 @@ def assert_placement_clean(
     to, None: its own.
 
     With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules whose keys are in
-    `ignore` (`"hidden-sync"`) are passed over. What could not be checked fails as well, unless `allow_unchecked`. Raises `BadInput` for a
-    device, a virtual GPU or a rule that does not exist.
+    `ignore` (`"hidden-sync"`) are passed over. What fails because of something that is passed over still fails, as a finding of its own
+    rule (`"mixed-devices"`). What could not be checked fails as well, unless `allow_unchecked`. Raises `BadInput` for a device, a virtual
+    GPU or a rule that does not exist.
     """
     for key in ignore:
         if key not in RULES:
@@ -70,7 +72,7 @@ def assert_placement_clean(
             found = diagnosed(request, seconds=seconds)
     except BadInput as error:
         raise AssertionError(f"the placement of {title} could not be checked: {error}") from None
-    problems = [one for one in found.problems if one.rule not in ignore]
+    problems = passed_over(found.problems, ignore)
     if problems or (found.unchecked and not allow_unchecked):
         raise AssertionError(report(found, problems, with_unchecked=not allow_unchecked))
     return found

@@ -83,6 +83,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The lines around `line`."""
     patch: str | None = None
     """The fix as a unified diff, where it is mechanical."""
+    consequences: tuple[Finding, ...] = ()
+    """What fails because of this: findings of their own for somebody who passes over this one."""
 
 
 class Unchecked(msgspec.Struct, frozen=True, kw_only=True):

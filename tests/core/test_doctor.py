@@ -193,8 +193,85 @@ def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Exa
         self.table = self.table.to(x.device)
         return self.layer(x) * self.table
 """)
-    assert [(one.rule, one.severity) for one in found.problems] == [("unregistered-tensor", "warning")]
-    assert "until forward brings it along itself" in found.problems[0].message
+    assert found.clean
+    assert [(one.rule, one.severity) for one in found.notes] == [("unregistered-tensor", "note")]
+    assert "until forward brings it along itself" in found.notes[0].message
+
+
+SEVERITIES = {
+    "moved on one condition": (
+        "self.m = torch.ones(4)", "self.m = self.m.to(x.device) if self.m is not None else None\nreturn y * self.m", "note"
+    ),
+    "moved where it is elsewhere": (
+        "self.m = torch.ones(4)", "m = self.m if self.m.device == x.device else self.m.to(x)\nself.m = m\nreturn y * m", "note"
+    ),
+    "made at the first call": (
+        "self.m = None", "if self.m is None:\n    self.m = torch.ones(4, 4).tril().to(x.device)\nreturn y @ self.m", "note"
+    ),
+    "made for each shape": (
+        "self.m = {}",
+        "if y.shape not in self.m:\n    mask = torch.ones(4)\n    self.m[y.shape] = mask.to(x.device)\nreturn y * self.m[y.shape]",
+        "note",
+    ),
+    "a number read at the first call": (
+        "self.m = None", "if self.m is None:\n    self.m = y.detach().abs().amax().item()\nreturn y / self.m", "note"
+    ),
+    "a distribution that is not used": ("self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y", "note"),
+    "a tensor that is not used": ("self.m = torch.ones(4)", "return y", "note"),
+    "a table that Python reads": ("self.m = torch.arange(4)", "return y * float(self.m[2])", "note"),
+    "copied at every call": ("self.m = torch.ones(4)", "return y * self.m.to(x.device)", "warning"),
+    "in a list, copied at every call": ("self.m = [torch.ones(4)]", "return y * self.m[0].to(x.device)", "warning"),
+    "a distribution that is drawn from": (
+        "self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y + self.m.sample().to(x.device)", "warning"
+    ),
+    "noise made on the CPU": ("self.m = None", "return y + torch.randn(y.shape).to(x.device)", "warning"),
+    "an index": ("self.m = torch.arange(4)", "return y[:, self.m]", "warning"),
+    "written at every call": ("self.m = torch.zeros(4)", "self.m[:] = y.detach().mean(0)\nreturn y", "warning"),
+    "used as it is": ("self.m = torch.ones(4)", "return y * self.m", "error"),
+    "a distribution that meets it": (
+        "self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y + self.m.sample()", "error"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERITIES)
+@pytest.mark.parametrize("train", [False, True])
+def test_what_a_run_showed_decides_how_bad_it_is(examined: Examined, name: str, train: bool) -> None:
+    made, used, severity = SEVERITIES[name]
+    body = "".join(f"        {line}\n" for line in used.splitlines())
+    found = examined(f"{LAYER}\n        {made}\n\n    def forward(self, x):\n        y = self.layer(x)\n{body}", train=train)
+    told = [one for one in (*found.problems, *found.notes) if one.rule != "no-gradient"]
+    assert {one.severity for one in told} <= {severity, "note"}, told
+    assert severity in {one.severity for one in told}, told
+    assert not found.unchecked
+    assert sum(one.severity == severity for one in told) == 1
+
+
+INDICES = {
+    "drawn in forward": "return y[torch.randperm(y.shape[0])]  # here",
+    "in a slice": "return y[:, torch.arange(2)]  # here",
+    "a mask": "keep = torch.ones(4, dtype=torch.bool)\nreturn y[:, keep]  # here",
+    "written through": "y = y.clone()\ny[torch.arange(2)] = 0\nreturn y",
+    "index_put": "y = y.clone()\ny.index_put_((torch.arange(2),), torch.ones_like(y))\nreturn y",
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_on_the_cpu_is_copied_at_every_call(examined: Examined, name: str) -> None:
+    body = "".join(f"        {line}\n" for line in INDICES[name].splitlines())
+    found = examined(f"{LAYER}\n\n    def forward(self, x):\n        y = self.layer(x)\n{body}")
+    (problem,) = found.problems
+    assert (problem.rule, problem.severity) == ("device-hop", "warning")
+    line = Path(problem.file).read_text().splitlines()[problem.line - 1]
+    assert "# here" in line or "torch.arange" in line
+    assert "index on the CPU: it is copied from cpu to vgpu:0 at every call" in problem.message
+    assert "device=x.device" in problem.fix
+    assert (problem.bytes or 0) > 0
+
+
+@pytest.mark.parametrize("index", ["torch.tensor(3)", "[0, 2]", "2", "torch.arange(2, device=x.device)", "slice(0, 2)", "None"])
+def test_other_indices_cost_nothing_that_is_told(examined: Examined, index: str) -> None:
+    assert examined(f"{LAYER}\n\n    def forward(self, x):\n        return self.layer(x)[:, {index}]\n").clean
 
 
 def test_every_cause_is_found_once_errors_first(examined: Examined) -> None:

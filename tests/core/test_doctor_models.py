@@ -7,16 +7,15 @@ They are the files of `tests/doctor_models`. The first lines of each say what it
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 from fakes.doctor import patched
+from fakes.doctor_models import FOLDER, Case, files, read
 from msgspec.structs import replace
 
 from devexplorer.core.doctor.examine import examine
@@ -25,7 +24,6 @@ from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.workspace import zoo
 
-FOLDER = Path(__file__).parents[1] / "doctor_models"
 DIRECTIVES = {"input", "train", "dtype", "device", "virtual", "needs", "also", "unchecked"}
 PITFALLS = {"list-pitfall": "unregistered-module", "data-pitfall": "cut-from-autograd", "noise-pitfall": "default-device"}
 LARGE = {"vgg11-bn": "1x3x32x32", "vgg16-bn": "1x3x32x32", "resnet18": "1x3x64x64", "resnet50": "1x3x64x64"}
@@ -52,45 +50,8 @@ CONFIGURATIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """One file, taken apart."""
-
-    file: Path
-    directives: dict[str, str]
-    defects: frozenset[tuple[str, int]]
-    """Rule and line."""
-
-    @property
-    def request(self) -> DoctorRequest:
-        """How it is examined."""
-        factory = "make" if re.search(r"(?m)^def make\(", self.file.read_text()) else "Net"
-        given = self.directives
-        return DoctorRequest(
-            source=f"{self.file.name}:{factory}",
-            folder=str(self.file.parent),
-            device=given.get("device", "vgpu:0"),
-            virtual=given.get("virtual", "2x Tesla T4"),
-            train="train" in given,
-            inputs=given.get("input", ""),
-            dtype=given.get("dtype"),
-        )
-
-
-def read(file: Path) -> Case:
-    lines = file.read_text().splitlines()
-    directives: dict[str, str] = {}
-    for line in lines[1:]:
-        found = re.fullmatch(r"# (\w+)(?:: (.+))?", line)
-        if found is None:
-            break
-        directives[found[1]] = found[2] or ""
-    marked = ((number, re.search(r"# defect: ([\w-]+)$", line)) for number, line in enumerate(lines, 1))
-    return Case(file, directives, frozenset((mark[1], number) for number, mark in marked if mark))
-
-
 def cases(kind: str) -> list[pytest.param]:
-    return [pytest.param(read(file), id=file.stem) for file in sorted((FOLDER / kind).glob("*.py"))]
+    return [pytest.param(read(file), id=file.stem) for file in files(kind)]
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fakes.virtual import virtual
 from torch import Tensor, nn
 
+from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.testing import assert_placement_clean
 from devexplorer.core.errors import BadInput
 from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.profiles import parse_virtual
 
 __all__ = ["virtual"]
 
@@ -69,12 +74,109 @@ def test_a_broken_model_fails_with_every_finding(virtual: VirtualMachine) -> Non
 
 
 def test_rules_can_be_passed_over(virtual: VirtualMachine) -> None:
-    found = assert_placement_clean(Broken(), ignore=("unregistered-tensor", "hidden-sync"))
+    found = assert_placement_clean(Broken(), ignore=("unregistered-tensor", "hidden-sync", "mixed-devices"))
     assert len(found.problems) == 2
     with pytest.raises(AssertionError, match=": 1 error"):
         assert_placement_clean(Broken(), ignore=["hidden-sync"])
     with pytest.raises(BadInput, match="there is no rule 'hidden-synch'; did you mean hidden-sync"):
         assert_placement_clean(Clean(), ignore=["hidden-synch"])
+
+
+class Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        drawn = torch.randn(4)
+        return x[:, :4] + drawn
+
+
+class OneCard(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        table = torch.ones(4, device="cuda:1")
+        return x[:, :4] * table
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "line"),
+    [
+        (Broken, "unregistered-tensor", "y = self.layer(x) * self.scale"),
+        (Noise, "default-device", "return x[:, :4] + drawn"),
+        (OneCard, "hard-coded-device", "return x[:, :4] * table"),
+    ],
+)
+def test_what_fails_because_of_a_rule_that_is_passed_over_still_fails(
+    virtual: VirtualMachine, make: type[nn.Module], rule: str, line: str
+) -> None:
+    with pytest.raises(AssertionError) as failed:
+        assert_placement_clean(make(), "vgpu:0", torch.ones(2, 8), ignore={rule, "hidden-sync"})
+    assert f"test_doctor_testing.py:{line_of(line)}: mixed-devices" in str(failed.value)
+    assert f": {rule}" not in str(failed.value)
+
+
+class Draws(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        random.random()
+        np.random.rand()
+        torch.rand(2)
+        torch.manual_seed(7)
+        return nn.functional.dropout(self.layer(x)) + torch.randn(4, device=x.device)
+
+
+@pytest.mark.parametrize("make", [Draws, Broken, Noise])
+@pytest.mark.parametrize("options", [{}, {"train": True}, {"dtype": "bfloat16"}])
+def test_every_random_generator_is_left_as_it_was(virtual: VirtualMachine, make: type[nn.Module], options: dict[str, Any]) -> None:
+    model = make()
+
+    def next_ones() -> list[Any]:
+        """Drawn from a copy of each generator."""
+        drawn = [torch.rand(3).tolist(), torch.rand(3, device="vgpu:0").tolist(), random.random(), np.random.rand()]
+        states = torch.get_rng_state(), torch.get_device_module("vgpu").get_rng_state(0), random.getstate(), np.random.get_state()
+        return [*drawn, *(repr(one) for one in states)]
+
+    def seed() -> None:
+        torch.manual_seed(11)
+        random.seed(12)
+        np.random.seed(13)
+
+    virtual.add(parse_virtual("Tesla T4"))
+    with torch.random.fork_rng(devices=[]):
+        before = random.getstate(), np.random.get_state()
+        seed()
+        expected = next_ones()
+        seed()
+        try:
+            assert_placement_clean(model, "vgpu:0", torch.ones(2, 8), **options)
+        except AssertionError:
+            pass
+        assert next_ones() == expected
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+class Counting:
+    """The module of an accelerator whose generators count what was put back."""
+
+    def __init__(self) -> None:
+        self.states = [torch.tensor([1]), torch.tensor([2])]
+
+    def device_count(self) -> int:
+        return 2
+
+    def get_rng_state(self, device: int) -> Tensor:
+        return self.states[device].clone()
+
+    def set_rng_state(self, state: Tensor, device: int) -> None:
+        self.states[device] = state
+
+
+def test_the_generators_of_every_card_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Counting()
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    with generators_kept("cuda"):
+        module.states = [torch.tensor([5]), torch.tensor([6])]
+    assert [int(one) for one in module.states] == [1, 2]
 
 
 def test_what_could_not_be_checked_fails_unless_it_may(virtual: VirtualMachine) -> None:

@@ -142,11 +142,10 @@ def test_what_forward_makes_on_the_cpu_in_other_ways(work: Callable[[Any, Tensor
 
 def host_only(module: Any, y: Tensor) -> Tensor:
     sizes = torch.tensor([2, 1])
-    first = y[torch.arange(2)]
-    return first.sum() * torch.tensor(2.0) + int(sizes.sum())
+    return y[torch.tensor(1)].sum() * torch.tensor(2.0) + int(sizes.sum())
 
 
-def test_tensors_for_the_host_numbers_and_indices_may_be_on_the_cpu() -> None:
+def test_tensors_for_the_host_and_numbers_may_be_on_the_cpu() -> None:
     assert found(host_only) == ()
 
 

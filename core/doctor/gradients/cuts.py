@@ -73,11 +73,12 @@ def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
     if cut.kind == "step":
         fix = "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard - soft).detach()."
         return f"{cut.words} has no derivative: {result}", fix
-    written = _written(cut)
-    value = next((one[: -len(cut.words)] for one in written if one.endswith(cut.words)), "") if len(written) == 1 else ""
-    words = " and ".join(written) or cut.words
-    fix = f"Use {value or 'the value'} itself; {_FREEZE}" if cut.words != ".detach_()" else f"Remove .detach_(); {_FREEZE}"
-    return f"{words} {'take' if len(written) > 1 else 'takes'} values without their history: {result}", fix
+    written = _written(cut) or [cut.words]
+    values = [one.removesuffix(cut.words) for one in written]
+    fix = f"Use {' and '.join(values) if all(values) else 'the value'} directly; {_FREEZE}"
+    if cut.words == ".detach_()":
+        fix = f"Remove .detach_(); {_FREEZE}"
+    return f"{' and '.join(written)} {'take' if len(written) > 1 else 'takes'} values without their history: {result}", fix
 
 
 def said_of_exit(leaves: Exit, which: str, them: str) -> tuple[str, str]:
@@ -96,9 +97,10 @@ def _written(cut: Cut) -> list[str]:
         return []
     name = cut.words.strip(".()")
     found: list[str] = []
-    for node in ast.walk(tree):
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
         value = node.func if isinstance(node, ast.Call) and name != "data" else node
-        if isinstance(value, ast.Attribute) and value.attr == name and isinstance(node, ast.expr):
+        if isinstance(value, ast.Attribute) and value.attr == name:
             called = isinstance(node, ast.Call) or name == "data"
             if called and (node.end_lineno or node.lineno) >= cut.place.line >= node.lineno:
                 text = ast.unparse(node)

@@ -42,13 +42,17 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
         )
     elif way == "attribute" and _copied_by_forward(slot):
         severity = "note"
-        message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device at every call."
+        message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device."
     elif way == "attribute" and _brought_along(slot):
-        severity = "warning"
+        severity = "note"
         message = f"{what}: it stays on {where} when the model moves, until forward brings it along itself; the state_dict misses it."
     elif there:
         severity = "warning"
-        message = f"{what} that was put on {where} when it was made: it stays there when the model goes anywhere else."
+        one = len(tensors) == 1
+        message = (
+            f"{what} that {'was' if one else 'were'} put on {where} when {'it was' if one else 'they were'} made: "
+            f"{'it stays' if one else 'they stay'} there when the model goes anywhere else."
+        )
     else:
         message = (
             f"{what} that PyTorch does not know of: the model moves, and {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
@@ -91,17 +95,19 @@ def _fix(name: str, way: str) -> str:
 
 
 def _brought_along(slot: Slot) -> bool:
-    """Whether a method says `self.table = self.table.to(…)`."""
+    """Whether a method says `self.table = self.table.to(…)`, also with a condition."""
     name = slot.attribute.name
     for base in type.mro(type(slot.module)):
         source = class_source(base)
         for target, (place, value) in assignments(source) if source is not None else ():
-            if target != name or place.function == "__init__" or not isinstance(value, ast.Call):
-                continue
-            func = value.func
-            if isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name:
+            if target == name and place.function != "__init__" and value is not None and any(_moves(one, name) for one in ast.walk(value)):
                 return True
     return False
+
+
+def _moves(node: ast.AST, name: str) -> bool:
+    func = node.func if isinstance(node, ast.Call) else None
+    return isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name
 
 
 def _copied_by_forward(slot: Slot) -> bool:

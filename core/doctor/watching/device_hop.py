@@ -1,6 +1,7 @@
 """Copies between devices that forward makes at every call. The thread that is watched.
 
-Copies to the CPU are those of `hidden_sync`, except where nobody waits for them.
+Copies to the CPU are those of `hidden_sync`, except where nobody waits for them. An index on the CPU is copied without a word: CUDA takes
+one in `x[i]`, `x[i] = y` and `index_put_` (ATen's `TensorAdvancedIndexingUtils.h`), and refuses it in `index_select` or `gather`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from devexplorer.core.doctor.book import AT_EVERY_CALL
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.cost import copy_seconds, simulated
 from devexplorer.core.doctor.watching.mixed_devices import made_there, origin_of
@@ -22,6 +24,8 @@ class DeviceHop:
 
     def after(self, call: Call, result: Any) -> None:
         """A call was made."""
+        if call.kind.name in _INDEXED:
+            _index(call)
         if not call.kind.copies:
             return
         ends = _ends(call, result)
@@ -44,7 +48,7 @@ class DeviceHop:
         nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
         run.book.add(
             "device-hop",
-            f"{capital(origin.words(run.path))} is copied from {device_id(here)} to {device_id(destination)} at every call.",
+            f"{capital(origin.words(run.path))} is copied from {device_id(here)} to {device_id(destination)}{AT_EVERY_CALL}.",
             _fix(origin)
             if upload
             else "Keep what works together on one device where nothing has to be copied; of a split model it is the price.",
@@ -54,6 +58,34 @@ class DeviceHop:
             seconds=copy_seconds(here, destination, nbytes),
             simulated=simulated(here, destination),
         )
+
+
+_INDEXED = ("__getitem__", "__setitem__", "index_put", "index_put_")
+
+
+def _index(call: Call) -> None:
+    """An index of more than one number that is on the CPU, of a tensor that is not."""
+    first, run = (call.args[0] if call.args else None), call.run
+    if not isinstance(first, Tensor) or first.device.type in ("cpu", "meta"):
+        return
+    given = call.args[1] if len(call.args) > 1 else call.kwargs.get("indices")
+    for index in given if isinstance(given, (tuple, list)) else (given,):
+        if isinstance(index, Tensor) and index.device.type == "cpu" and index.dim() > 0:
+            run.sources.use([index], slow=True)
+            if run.book.again("device-hop", call.place, run.path):
+                return
+            origin, there = origin_of(call, index), device_id(first.device)
+            run.book.add(
+                "device-hop",
+                f"{capital(origin.words(run.path))} is an index on the CPU: it is copied from cpu to {there}{AT_EVERY_CALL}.",
+                _fix(origin),
+                place=call.place,
+                severity="note" if call.by_torch else None,
+                bytes=index.nbytes,
+                seconds=copy_seconds(index.device, first.device, index.nbytes),
+                simulated=simulated(index.device, first.device),
+            )
+            return
 
 
 def _ends(call: Call, result: Any) -> tuple[Tensor, torch.device] | None:

@@ -72,6 +72,7 @@ class HiddenSync:
         if isinstance(filled, Tensor) and filled.device.type == "cpu":
             origin, copied = origin_of(call, filled), waited.nbytes
             if origin.kind in _TOLD:
+                run.sources.use([filled], slow=True)
                 return
             read = f"is written into {origin.words(run.path)}, on the CPU: the host waits until {device_id(waited.device)} has come so far."
             fix = made_there(origin) if origin.kind == "factory" else "Let what it is written into be on the device as well."
@@ -109,6 +110,7 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     if name in ("cpu", "to", "type", "type_as"):
         model = args[1] if len(args) > 1 else None
         if isinstance(model, Tensor) and call.run.sources.of(model).kind in _TOLD:
+            call.run.sources.use([model], slow=True)
             return None
         blocking = not (kwargs.get("non_blocking") or any(one is True for one in args[1:3]))
         return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None

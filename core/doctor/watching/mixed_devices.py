@@ -14,7 +14,11 @@ from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.operands import exchanged, operands
 from devexplorer.core.doctor.watching.sources import ELSEWHERE, Origin, line
 from devexplorer.core.doctor.watching.unseen import unseen
+from devexplorer.core.places import NOWHERE
+from devexplorer.core.records.doctor import Finding
 from devexplorer.core.workspace.walk import device_id
+
+RULE = "mixed-devices"
 
 
 class Mixed:
@@ -34,26 +38,22 @@ class Mixed:
         """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
         call, run = self._call, self._call.run
         origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
+        said = [f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}" for one in _one_per_origin(call.operands, origins)]
+        message = f"{call.kind.sentence} gets operands from several devices: {_listed(said)}."
+        at = call.place or NOWHERE
         rest = []
         for stray in self._strays:
             origin = origins[id(stray)]
+            failed = Finding(rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=_fix(origin, stray, call))
             if origin.place is not None and run.book.has("hard-coded-device", origin.place):
-                run.book.made_fail("hard-coded-device", origin.place, call.place)
+                run.book.made_fail("hard-coded-device", origin.place, failed)
                 continue
             if origin.kind == "factory" and origin.place is not None and not origin.named_device:
-                _default_device(call, stray, origin)
+                _default_device(call, stray, origin, failed)
             else:
-                rest.append((stray, origin))
-        if not rest:
-            return
-        said = [f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}" for one in _one_per_origin(call.operands, origins)]
-        stray, origin = rest[0]
-        run.book.add(
-            "mixed-devices",
-            f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.",
-            _fix(origin, stray, call),
-            place=call.place,
-        )
+                rest.append(failed)
+        if rest:
+            run.book.add(RULE, message, rest[0].fix, place=call.place)
 
 
 def mixed_devices(call: Call) -> Mixed | None:
@@ -85,7 +85,7 @@ def origin_of(call: Call, tensor: Tensor) -> Origin:
     return unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient") or origin.path == ELSEWHERE else origin
 
 
-def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
+def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) -> None:
     run = call.run
     where = "at the same line" if origin.place == call.place else f"at {line(call.place)}" if call.place is not None else "later"
     made = f"{origin.op} is made in forward, with parameters" if origin.op.startswith("nn.") else f"{origin.op} makes its tensor"
@@ -96,6 +96,7 @@ def _default_device(call: Call, stray: Tensor, origin: Origin) -> None:
         made_there(origin),
         path=origin.path,
         place=origin.place,
+        consequence=failed,
     )
 
 

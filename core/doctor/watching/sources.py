@@ -137,6 +137,8 @@ class Sources:
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
             self._hold(tensor, Origin("input", path=str(number)))
+        self.used: dict[str, bool] = {}
+        """Paths of tensors that are not registered and took part in the run -> whether that makes every call slow."""
         self.backward = False
         """Whether backward is under way: what nobody knows then is a gradient."""
         self._model: nn.Module | None = model
@@ -176,6 +178,13 @@ class Sources:
         self._memory.clear()
         self.paths.clear()
         self._model = None
+
+    def use(self, tensors: Sequence[Tensor], *, slow: bool = False) -> None:
+        """These took part in a call."""
+        for tensor in tensors:
+            held = self._held.get(id(tensor))
+            if held is not None and held[1].kind in ("attribute", "hidden"):
+                self.used[held[1].path] = slow or self.used.get(held[1].path, False)
 
     def note(self, tensor: Tensor, origin: Origin) -> None:
         """A call has made this tensor."""

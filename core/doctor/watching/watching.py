@@ -76,6 +76,11 @@ class Watching(TorchFunctionMode):
             patch.object(torch.utils, "swap_tensors", self._swapped),
         )
 
+    @property
+    def used(self) -> dict[str, bool]:
+        """Paths of tensors that are not registered and took part -> whether that makes every call slow."""
+        return self._run.sources.used
+
     def __enter__(self) -> Watching:
         self._run.until = _outside(sys._getframe(1))
         self._run.book.path = ""
@@ -142,8 +147,10 @@ class Watching(TorchFunctionMode):
                     except Exception as error:
                         self._gave_up(name, error)
             self._guarded("where tensors come from", lambda: note_results(call, result))
+            asked = call if given is args else Call(self._run, kind, given, named, frame)
+            self._run.sources.use(asked.operands)
             if self._gradients is not None:
-                self._follow(Call(self._run, kind, given, named, frame), result)
+                self._follow(asked, result)
         return result
 
     def _follow(self, call: Call, result: Any) -> None:

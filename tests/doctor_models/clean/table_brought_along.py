@@ -1,4 +1,4 @@
-# Sees: a table that the checkpoint lacks; forward moves it by hand.
+# A table that forward moves by hand, once: it works on every device, and the table is computed anew in every build.
 # input: 2x6x8
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(8, 8)
-        self.angles = torch.outer(torch.arange(16.0), 10000 ** -torch.linspace(0, 1, 8))  # defect: unregistered-tensor
+        self.angles = torch.outer(torch.arange(16.0), 10000 ** -torch.linspace(0, 1, 8))
 
     def forward(self, x):
         self.angles = self.angles.to(x.device)
