@@ -65,6 +65,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "operations": diagnosis.operations,
         "problems": [_finding(one) for one in diagnosis.problems],
         "notes": [_finding(one) for one in diagnosis.notes],
+        "uncompiled": [msgspec.to_builtins(one) for one in diagnosis.uncompiled],
         "unchecked": [msgspec.to_builtins(one) for one in diagnosis.unchecked],
         "no_gradient": [msgspec.to_builtins(one) for one in diagnosis.no_gradient],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -12,7 +12,7 @@ from devexplorer.core.cli.output import printable
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.doctor.verdict import verdict, without_gradient
 from devexplorer.core.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked
+from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -32,6 +32,9 @@ def print_diagnosis(out: Console, diagnosis: Diagnosis) -> None:
         for one in diagnosis.unchecked:
             out.print(Text(f"{_INDENT}{printable(_unchecked(one, here))}"))
         out.print()
+    if diagnosis.uncompiled:
+        out.print(Text(printable(uncompiled_text(diagnosis.uncompiled, here))))
+        out.print()
     out.print(Text(printable(summary(diagnosis))))
 
 
@@ -45,6 +48,15 @@ def summary(diagnosis: Diagnosis) -> str:
     missing = without_gradient(diagnosis)
     more = f"; without a gradient: {missing}" if missing else ""
     return f"{diagnosis.target} on {where}, {run}{given}: {verdict(diagnosis)}, {watched}{more}"
+
+
+def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
+    """`examined as written, without torch.compile (net.py:7) and torch.jit.script (net.py:12, net.py:20)`."""
+    places: dict[str, list[str]] = {}
+    for one in uncompiled:
+        places.setdefault(one.what, []).extend([_place(one.file, one.line, folder)] if one.file else [])
+    said = [f"{what} ({', '.join(at)})" if at else what for what, at in places.items()]
+    return f"examined as written, without {' and '.join(said)}"
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:
@@ -63,6 +75,8 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
         title = finding.rule if rule is None else f"{rule.title} ({rule.key})"
         command = _COMMANDS.get(finding.severity, "error")
         yield _annotation(command, title, f"{finding.message} {finding.fix}", finding.file, finding.line, folder)
+    for left in diagnosis.uncompiled:
+        yield _annotation("notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder)
     for one in diagnosis.unchecked:
         yield _annotation("notice" if allowed else "warning", f"Not checked: {one.what}", one.reason, one.file, one.line, folder)
 

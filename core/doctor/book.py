@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from devexplorer.core.doctor.causes import with_consequence
 from devexplorer.core.doctor.rules import RULES
 from devexplorer.core.places import NOWHERE, Place, code_lines
-from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked
+from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked, Uncompiled
 
 AT_EVERY_CALL = " at every call"
 
@@ -38,6 +38,7 @@ class Book:
         self._ignoring = False
         self.used: dict[str, bool] | None = None
         """After a forward that went through: tensors that are not registered and took part -> whether that makes every call slow."""
+        self._uncompiled: dict[Uncompiled, None] = {}
 
     def add(
         self,
@@ -106,6 +107,11 @@ class Book:
         """All of them, in order."""
         return tuple(self._no_gradient)
 
+    def left_uncompiled(self, what: str, place: Place | None) -> None:
+        """Note that code runs as it is written which `what` (`torch.compile`) would compile, and the line that asks for it."""
+        at = place or NOWHERE
+        self._uncompiled[Uncompiled(what=what, file=at.file, line=at.line)] = None
+
     def has(self, rule: str, place: Place, *, problem: bool = False) -> bool:
         """Whether that rule was found at that line, with `problem` as more than a note."""
         entry = self._entries.get(_key(rule, place))
@@ -142,3 +148,7 @@ class Book:
     def unchecked(self) -> tuple[Unchecked, ...]:
         """What could not be looked at, in order."""
         return tuple(self._unchecked.values())
+
+    def uncompiled(self) -> tuple[Uncompiled, ...]:
+        """What runs as it is written rather than compiled, in order."""
+        return tuple(self._uncompiled)

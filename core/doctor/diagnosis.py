@@ -27,6 +27,7 @@ def diagnosis(book: Book, target: str, info: DeviceInfo, *, train: bool, inputs:
         notes=tuple(one for one in found if one.severity == "note"),
         unchecked=book.unchecked(),
         no_gradient=book.no_gradient(),
+        uncompiled=book.uncompiled(),
         operations=operations,
     )
 

@@ -27,7 +27,7 @@ _IMITATION = (
     *("virtual GPU", "VirtualTensor", "PrivateUse1", "privateuseone", "weak reference", "weakref", "compiled with CUDA"),
     *("support for cuda", "'CUDA' backend", "ATen_cuda", "attribute '_cuda", "Couldn't swap", "CUDA tensor", "active drivers"),
     *('_cpu" not implemented for', '_cpu_" not implemented for'),
-    *("data is not allocated yet", "have storage", "allocated storage", "Cannot access data pointer"),
+    *("NestedTensorImpl", "data is not allocated yet", "have storage", "allocated storage", "Cannot access data pointer"),
 )
 """Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among them."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from devexplorer.core.virtual.backend import move_lazily, swapping
 from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.parts import HOOKS
 from devexplorer.core.workspace.unmovable import dispatched
-from devexplorer.core.workspace.walk import is_uninitialised, named_modules
+from devexplorer.core.workspace.walk import is_irregular, is_uninitialised, named_modules
 
 THE_MOVE = "the move"
 
@@ -34,7 +36,8 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
         with swapping():
             if lazy and own is nn.Module:
                 return move_lazily(model, info.id, dtype)
-            result = to(info.id) if dtype is None else to(info.id, dtype)
+            with _kept_back(model, dtype) if info.simulated else nullcontext():
+                result = to(info.id) if dtype is None else to(info.id, dtype)
         if info.simulated:
             _hooks_again(model)
     except (Exception, SystemExit) as error:
@@ -52,6 +55,26 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
         place=first_line(vars(own)["to"]),
     )
     return model
+
+
+@contextmanager
+def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """What a virtual GPU cannot hold stays on the CPU: sparse and nested tensors. On a card it would move like the rest."""
+    registers = [register for _, module in named_modules(model) for register in (module._parameters, module._buffers)]
+    held: list[tuple[dict[str, Any], str, Tensor]] = [
+        (register, name, tensor)
+        for register in registers
+        for name, tensor in register.items()
+        if tensor is not None and not is_uninitialised(tensor) and is_irregular(tensor)
+    ]
+    for register, name, _ in held:
+        register[name] = None
+    try:
+        yield
+    finally:
+        for register, name, tensor in held:
+            cast = dtype is not None and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter)
+            register[name] = tensor.to(dtype) if cast else tensor
 
 
 def cut_computed(model: nn.Module) -> None:

@@ -17,6 +17,7 @@ from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.cost import Roofline
 from devexplorer.core.virtual.memory import Block, CachingAllocator, OutOfDeviceMemoryError, rounded
 from devexplorer.core.virtual.profiles import Profile
+from devexplorer.core.workspace.walk import is_irregular
 
 T = TypeVar("T", bound=Hashable)
 VALUES_BYTES = 1 << 20
@@ -94,6 +95,7 @@ class Measuring:
         self._rooflines: list[MeasuringRoofline] = []
         self._kinds: list[dict[int, str]] = []
         self._state_at: list[int] | None = None
+        self._held: list[torch.Tensor] = []
         self.output_bytes = 0
         """Of the first tensor that forward returned."""
         for gpu in machine.add(profiles):
@@ -106,10 +108,15 @@ class Measuring:
             self._rooflines.append(roofline)
             self._kinds.append({})
 
+    def hold(self, buffer: torch.Tensor) -> None:
+        """Keep the memory of a buffer until the traces are made."""
+        self._held.append(buffer)
+        self.label([buffer], "buffers")
+
     def label(self, tensors: Iterable[torch.Tensor | None], kind: str) -> None:
         """Say what the memory of these tensors is for; tensors elsewhere have none here."""
         for tensor in tensors:
-            held = None if tensor is None else getattr(tensor.untyped_storage(), "_vgpu", None)
+            held = None if tensor is None or is_irregular(tensor) else getattr(tensor.untyped_storage(), "_vgpu", None)
             if held is None:
                 continue
             for memory, kinds in zip(self._memories, self._kinds, strict=True):

@@ -19,6 +19,7 @@ from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
 from devexplorer.core.virtual.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.workspace.casts import model_dtype
+from devexplorer.core.workspace.models.as_written import as_written
 from devexplorer.core.workspace.models.inputs import parse_inputs
 
 Progress = Callable[[float, str], None]
@@ -64,6 +65,12 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitRepo
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the answer.
     """
     way, wanted = checked(spec)
+    compilers: dict[str, None] = {}
+    with as_written(lambda what, place: compilers.update({what: None})):
+        return _planned(spec, way, wanted, compilers, progress)
+
+
+def _planned(spec: FitSpec, way: Way, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress) -> FitReport:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
     made = subject_of(spec.source, spec.folder, spec.inputs)
@@ -84,7 +91,7 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitRepo
         products=desk.products,
         convolutions=desk.convolutions,
         recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
-        compiled=is_compiled(model),
+        compilers=tuple(compilers) or (("torch.compile",) if is_compiled(model) else ()),
         second=batch_second(model),
         output_bytes=first.output_bytes,
     )

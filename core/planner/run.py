@@ -36,6 +36,7 @@ from devexplorer.core.workspace.models.twins import twin
 from devexplorer.core.workspace.run import first_tensor, run, total
 from devexplorer.core.workspace.split.blocks import own_tensors
 from devexplorer.core.workspace.split.hops import Hops
+from devexplorer.core.workspace.walk import is_irregular, size_of
 
 TRAINING_STEPS = 2
 HOST_BYTES = 2 << 30
@@ -118,7 +119,10 @@ def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, pl
     where = dict(placing.cards)
     made: dict[int, Tensor] = {}
     for tensor in _as_moved(subject.model):
-        if id(tensor) not in made:
+        if is_irregular(tensor):  # no virtual GPU holds it: its bytes are counted, and it stays where it is
+            cards.hold(meta_empty((size_of(tensor),), torch.uint8, cards.devices[where.get(id(tensor), 0)]))
+            made[id(tensor)] = tensor
+        elif id(tensor) not in made:
             made[id(tensor)] = meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
     model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = floating_dtype(model)

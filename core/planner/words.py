@@ -44,7 +44,7 @@ def reason(cards: Sequence[FitCard]) -> str:
 
 
 def assumptions(
-    spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compiled: bool, second: str | None, output_bytes: int
+    spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compilers: Sequence[str], second: str | None, output_bytes: int
 ) -> list[str]:
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
     told = [
@@ -62,8 +62,8 @@ def assumptions(
             f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless the model swaps them "
             "the batch here is the length of its sequences, and the second dimension in the given shapes is the batch."
         )
-    if compiled:
-        told.append("What torch.compile would fuse is counted operation by operation, with every tensor between them.")
+    if compilers:
+        told.append(f"What {' and '.join(compilers)} would fuse is counted operation by operation, with every tensor between them.")
     if spec.train:
         told.append("Every parameter that requires a gradient is trained, and gradients are set to None before each step.")
         told.append(

@@ -115,6 +115,16 @@ class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
     """What stands there: `.detach()`."""
 
 
+class Uncompiled(msgspec.Struct, frozen=True, kw_only=True):
+    """Code that was examined as it is written, and that a compiler would have compiled."""
+
+    what: str
+    """`torch.compile`, `torch.jit.script`, …"""
+    file: str = ""
+    line: int = 0
+    """The line that asks for it; 0 where that is not known."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """All that the doctor says about a model."""
 
@@ -134,6 +144,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: tuple[Unchecked, ...] = ()
     no_gradient: tuple[NoGradient, ...] = ()
     """With `train`: every parameter that got no gradient, by its reason; empty where no backward was run."""
+    uncompiled: tuple[Uncompiled, ...] = ()
     operations: int = 0
     """Operations that were watched."""
 

@@ -69,6 +69,11 @@ def is_uninitialised(tensor: Tensor) -> bool:
     return type(tensor) not in ORDINARY and isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
 
 
+def is_irregular(tensor: Tensor) -> bool:
+    """Whether this is a sparse or nested tensor, which no virtual GPU can hold."""
+    return tensor.layout is not torch.strided or tensor.is_nested
+
+
 def gradient_of(tensor: Tensor) -> Tensor | None:
     """The gradient, if there is one; asking a non-leaf that keeps none would make PyTorch warn."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None

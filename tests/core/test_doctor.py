@@ -474,7 +474,7 @@ def test_a_buffer_that_is_drawn_and_not_saved_is_found_by_a_second_seed(examined
 # --- what cannot be looked at
 
 
-def test_a_weak_reference_that_only_a_virtual_gpu_minds_is_no_finding(examined: Examined) -> None:
+def test_a_weak_reference_to_a_parameter_is_no_obstacle(examined: Examined) -> None:
     code = f"""
 import weakref
 {LAYER}
@@ -483,9 +483,7 @@ import weakref
     def forward(self, x):
         return self.layer(x)
     """
-    found = examined(code)
-    assert not found.problems
-    assert list(unchecked(found)) == ["the move", "the forward"]
+    assert examined(code).clean
 
 
 def test_a_forward_that_takes_gradients_itself_needs_training(examined: Examined) -> None:
@@ -535,12 +533,62 @@ import threading
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_a_torchscript_model_is_refused(examined: Examined) -> None:
+def test_a_torchscript_model_from_a_file_is_refused(examined: Examined, tmp_path: Path) -> None:
+    torch.jit.script(nn.Linear(4, 4)).save(str(tmp_path / "layer.pt"))
     with pytest.raises(BadInput, match="gave a TorchScript model"):
-        examined("def make():\n    return torch.jit.script(nn.Linear(4, 4))\n", factory="make")
+        examined(f"def make():\n    return torch.jit.load({str(tmp_path / 'layer.pt')!r})\n", factory="make")
 
 
-def test_compiled_code_runs_as_it_is_written_and_is_not_checked(examined: Examined) -> None:
+SCRIPTED = """
+@torch.jit.script
+def act(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(x)
+
+
+class Old(torch.jit.ScriptModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    @torch.jit.script_method
+    def forward(self, x):
+        return act(self.layer(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.compiled = torch.compile(nn.Linear(8, 8))
+        self.scripted = torch.jit.script(nn.Linear(8, 8))
+        self.traced = torch.jit.trace(nn.Linear(8, 8), torch.ones(1, 8))
+        self.old = Old()
+        self.later = nn.Linear(8, 8)
+        self.later.compile()
+
+    @torch.compile(dynamic=True)
+    def forward(self, x):
+        return self.later(self.old(self.traced(self.scripted(self.compiled(x)))))
+"""
+
+
+def test_what_compilers_would_compile_is_examined_as_it_is_written(examined: Examined) -> None:
+    found = examined(SCRIPTED, train=True, inputs="2x8")
+    assert found.clean, found
+    assert found.operations == 7, "each layer and both operations of the function are watched"
+    lines = (HEADER + SCRIPTED).splitlines()
+    told = {(one.what, lines[one.line - 1].strip()) for one in found.uncompiled}
+    assert told == {
+        ("torch.compile", "self.compiled = torch.compile(nn.Linear(8, 8))"),
+        ("torch.compile", "self.later.compile()"),
+        ("torch.compile", "@torch.compile(dynamic=True)"),
+        ("torch.jit.script", "@torch.jit.script"),
+        ("torch.jit.script", "self.scripted = torch.jit.script(nn.Linear(8, 8))"),
+        ("torch.jit.trace", "self.traced = torch.jit.trace(nn.Linear(8, 8), torch.ones(1, 8))"),
+        ("torch.jit.ScriptModule", "super().__init__()"),
+    }
+
+
+def test_a_defect_in_compiled_code_is_found(examined: Examined) -> None:
     code = f"""{LAYER}
         self.scale = torch.ones(4)
 
@@ -550,10 +598,47 @@ def test_compiled_code_runs_as_it_is_written_and_is_not_checked(examined: Examin
     """
     found = examined(code)
     assert rules(found) == ["unregistered-tensor"]
-    assert "the compiled code" in unchecked(found)
+    assert [one.what for one in found.uncompiled] == ["torch.compile"]
     found = examined(f"{CLEAN}\n\ndef make():\n    return torch.compile(Net())\n", factory="make")
-    assert list(unchecked(found)) == ["the compiled code"]
+    assert found.clean, found
+    assert [one.what for one in found.uncompiled] == ["torch.compile"]
     assert found.operations
+
+
+SPARSE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("heads", torch.eye(4).to_sparse(){0})
+
+    def forward(self, x):
+        return {1}
+"""
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("persistent", ["", ", persistent=False"])
+def test_a_sparse_buffer_that_forward_leaves_alone_is_no_matter(examined: Examined, train: bool, persistent: str) -> None:
+    found = examined(SPARSE.format(persistent, "self.layer(x)"), train=train, inputs="4x8")
+    assert found.clean, found
+    assert found.operations == 1
+
+
+def test_of_a_model_with_sparse_products_the_rest_is_checked(examined: Examined) -> None:
+    work = "torch.sparse.mm(self.heads, self.layer(x)) + self.heads.to(x.device).to_dense() @ x + torch.ones(8)"
+    found = examined(SPARSE.format("", work), train=True, inputs="4x8")
+    assert rules(found) == ["default-device"], found
+    assert "computed on the CPU: virtual GPUs hold dense tensors only" in unchecked(found)["sparse tensors"]
+    assert list(unchecked(found)) == ["sparse tensors"]
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype stage")
+def test_nested_tensors_are_computed_on_the_cpu_and_said_to_be_unchecked(examined: Examined) -> None:
+    work = "self.layer(torch.nested.as_nested_tensor([x[:2], x[2:3]])).to_padded_tensor(0.0)"
+    found = examined(SPARSE.format("", work), train=True, inputs="4x8")
+    assert not found.problems, found
+    assert list(unchecked(found)) == ["nested tensors"]
 
 
 def test_the_model_within_data_parallel_is_examined(examined: Examined) -> None:

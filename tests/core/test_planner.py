@@ -439,3 +439,26 @@ class Net(nn.Module):
     assert report.fits[0].fits
     assert report.fits[0].bytes.parameters == sum(rounded(4 * size) for size in (8 * 16, 16, 16 * 8, 8))
     assert not [line for line in report.assumptions if line == WITH_VALUES]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_scripted_parts_run_as_they_are(tmp_path):
+    text = "import torch\nfrom torch import nn\nclass Net(nn.Sequential):\n    def __init__(self): super().__init__("
+    scripted = asked(**write(tmp_path, "scripted", text + "torch.jit.script(nn.Linear(8, 8)))\n"), inputs="2x8", train=True)
+    plain = asked(**write(tmp_path, "unscripted", text + "nn.Linear(8, 8))\n"), inputs="2x8", train=True)
+    assert scripted.fits[0].bytes == plain.fits[0].bytes
+    assert any("torch.jit.script would fuse" in one for one in scripted.assumptions)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_a_sparse_buffer_takes_its_own_bytes(tmp_path):
+    text = """
+import torch
+from torch import nn
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 8)
+        self.register_buffer("graph", torch.sparse_coo_tensor(torch.zeros(2, 100, dtype=torch.int64), torch.ones(100), (10**6, 10**6)))
+"""
+    report = asked(**write(tmp_path, "sparse", text), inputs="2x8", train=True)
+    assert report.fits[0].bytes.buffers == rounded(100 * (2 * 8 + 4))

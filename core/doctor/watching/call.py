@@ -37,6 +37,8 @@ class Run:
         """Where the model was moved."""
         self.book = book
         self.sources = sources
+        self.irregular = False
+        """Whether there are tensors that a virtual GPU cannot hold."""
         self.until: FrameType | None = None
         """The frame that watches: what is further out is none of the model's."""
 

@@ -9,6 +9,7 @@ from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.host_array import host_array
 from devexplorer.core.doctor.watching.host_list import host_list
 from devexplorer.core.doctor.watching.mixed_devices import mixed_devices
+from devexplorer.core.doctor.watching.on_host import on_host
 
 
 class Repair(Protocol):
@@ -27,5 +28,5 @@ class Repair(Protocol):
         ...
 
 
-REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, mixed_devices, host_array)
+REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, on_host, mixed_devices, host_array)
 """Each says whether it is about this call."""

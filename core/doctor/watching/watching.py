@@ -27,13 +27,17 @@ from devexplorer.core.doctor.watching.hidden_sync import HiddenSync
 from devexplorer.core.doctor.watching.kinds import DATA, Kind, kind_of_function
 from devexplorer.core.doctor.watching.made import note_results
 from devexplorer.core.doctor.watching.modules import Modules
+from devexplorer.core.doctor.watching.on_host import OnHost
 from devexplorer.core.doctor.watching.repairs import REPAIRS, Repair
 from devexplorer.core.doctor.watching.sources import Sources
+from devexplorer.core.virtual.books import KIND
 from devexplorer.core.workspace.moves import one_line
+from devexplorer.core.workspace.walk import is_irregular
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
 _Quiet: Any = torch._C.DisableTorchFunction
+NO_CARD = "virtual GPUs hold dense tensors only"
 
 
 class Watching(TorchFunctionMode):
@@ -59,6 +63,7 @@ class Watching(TorchFunctionMode):
         """Calls that were watched."""
         self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
         self._modules = Modules(self._run, self._returned)
+        self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, (*model.parameters(), *model.buffers())))
         self._rules: tuple[tuple[str, Rule], ...] = (
             ("hidden-sync", HiddenSync()),
             ("device-hop", DeviceHop()),
@@ -131,12 +136,14 @@ class Watching(TorchFunctionMode):
             return func(*args, **kwargs)
         self.operations += 1
         given, named = args, kwargs
+        repaired = self._off_card(func, Call(self._run, kind, args, kwargs, frame)) if self._run.irregular else None
         try:
-            result = func(*args, **kwargs)
+            result = func(*args, **kwargs) if repaired is None else None
         except (RuntimeError, TypeError) as error:
             repaired = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
             if repaired is None:
                 raise
+        if repaired is not None:
             result, args, kwargs = repaired
         with _Quiet():
             call = Call(self._run, kind, args, kwargs, frame)
@@ -166,6 +173,12 @@ class Watching(TorchFunctionMode):
             with _Quiet():
                 self._guarded(WITHOUT_GRADIENT, lambda: gradients.output(output))
 
+    def _off_card(self, func: Any, call: Call) -> tuple[Any, Any, Any] | None:
+        """The same for a call that works on the CPU's sparse tensors as they are: on a card its dense results would be there."""
+        with _Quiet():
+            irregular = any(map(is_irregular, call.operands))
+        return self._repaired(func, call, RuntimeError(NO_CARD)) if irregular else None
+
     def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any] | None:
         """What a call that failed for where its operands are gives elsewhere, and its operands there; None: it failed for something else.
 
@@ -181,7 +194,7 @@ class Watching(TorchFunctionMode):
             repaired: tuple[Any, Any, Any] | None = repair.repeated(func), repair.args, repair.kwargs
         except Exception:  # it was not only the devices
             repaired = None
-        if repaired is not None or "device" in str(error):
+        if repaired is not None or ("device" in str(error) and not isinstance(repair, OnHost)):
             with _Quiet():
                 self._guarded("mixed-devices", repair.note)
         return repaired

@@ -58,6 +58,8 @@ def _facts(found: Diagnosis) -> list[Fact]:
         facts.append(Fact("notes", _titles(found.notes)))
     if found.no_gradient:
         facts.append(Fact("without a gradient", without_gradient(found)))
+    if found.uncompiled:
+        facts.append(Fact("examined as written, without", ", ".join(dict.fromkeys(one.what for one in found.uncompiled))))
     if found.unchecked:
         facts.append(Fact("not checked", ", ".join(dict.fromkeys(one.what for one in found.unchecked))))
     return facts

@@ -73,12 +73,13 @@ def make(source: Source, factory: Any, folder: str) -> Any:
         if os.getpid() != process:  # the factory forked, and this is the child: only the parent goes on
             os._exit(0)
     import torch
+    from torch.jit._script import RecursiveScriptModule
 
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise BadInput(f"{call} gave the class {model.__name__}, not a model; let it return {model.__name__}(…)")
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is needed")
-    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+    if any(isinstance(module, RecursiveScriptModule) or "_actual_script_module" in vars(module) for module in model.modules()):
         raise BadInput(
             f"{call} gave a TorchScript model, whose parts cannot be looked at or moved one by one; give the model it was made from"
         )

@@ -1,5 +1,4 @@
-# A compiled layer runs as it is written; what was made of it nobody looked at.
-# unchecked: the compiled code
+# A compiled layer runs as it is written, which the diagnosis says; that is no reason to call it unchecked.
 # input: 4x12
 import torch
 from torch import nn
