@@ -12,6 +12,7 @@ from torch import nn
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.workspace.models.as_written import as_written
+from devexplorer.core.workspace.walk import named_modules
 
 COMPILE = "torch.compile"
 
@@ -33,7 +34,7 @@ def eagerly(book: Book) -> Iterator[None]:
 
 def unwrapped(model: nn.Module, book: Book) -> nn.Module:
     """The model within wrappers that compile it, or run it in several processes."""
-    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+    if any(type(module).__name__ == "OptimizedModule" for _, module in named_modules(model)):
         book.left_uncompiled(COMPILE, None)
     while True:
         kind = type(model).__name__

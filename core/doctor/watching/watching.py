@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -32,7 +32,7 @@ from devexplorer.core.doctor.watching.repairs import REPAIRS, Repair
 from devexplorer.core.doctor.watching.sources import Sources
 from devexplorer.core.virtual.books import KIND
 from devexplorer.core.workspace.moves import one_line
-from devexplorer.core.workspace.walk import is_irregular
+from devexplorer.core.workspace.walk import is_irregular, named_modules
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Watching(TorchFunctionMode):
         """Calls that were watched."""
         self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
         self._modules = Modules(self._run, self._returned)
-        self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, (*model.parameters(), *model.buffers())))
+        self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, _held(model)))
         self._rules: tuple[tuple[str, Rule], ...] = (
             ("hidden-sync", HiddenSync()),
             ("device-hop", DeviceHop()),
@@ -247,6 +247,12 @@ class _Again(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._watching.__torch_function__(func, types, args, kwargs)
+
+
+def _held(model: nn.Module) -> Iterator[Tensor]:
+    """Its parameters and buffers; unlike torch's own walk, this one asks no module for a hash."""
+    for _, module in named_modules(model):
+        yield from (one for one in (*module._parameters.values(), *module._buffers.values()) if one is not None)
 
 
 def _numbered(device: torch.device, model: nn.Module) -> torch.device:
