@@ -10,6 +10,9 @@ from devexplorer.core.errors import BadInput
 MISSING = "—"
 """What stands on screen for "not available"."""
 
+LONGEST_SECONDS = 1e8
+"""Three years; what is longer is a typing error, and more than some systems can wait."""
+
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -73,3 +76,23 @@ def sentence(text: str) -> str:
     """
     words = text.strip()
     return words and f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "?", "!")) else ".")
+
+
+def parse_seconds(text: str | float, what: str = "") -> float:
+    """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
+    name = f"{what}: " if what else ""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
+    if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
+        raise BadInput(f"{name}{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
+    return seconds
+
+
+def parse_count(text: str, what: str) -> int:
+    """Return a whole number above 0; `what` names it in the message."""
+    if not re.fullmatch(r"\+?\d{1,18}", text.strip(), re.ASCII) or int(text) < 1:
+        wrong = "is too large" if re.fullmatch(r"\+?[1-9]\d{18,}", text.strip(), re.ASCII) else "is not a whole number above 0"
+        raise BadInput(f"{what} '{text}' {wrong}; write for example 100")
+    return int(text)

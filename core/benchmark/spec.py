@@ -7,14 +7,14 @@ import re
 from devexplorer.core.dtypes import item_bytes, product_dtype
 from devexplorer.core.errors import BadInput, DoesNotFit
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.formats import parse_count as parse_count
+from devexplorer.core.formats import parse_seconds as parse_seconds
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.devices import DeviceInfo
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""
 LARGEST_BATCH = 100_000
-LONGEST_SECONDS = 1e8
-"""Three years; what is longer is a typing error, and more than some systems can wait."""
 PRODUCTS = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8")
 """Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it overflows)."""
 MODES = ("live", "burst", "sustained")
@@ -42,26 +42,6 @@ def parse_shape(text: str) -> tuple[int, int, int]:
         raise BadInput(f"size '{text}' has a side of {max(sides)}; the largest side is {LARGEST_SIDE}")
     m, n, k = sides * 3 if len(sides) == 1 else sides
     return m, n, k
-
-
-def parse_seconds(text: str | float, what: str = "") -> float:
-    """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
-    name = f"{what}: " if what else ""
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
-    if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
-        raise BadInput(f"{name}{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
-    return seconds
-
-
-def parse_count(text: str, what: str) -> int:
-    """Return a whole number above 0; `what` names it in the message."""
-    if not re.fullmatch(r"\+?\d{1,18}", text.strip(), re.ASCII) or int(text) < 1:
-        wrong = "is too large" if re.fullmatch(r"\+?[1-9]\d{18,}", text.strip(), re.ASCII) else "is not a whole number above 0"
-        raise BadInput(f"{what} '{text}' {wrong}; write for example 100")
-    return int(text)
 
 
 def check_product(dtype: str) -> str:

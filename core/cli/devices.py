@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
 from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.devices import apple
@@ -19,6 +21,7 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
+from devexplorer.core.devices.torch_answers import TorchAnswers, TorchQuestion
 from devexplorer.core.devices.visible import VARIABLE
 from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
@@ -26,7 +29,10 @@ from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
+from devexplorer.core.virtual.details import details as virtual_details
+from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.virtual.topology import topology
 
 LISTING_S = 60.0
 """A listing ends by itself: each of its calls has a limit."""
@@ -38,59 +44,67 @@ class Machine(NamedTuple):
     found: Catalog
     drm: Drm
     drm_cards: tuple[DrmCard, ...]
-    torch_side: Any
-    """A `TorchBackend`."""
-    virtual: Any
-    """The `VirtualMachine`; None without `--virtual`."""
-    engine_side: tuple[DeviceInfo, ...]
-    """What torch and the virtual machine list."""
-    problems: tuple[Problem, ...]
+    torch_side: TorchAnswers
+    virtual: VirtualMachine | None
+    """None without `--virtual`."""
 
-    def joined(self, cards: Sequence[Card]) -> Catalog:
-        """Every device, with NVML's cards as they are now."""
-        return _joined(cards, self.engine_side, self.problems, self.drm_cards)
+    def joined(self, cards: Sequence[Card], problems: Sequence[Problem]) -> Catalog:
+        """Every device, with NVML's cards and problems as they are now."""
+        return _joined(cards, self.torch_side, self.virtual, problems, self.drm_cards)
 
 
 class Readings(NamedTuple):
     """One reading of everything, by device id."""
 
+    found: Catalog
+    """What each device is, after it was read: a card may have been lost meanwhile."""
     samples: dict[str, DeviceSample]
     details: dict[str, DeviceDetails]
     topologies: tuple[Topology, ...]
 
 
-def catalog(virtual_spec: str | None, nvml: Nvml) -> Catalog:
-    """Every device of this machine and the virtual ones asked for."""
-    return machine(virtual_spec, nvml).found
-
-
 def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
-    """Look at everything there is. Starts `nvml`; whoever made it closes it."""
-    from devexplorer.core.devices.torch_devices import TorchBackend
-    from devexplorer.core.virtual import backend as virtual
-
-    torch_side, simulated = TorchBackend(), None
-    infos, problems = list(torch_side.devices()), list(torch_side.problems())
-    if virtual_spec is not None:
-        profiles = parse_virtual(virtual_spec)
-        simulated = virtual.install()
-        simulated.add(profiles)
-        infos += simulated.devices()
-        problems += simulated.problems()
-    nvml.start()
-    cards = nvml.cards()
-    drm = drm or Drm()
-    drm_cards = drm.cards()
-    said = (*nvml.problems, *problems)
-    return Machine(_joined(cards, infos, said, drm_cards), drm, drm_cards, torch_side, simulated, tuple(infos), said)
+    """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; whoever made it closes it."""
+    simulated = virtual_machine(virtual_spec)
+    question = TorchQuestion()
+    try:
+        nvml.start()
+        cards = nvml.cards()
+        drm = drm or Drm()
+        drm_cards = drm.cards()
+        torch_side = question.answers()
+    finally:
+        question.close()
+    found = _joined(cards, torch_side, simulated, nvml.problems, drm_cards)
+    return Machine(found, drm, drm_cards, torch_side, simulated)
 
 
-def _joined(cards: Sequence[Card], infos: Sequence[DeviceInfo], problems: Sequence[Problem], drm_cards: Sequence[DrmCard]) -> Catalog:
+def virtual_machine(spec: str | None) -> VirtualMachine | None:
+    """The virtual GPUs of `--virtual`, as they are before anything runs on them; no torch is needed for that."""
+    if spec is None:
+        return None
+    profiles = parse_virtual(spec)
+    simulated = VirtualMachine()
+    simulated.add(profiles)
+    return simulated
+
+
+def _joined(
+    cards: Sequence[Card],
+    torch_side: TorchAnswers,
+    simulated: VirtualMachine | None,
+    problems: Sequence[Problem],
+    drm_cards: Sequence[DrmCard],
+) -> Catalog:
+    virtual = () if simulated is None else simulated.devices()
+    if torch_side.virtual_gpus is not None:
+        virtual = tuple(msgspec.structs.replace(info, usable=False, reason=torch_side.virtual_gpus) for info in virtual)
     return join(
         CpuReader().info(),
         cards,
-        infos,
-        problems=problems,
+        torch_side.devices,
+        virtual,
+        (*problems, *torch_side.problems),
         datasheets=datasheets(),
         cuda_visible_devices=os.environ.get(VARIABLE),
         cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
@@ -105,31 +119,27 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
     sampler.set_names(here.found.names)
     try:
         samples = {sample.device: sample for sample in sampler.read_round(list_patience_s=LISTING_S)}
+        found = here.joined(sampler.cards, sampler.problems)
     finally:
         sampler.stop()
     details = {event.device: event for event in events if isinstance(event, DeviceDetails)}
     topologies = [event for event in events if isinstance(event, Topology)]
     now = time.time()
-    for info in here.found.devices:
-        if not info.usable or info.kind in ("cpu", "virtual"):
-            continue
-        if (sample := here.torch_side.device_sample(info.id, now)) is not None:
-            samples.setdefault(info.id, sample)
-        if info.kind == "mps":
+    for sample in here.torch_side.samples:
+        samples.setdefault(sample.device, sample)
+    for info in found.devices:
+        if info.kind == "mps" and info.usable:
             details[info.id] = apple.details(info.id, now)
     for card in here.drm_cards:
-        device = here.found.drm_names.get(card.bus_id or "", card.drm_id)
+        device = found.drm_names.get(card.bus_id or "", card.drm_id)
         samples.setdefault(device, here.drm.read(card, device, now))
         details.setdefault(device, here.drm.details(card, device, now))
     if here.virtual is not None:
-        from devexplorer.core.virtual.details import details as virtual_details
-        from devexplorer.core.virtual.topology import topology
-
         for gpu in here.virtual.gpus:
             samples[gpu.id] = here.virtual.device_sample(gpu.id, now)
             details[gpu.id] = virtual_details(gpu.id, gpu.profile, now)
         topologies.append(topology([(gpu.id, gpu.profile) for gpu in here.virtual.gpus]))
-    return Readings(samples, details, tuple(topologies))
+    return Readings(found, samples, details, tuple(topologies))
 
 
 def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
@@ -143,13 +153,14 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
         nvml.close()
     if arguments.json:
         assert readings is not None
-        print_document(**_document(here.found, readings))
+        print_document(**_document(readings))
     else:
-        _print(here.found, readings)
+        _print(here.found if readings is None else readings.found, readings)
     return 0
 
 
-def _document(found: Catalog, readings: Readings) -> dict[str, Any]:
+def _document(readings: Readings) -> dict[str, Any]:
+    found = readings.found
     described = [
         device_document(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems) for info in found.devices
     ]

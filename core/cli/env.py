@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 
-from devexplorer.core.cli.devices import catalog
+from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.output import print_document
 from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.nvml_processes import in_pid_namespace
@@ -36,25 +36,22 @@ VARIABLES = (
 
 def facts(virtual_spec: str | None) -> dict[str, object]:
     """Everything that the command prints."""
-    from devexplorer.core.devices.torch_devices import torch_facts
-    from devexplorer.core.virtual.backend import unavailable
-
     nvml = Nvml(open_limit_s=START_LIMIT_S)
     try:
-        found = catalog(virtual_spec, nvml)
+        here = machine(virtual_spec, nvml)
         cards = nvml.cards()
     finally:
         nvml.close()
-    torch_side = torch_facts()._asdict()
+    found, torch_side = here.found, here.torch_side
     return {
         "devexplorer": importlib.metadata.version("devexplorer"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "container": "yes: with process numbers of its own" if in_pid_namespace() else "no",
         "packages": {name: _version(name) for name in PACKAGES},
-        "torch": torch_side,
+        "torch": torch_side.facts,
         "driver_version": next((info.driver_version for info in found.devices if info.driver_version), None),
-        "virtual_gpus": unavailable() or "available",
+        "virtual_gpus": torch_side.virtual_gpus or "available",
         "devices": found.devices,
         "cards": [_card(card) for card in cards],
         "problems": found.problems,
@@ -96,8 +93,7 @@ def env(arguments: argparse.Namespace) -> int:
     for group in ("packages", "torch", "variables"):
         print(f"\n{group}")
         content = found[group]
-        assert isinstance(content, dict)
-        for key, value in content.items():
+        for key, value in content.items() if isinstance(content, dict) else [("not available", "see the problem of cuda below")]:
             print(f"  {key:<34}{MISSING if value is None else value}")
     print("\ndevices")
     for info in found["devices"]:  # type: ignore[attr-defined]

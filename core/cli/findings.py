@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from devexplorer.core.errors import BadInput
-from devexplorer.core.virtual.profiles import parse_virtual
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -36,7 +35,11 @@ class Findings:
     def check_virtual(self, spec: str | None) -> bool:
         """Whether `--virtual`, if given, names GPUs that there are; makes none."""
         self._virtual_given = spec is not None
-        return spec is None or self.checked(lambda: parse_virtual(spec), None) is not None
+        if spec is None:
+            return True
+        from devexplorer.core.virtual.profiles import parse_virtual  # reads a table; only who asks for virtual GPUs needs it
+
+        return self.checked(lambda: parse_virtual(spec), None) is not None
 
     def demand_none(self) -> None:
         """Raise one `BadInput` with everything that was found, and how to get virtual GPUs where those would do."""

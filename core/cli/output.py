@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:  # imported where something is drawn: documents and the readings of `watch` are printed without it
+    from rich.console import Console
+    from rich.table import Table
 
 SCHEMA = 1
 PIPE_COLUMNS = 1000
@@ -27,19 +29,22 @@ def print_document(**content: Any) -> None:
         sys.stdout.buffer.write(msgspec.json.encode({"schema": SCHEMA, **content}) + b"\n")
 
 
-class _Terminal(Console):
-    def on_broken_pipe(self) -> NoReturn:
-        raise BrokenPipeError  # one place deals with it: run()
-
-
 def console() -> Console:
     """The terminal; plain text without any width when it is none."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError  # one place deals with it: run()
+
     width = None if sys.stdout is not None and sys.stdout.isatty() else PIPE_COLUMNS
-    return _Terminal(highlight=False, soft_wrap=True, width=width)
+    return Terminal(highlight=False, soft_wrap=True, width=width)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
     """A table in the style of all commands; a column whose name starts with `>` holds numbers: right-aligned, never cut."""
+    from rich.table import Table
+
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
     for column in columns:
         number = column.startswith(">")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.interrupt import INTERRUPTED
+from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.devices.time_limit import any_left_behind
 from devexplorer.core.errors import BadInput, DevExplorerError
 
@@ -80,6 +81,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
 
             return devices
         case "watch":
+            quick_start()
             from devexplorer.core.cli.watch import watch
 
             return watch

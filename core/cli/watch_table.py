@@ -6,16 +6,15 @@ because names can hold characters that are two cells wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
-from rich.text import Text
-
+from devexplorer.core.cli.lines import Line, cell_len, set_cell_size
 from devexplorer.core.cli.output import printable
+from devexplorer.core.cli.watch_columns import COLUMNS, Column, number_text
 from devexplorer.core.formats import MISSING, bytes_text
-from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
-from devexplorer.core.telemetry.device_facts import held_in_short
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem, ProcessUse
 
 GIB, MIB = 1 << 30, 1 << 20
 GAP = 2
@@ -35,47 +34,12 @@ class Reading(NamedTuple):
     sample: DeviceSample
     problem: str = ""
     """Why nothing can be read from it: lost, or it does not answer."""
-
-
-class _Column(NamedTuple):
-    title: str
-    cells: int
-    """Room that its usual values need."""
-    text: Callable[[DeviceSample], str]
-    always: bool = False
-    """Whether a real card has it even while its value is not known."""
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return MISSING if value is None else f"{value:.{digits}f}"
-
-
-def _pair(first: float | None, second: float | None, digits: int = 0) -> str:
-    return MISSING if first is None and second is None else f"{_number(first, digits)}/{_number(second, digits)}"
-
-
-def _gb(value: float | None) -> float | None:
-    return None if value is None else value / 1e9
-
-
-_COLUMNS = (
-    _Column("util%", 5, lambda s: _number(s.utilization_percent), always=True),
-    _Column("°C", 3, lambda s: _number(s.temperature_c), always=True),
-    _Column("W/cap", 7, lambda s: _number(s.power_w) if s.power_cap_w is None else _pair(s.power_w, s.power_cap_w), always=True),
-    _Column("MHz", 4, lambda s: _number(s.sm_clock_mhz), always=True),
-    _Column("mem%", 4, lambda s: _number(s.memory_utilization_percent)),
-    _Column("fan%", 4, lambda s: _number(s.fan_percent)),
-    _Column("PCIe rx/tx GB/s", 15, lambda s: _pair(_gb(s.pcie_rx_bytes_s), _gb(s.pcie_tx_bytes_s), 2)),
-    _Column("NVLink rx/tx GB/s", 17, lambda s: _pair(_gb(s.nvlink_rx_bytes_s), _gb(s.nvlink_tx_bytes_s), 1)),
-    _Column("mem°C", 5, lambda s: _number(s.memory_temperature_c)),
-    _Column("mem MHz", 7, lambda s: _number(s.memory_clock_mhz)),
-    _Column("P", 3, lambda s: s.performance_state or MISSING),
-    _Column("PCIe", 4, lambda s: MISSING if s.pcie_generation is None else f"{s.pcie_generation}x{_number(s.pcie_width)}"),
-    _Column("enc/dec%", 8, lambda s: _pair(s.encoder_percent, s.decoder_percent)),
-    _Column("ECC fixed/not", 13, lambda s: _pair(s.ecc_corrected, s.ecc_uncorrected)),
-    _Column("kWh", 6, lambda s: _number(None if s.energy_j is None else s.energy_j / 3.6e6, 2)),
-)
-"""After device, name and memory, by priority."""
+    age_s: float | None = None
+    """How old the reading is, where the device has not answered since."""
+    reasons: Mapping[str, str] = MappingProxyType({})
+    """Field -> why it is not known."""
+    machine: tuple[Problem, ...] = ()
+    """Of the CPU: what cannot be found out about the whole machine."""
 
 
 class _Budget:
@@ -105,7 +69,7 @@ class _Layout(NamedTuple):
     name: int
     bar: int
     memory: int
-    columns: dict[_Column, int]
+    columns: dict[Column, int]
 
 
 class WatchTable:
@@ -116,19 +80,22 @@ class WatchTable:
         self._seen: set[str] = set()
         self._state = 0
 
-    def lines(self, readings: Sequence[Reading], width: int, height: int | None = None) -> list[Text]:
-        """The table, `width` cells wide at most. With a `height` in lines the processes follow, as far as they fit."""
+    def lines(self, readings: Sequence[Reading], width: int, height: int | None = None) -> list[Line]:
+        """The table, `width` cells wide at most, and why there are dashes or no GPU.
+
+        With a `height` in lines the processes follow, as far as they fit.
+        """
         lines = self._devices(readings, width)
+        lines += self._notes(readings, width)
+        if all(reading.info.kind == "cpu" for reading in readings):
+            lines += [Line(self._plain(f"No GPU: {printable(one.reason)}"), "dim") for reading in readings for one in reading.machine]
         if height is not None:
             lines = _cut(lines, height, "device", width)
             left = height - len(lines)
             if left >= LEAST_PROCESSES:
                 lines += _cut(self._processes(readings, width), left, "line", width)
-        for line in lines:
-            line.rstrip()
-            line.truncate(width, overflow="crop" if self._ascii else "ellipsis")  # long words, and a terminal too narrow for the least
-            line.no_wrap = True
-        return lines
+        # Long words, and a terminal too narrow for the least, are cut.
+        return [line.fitted(width, "" if self._ascii else "…") for line in lines]
 
     # --- devices
 
@@ -143,7 +110,7 @@ class WatchTable:
         name = min(LEAST_NAME, longest)
         budget = _Budget(width - device - GAP - name - GAP - memory - (GAP + state if state else 0))
         bar = LEAST_BAR if budget.take(LEAST_BAR + 1) else 0
-        wanted = {column: self._cells(column, readings) for column in _COLUMNS if self._is_wanted(column, readings)}
+        wanted = {column: self._cells(column, readings) for column in COLUMNS if self._is_wanted(column, readings)}
         columns = {column: cells for column, cells in wanted.items() if column.always and budget.take(GAP + cells)}
         name += budget.grow(min(USUAL_NAME, longest) - name)
         bar += budget.grow(USUAL_BAR - bar) if bar else 0
@@ -153,7 +120,7 @@ class WatchTable:
         bar += budget.grow(LARGEST_BAR - bar) if bar else 0
         return _Layout(device, name, bar, memory, columns)
 
-    def _devices(self, readings: Sequence[Reading], width: int) -> list[Text]:
+    def _devices(self, readings: Sequence[Reading], width: int) -> list[Line]:
         layout = self._layout(readings, width)
         bar = layout.bar + 1 if layout.bar else 0
         header = [
@@ -162,25 +129,48 @@ class WatchTable:
             self._cell("memory", bar + layout.memory),
             *(self._cell(column.title, cells, right=True) for column, cells in layout.columns.items()),
         ]
-        return [Text((" " * GAP).join(header), style="dim"), *(self._device(reading, layout) for reading in readings)]
+        return [Line((" " * GAP).join(header), "dim"), *(self._device(reading, layout) for reading in readings)]
 
-    def _device(self, reading: Reading, layout: _Layout) -> Text:
+    def _device(self, reading: Reading, layout: _Layout) -> Line:
         cells = [self._cell(reading.info.id, layout.device), self._cell(printable(reading.info.name), layout.name)]
-        if reading.problem:
-            line = Text((" " * GAP).join([*cells, ""]))
-            return line.append(self._plain(f"✕ {printable(reading.problem)}"), style="red")
+        if reading.problem and reading.age_s is None:
+            line = Line((" " * GAP).join([*cells, ""]))
+            return line.append(self._plain(f"✕ {printable(reading.problem)}"), "red")
         memory = self._cell(_memory(reading.sample), layout.memory, right=True)
         cells.append(f"{self._bar(reading.sample, layout.bar)} {memory}" if layout.bar else memory)
         cells += [self._cell(column.text(reading.sample), width, right=True) for column, width in layout.columns.items()]
-        line = Text((" " * GAP).join(cells))
+        line = Line((" " * GAP).join(cells))
         if state := _state(reading):
-            line.append(" " * GAP + self._plain(state), style="dim" if reading.info.simulated else "yellow")
+            line.append(" " * GAP + self._plain(state), "dim" if reading.info.simulated else "yellow")
         return line
 
-    def _cells(self, column: _Column, readings: Sequence[Reading]) -> int:
+    def _notes(self, readings: Sequence[Reading], width: int) -> list[Line]:
+        """Why there are dashes, a line for each reason; and what concerns the whole machine."""
+        shown = self._layout(readings, width).columns
+        said: dict[str, dict[str, list[str]]] = {}
+        for reading in readings:
+            if reading.info.kind not in _CARDS or (reading.problem and reading.age_s is None):
+                continue
+            subjects = [("memory", ("memory_used_bytes", "memory_total_bytes")), *((column.title, column.fields) for column in shown)]
+            for title, fields in subjects:
+                for field in fields:
+                    if getattr(reading.sample, field) is None and (why := reading.reasons.get(field)):
+                        titles = said.setdefault(why, {}).setdefault(reading.info.id, [])
+                        if title not in titles:
+                            titles.append(title)
+        notes = []
+        for why, devices in said.items():
+            by_titles: dict[str, list[str]] = {}
+            for device, titles in devices.items():
+                by_titles.setdefault(", ".join(titles), []).append(device)
+            subjects_text = "; ".join(f"{', '.join(ids)} {titles}" for titles, ids in by_titles.items())
+            notes.append(Line(self._plain(f"{MISSING} {subjects_text}: {printable(why)}"), "dim"))
+        return notes
+
+    def _cells(self, column: Column, readings: Sequence[Reading]) -> int:
         return max([column.cells, *(cell_len(column.text(reading.sample)) for reading in readings)])
 
-    def _is_wanted(self, column: _Column, readings: Sequence[Reading]) -> bool:
+    def _is_wanted(self, column: Column, readings: Sequence[Reading]) -> bool:
         if any(column.text(reading.sample) != MISSING for reading in readings):
             self._seen.add(column.title)
         return column.title in self._seen or (column.always and any(reading.info.kind in _CARDS for reading in readings))
@@ -194,7 +184,7 @@ class WatchTable:
 
     # --- processes
 
-    def _processes(self, readings: Sequence[Reading], width: int) -> list[Text]:
+    def _processes(self, readings: Sequence[Reading], width: int) -> list[Line]:
         rows: list[tuple[str, ProcessUse]] = []
         hidden: list[str] = []
         for reading in readings:
@@ -207,21 +197,21 @@ class WatchTable:
         if not rows and not hidden:
             return []
         device_cells = max([6, *(cell_len(device) for device, _ in rows)])
-        lines = [Text()]
+        lines = [Line()]
         if rows:
-            lines.append(Text(f"{'device':<{device_cells}}  {'pid':>7}  {'user':<8}  {'memory':>10}  util%  process", style="dim"))
+            lines.append(Line(f"{'device':<{device_cells}}  {'pid':>7}  {'user':<8}  {'memory':>10}  util%  process", "dim"))
         for device, use in rows:
             cells = [
                 self._cell(device, device_cells),
                 self._cell(str(use.pid), 7, right=True),
                 self._cell(printable(use.user or MISSING), 8),
                 self._cell(bytes_text(use.memory_bytes), 10, right=True),
-                self._cell(_number(use.utilization_percent), 5, right=True),
+                self._cell(number_text(use.utilization_percent), 5, right=True),
             ]
             room = max(width - sum(cell_len(cell) + GAP for cell in cells), 8)
-            lines.append(Text((" " * GAP).join([*cells, self._cell(printable(use.command or use.name or MISSING), room)])))
+            lines.append(Line((" " * GAP).join([*cells, self._cell(printable(use.command or use.name or MISSING), room)])))
         if hidden:
-            lines.append(Text(self._plain(f"{', '.join(hidden)}: processes are not visible from here"), style="dim"))
+            lines.append(Line(self._plain(f"{', '.join(hidden)}: processes are not visible from here"), "dim"))
         return lines
 
     # --- text
@@ -239,13 +229,13 @@ class WatchTable:
         return swapped.encode("ascii", "replace").decode()
 
 
-def _cut(lines: list[Text], height: int, noun: str, width: int) -> list[Text]:
+def _cut(lines: list[Line], height: int, noun: str, width: int) -> list[Line]:
     """The first `height` lines; the last one then says how many are missing."""
     if len(lines) <= height:
         return lines
     missing = len(lines) - height + 1
     words = f"… {missing} more {noun}s; a higher terminal shows them"
-    return [*lines[: max(height - 1, 0)], Text(words if len(words) <= width else f"… {missing} more", style="dim")]
+    return [*lines[: max(height - 1, 0)], Line(words if len(words) <= width else f"… {missing} more", "dim")]
 
 
 def _memory(sample: DeviceSample) -> str:
@@ -265,6 +255,12 @@ def _three(value: float) -> str:
 def _state(reading: Reading) -> str:
     """What one should know of these figures, in words."""
     words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
+    if reading.age_s is not None:
+        words.append(f"{reading.age_s:.1f} s old")
     if reading.info.memory_shared:
         words.append("shared memory")
-    return ", ".join([*words, *map(printable, held_in_short(reading.sample.throttle_reasons))])
+    if reading.sample.throttle_reasons:
+        from devexplorer.core.telemetry.device_facts import held_in_short  # the rows of every fact: needed by busy cards only
+
+        words += map(printable, held_in_short(reading.sample.throttle_reasons))
+    return ", ".join(words)

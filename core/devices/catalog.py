@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -48,8 +47,7 @@ class Datasheet(NamedTuple):
     """Decimal GB/s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True):
     """Every device in the order in which they are shown, and what could not be found out."""
 
     devices: tuple[DeviceInfo, ...] = ()

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import psutil
-
+from devexplorer.core.devices.cpu_busy import CpuBusy
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 
@@ -70,7 +68,7 @@ class CpuFacts(NamedTuple):
 
 def cpu_facts(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> CpuFacts:
     """Ask the system. Never fails: a name that cannot be found becomes the architecture's."""
-    physical = psutil.virtual_memory().total
+    physical = _physical_bytes(proc / "meminfo")
     limit = _memory_limit(proc, cgroup)
     if limit is not None and limit.limit_bytes >= physical:
         limit = None
@@ -80,10 +78,10 @@ def cpu_facts(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"))
 class CpuReader:
     """Reads memory and utilization of the CPU. One thread calls `read`: utilization is counted between two calls."""
 
-    def __init__(self, facts: CpuFacts | None = None, percent: Callable[[], float] = psutil.cpu_percent) -> None:
+    def __init__(self, facts: CpuFacts | None = None, percent: Callable[[], float | None] | None = None) -> None:
+        self._percent = percent if percent is not None else CpuBusy()
         self.facts = facts if facts is not None else cpu_facts()
-        self._percent = percent
-        self._primed = False
+        self._primed = percent is None
 
     def used_bytes(self) -> int | None:
         """Memory in use that could not be given to somebody else at once (page cache is left out).
@@ -114,8 +112,8 @@ class CpuReader:
         return self.facts.info(self.used_bytes(), threads)
 
     def read(self, now: float) -> DeviceSample:
-        """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call; None in the first."""
-        percent = self._percent()  # the first call has nothing to compare with and answers 0
+        """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call, or since this was made."""
+        percent = self._percent()  # psutil's first call, say, has nothing to compare with and answers 0
         utilization, self._primed = (percent if self._primed else None), True
         return DeviceSample(
             device="cpu",
@@ -131,21 +129,42 @@ def _available_bytes(meminfo: str = "/proc/meminfo") -> int:
 
     It is read ten times a second: straight from Linux's file for a fifth of what psutil's whole answer costs.
     """
+    found = _meminfo(meminfo, b"MemAvailable:")
+    if found is not None:
+        return found
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _physical_bytes(meminfo: Path) -> int:
+    found = _meminfo(str(meminfo), b"MemTotal:")
+    if found is not None:
+        return found
+    import psutil
+
+    return int(psutil.virtual_memory().total)
+
+
+def _meminfo(meminfo: str, label: bytes) -> int | None:
+    """Bytes of one of the first lines of Linux's file; None where there is no such file or line."""
     try:
         with open(meminfo, "rb", buffering=0) as file:
-            number = file.read(256).partition(b"MemAvailable:")[2].split()[:1]
+            number = file.read(256).partition(label)[2].split()[:1]
     except OSError:
-        number = []  # not Linux
-    return int(number[0]) * 1024 if number and number[0].isdigit() else int(psutil.virtual_memory().available)
+        return None  # not Linux
+    return int(number[0]) * 1024 if number and number[0].isdigit() else None
 
 
 def _cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    return len(affinity(0)) if affinity is not None else psutil.cpu_count(logical=True) or 1
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _brand(proc: Path) -> str:
     if sys.platform == "darwin":
+        import subprocess  # the only system on which a program has to be asked
+
         try:
             answer = subprocess.run(
                 ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],

@@ -2,6 +2,7 @@
 
 torch asks the CUDA runtime, whose device queries create a context (hundreds of MiB) on the way; the driver API answers
 the same questions after `cuInit` alone. It reads CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER itself, once, at `cuInit`.
+All of it is asked at once, on a thread with a time limit: where a call hangs, that is the reason why there is no list.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
 from devexplorer.core.records.devices import Problem
+
+LIMIT_S = 10.0
+"""For everything that is asked; waking cards that sleep takes seconds."""
 
 # Values of CUdevice_attribute in cuda.h
 _ATTRIBUTE = {"sm_count": 16, "bus": 33, "slot": 34, "domain": 50, "major": 75, "minor": 76, "integrated": 18}
@@ -50,7 +55,12 @@ class CudaDevice(NamedTuple):
 class CudaDriver:
     """libcuda through ctypes. `library` stands in for it (tests); a missing one is a problem, never an exception."""
 
-    def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._calling = "cuInit"
+        self._asked = False
+        self._listed: tuple[CudaDevice, ...] = ()
+        self._version: str | None = None
         self._library = library
         self._environ = os.environ if environ is None else environ
         self._handles: list[ctypes.c_int] | None = None
@@ -63,18 +73,39 @@ class CudaDriver:
 
     def cuda_version(self) -> str | None:
         """The newest CUDA that this driver supports (`cuDriverGetVersion`): `12.4`."""
-        version = ctypes.c_int()
-        if self._open() is None or self._call("cuDriverGetVersion", ctypes.byref(version)) != 0:
-            return None
-        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+        self._ask()
+        return self._version
 
     def devices(self) -> tuple[CudaDevice, ...]:
         """Every device that this process may use, by ordinal."""
-        return tuple(self._device(ordinal, handle) for ordinal, handle in enumerate(self._open() or ()))
+        self._ask()
+        return self._listed
+
+    def _ask(self) -> None:
+        """Everything, once."""
+        if self._asked:
+            return
+        self._asked = True
+        try:
+            self._listed, self._version = answer_within(self._limit_s, self._everything, "the CUDA driver")
+        except NoAnswerError:
+            self._handles = None
+            self._fail(f"{self._calling} did not answer within {self._limit_s:g} s")
+
+    def _everything(self) -> tuple[tuple[CudaDevice, ...], str | None]:
+        handles = self._open()
+        if handles is None:
+            return (), None
+        found = tuple(self._device(ordinal, handle) for ordinal, handle in enumerate(handles))
+        version = ctypes.c_int()
+        if self._call("cuDriverGetVersion", ctypes.byref(version)) != 0:
+            return found, None
+        return found, f"{version.value // 1000}.{version.value % 1000 // 10}"
 
     def has_context(self, ordinal: int) -> bool | None:
         """Whether this process has a context on the device (`cuDevicePrimaryCtxGetState`, which creates none)."""
-        handles = self._open() or []
+        self._ask()
+        handles = self._handles or []
         flags, active = ctypes.c_uint(), ctypes.c_int()
         if not 0 <= ordinal < len(handles):
             return None
@@ -153,6 +184,7 @@ class CudaDriver:
             function = getattr(self._library, name)
         except AttributeError:
             return 500
+        self._calling = name
         return int(function(*arguments))
 
     def _words(self, result: int) -> str:

@@ -34,9 +34,10 @@ from devexplorer.core.devices import nvml_fields as fields
 from devexplorer.core.devices import nvml_slow, nvml_topology
 from devexplorer.core.devices.nvml_asking import Asker, GoneError, LostError, Opened, Question
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, Slow
-from devexplorer.core.devices.nvml_details import lost_details, read_details
+from devexplorer.core.devices.nvml_details import lost_details, missing, read_details
 from devexplorer.core.devices.nvml_listing import HANDLE, listed
-from devexplorer.core.devices.nvml_processes import in_pid_namespace, process_facts, read_processes
+from devexplorer.core.devices.nvml_processes import in_pid_namespace, read_processes
+from devexplorer.core.devices.process_facts import process_facts
 from devexplorer.core.devices.time_limit import Line, NoAnswerError, driver_function, finished
 from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
@@ -337,6 +338,11 @@ class Nvml:
             return lost_details(device, time_unix_s, str(error))
         finally:
             self._leave(opened)
+
+    def missing(self, card: Card) -> dict[str, str]:
+        """Why fields of the card's samples and details are not known at present."""
+        opened = self._opened.get(card.key)
+        return {} if opened is None else missing(opened)
 
     def topology(self, cards: Sequence[Card], names: Mapping[str, str]) -> Topology:
         """How the cards are joined, every pair once; MIG instances are parts of their cards and left out.

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from devexplorer.core.devices.nvml_arrays import nvmlDeviceGetProcessUtilization, running_processes
 from devexplorer.core.devices.nvml_asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
@@ -23,39 +21,11 @@ from devexplorer.core.records.devices import ProcessUse
 
 HIDDEN = "this is a container with its own process numbers: processes outside are not visible from here"
 
-COMMAND_CHARACTERS = 400
-
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
 _COMPUTE = Question("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
 _GRAPHICS = Question("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
-
-
-def process_facts(pid: int) -> ProcessFacts:
-    """Name, user and command line of a process, each for itself, as text that every encoder takes."""
-    try:
-        process = psutil.Process(pid)
-    except (psutil.Error, OSError, ValueError):
-        return ProcessFacts()
-    with process.oneshot():
-        words = _or_none(process.cmdline)
-        command = _readable(" ".join(words)) if words else None
-        if command is not None and len(command) > COMMAND_CHARACTERS:
-            command = command[: COMMAND_CHARACTERS - 1] + "…"
-        return ProcessFacts(_readable(_or_none(process.name)), _readable(_or_none(process.username)), command)
-
-
-def _readable(text: str | None) -> str | None:
-    """Without the bytes that are no UTF-8: psutil makes halves of surrogate pairs of them, which neither JSON nor a recording can hold."""
-    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _or_none(question: Callable[[], Any]) -> Any:
-    try:
-        return question()
-    except (psutil.Error, OSError, KeyError):  # KeyError: a user without a name
-        return None
 
 
 def in_pid_namespace() -> bool:

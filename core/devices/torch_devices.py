@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,11 +26,15 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
+from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
 from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 OURS = frozenset({"vgpu", "privateuseone"})
 """Types that are listed elsewhere (`core.virtual`) or by nobody: the name of the place where no backend registered."""
+
+ENUMERATION_LIMIT_S = 10.0
+"""How long torch may take to count devices; it asks drivers, and those can hang."""
 
 CUDA_BLOCK_BYTES = 512
 """CUDA's caching allocator rounds every tensor up to this (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
@@ -184,8 +189,7 @@ class TorchBackend:
             if kind in OURS or kind in ("cpu", "cuda"):
                 continue
             try:
-                module = self._torch.get_device_module(kind)
-                count = int(module.device_count()) if module.is_available() else 0
+                count = answer_within(ENUMERATION_LIMIT_S, partial(_count, self._torch, kind), f"the backend '{kind}'")
             except Exception as error:  # somebody else's package: it may lack anything and raise anything
                 if kind not in ("mps", "xpu"):
                     problems.append(Problem(f"the backend '{kind}' cannot be listed: {first_line(error)}", field=kind))
@@ -422,10 +426,18 @@ class TorchBackend:
             return None
 
 
+def _count(module: Any, kind: str) -> int:
+    device_module = module.get_device_module(kind)
+    return int(device_module.device_count()) if device_module.is_available() else 0
+
+
 def _cuda_available(module: Any) -> tuple[bool, str | None]:
-    """`torch.cuda.is_available()`, and what torch warned about when it is not (an old driver, say)."""
+    """`torch.cuda.is_available()`, and what torch warned about when it is not (an old driver, say), or that it did not answer in time."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        available = bool(module.cuda.is_available())
+        try:
+            available = bool(answer_within(ENUMERATION_LIMIT_S, module.cuda.is_available, "torch.cuda.is_available"))
+        except NoAnswerError as error:
+            return False, str(error)
     said = next((first_line(warning.message) for warning in caught), None)
     return available, None if available else said

@@ -33,6 +33,7 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
 )
 from devexplorer.core.telemetry.metrics import value
+from devexplorer.core.telemetry.silence import says_nothing
 
 HISTORY = 200
 """Alerts that are over and still listed."""
@@ -40,7 +41,6 @@ GAP_S = 30.0
 """Between two readings: what was before a longer one did not last through it."""
 OUT_OF_ORDER_S = 5.0
 NO_READING = "no reading arrives from it"
-_READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in ("device", "time_unix_s", "simulated"))
 _WORDS = {
     THROTTLED: ("too hot", "thermal", "heat", "brake", "hardware slowdown"),
     POWER_CAPPED: ("power cap", "power limit"),
@@ -335,13 +335,6 @@ def alert_words(alert: Alert) -> str:
         return f"{device}: clocks are held down: {alert.detail}"
     label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
     return f"{device}: {label} {figure}, raised at {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
-
-
-def says_nothing(sample: DeviceSample) -> bool:
-    """Whether it is what the sampler puts for a card that does not answer: device and time, and nothing else."""
-    if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
-        return False  # quick, for nearly all
-    return all(getattr(sample, name) is None for name in _READINGS)
 
 
 def _detail(metric: str, device: _Device) -> str:

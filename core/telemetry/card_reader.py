@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,8 +30,7 @@ def next_due(due: float, now: float, interval_s: float) -> float:
     return due + (missed + 1) * interval_s
 
 
-@dataclass
-class Pace:
+class Pace(msgspec.Struct):
     """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any time."""
 
     clock: Callable[[], float]
@@ -40,6 +38,8 @@ class Pace:
     unix_clock: Callable[[], float]
     slow_interval_s: float = SLOW_INTERVAL_S
     details_interval_s: float = DETAILS_INTERVAL_S
+    details: bool = True
+    """Whether anybody wants them."""
 
 
 class CardReader:
@@ -166,6 +166,8 @@ class CardReader:
 
     def _details_are_due(self, now: float) -> bool:
         known = self._details
+        if not self._pace.details:
+            return False
         return known is None or now >= self._details_due or self._details_of is not self.card or known.device != self._device()
 
     def _read_details(self) -> None:

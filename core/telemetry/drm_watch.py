@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.records.devices import DeviceSample
-from devexplorer.core.records.messages import Event
+
+if TYPE_CHECKING:
+    from devexplorer.core.records.messages import Event
 
 INTERVAL_S = 1.0
 DETAILS_INTERVAL_S = 30.0

@@ -69,6 +69,7 @@ class Sampler:
     `put` and `on_cards` are called on the sampler's threads and must not wait. `on_cards(cards, problems)` comes once
     NVML was asked (with no cards where there are none), and again whenever one of the two changed. A card that is no
     longer there stays among the cards as a broken one, and as a problem.
+    `details`: whether anybody wants details and topology; samples are read without them.
     `clock` gives the cadence (seconds, monotonic), `unix_clock` stamps the samples.
     """
 
@@ -86,6 +87,7 @@ class Sampler:
         details_interval_s: float = DETAILS_INTERVAL_S,
         list_interval_s: float = LIST_INTERVAL_S,
         call_limit_s: float = CALL_LIMIT_S,
+        details: bool = True,
     ) -> None:
         self._interval_s = _positive(interval_s)
         self._put_event = put
@@ -101,7 +103,7 @@ class Sampler:
         self._answers: _Replies = SimpleQueue()
         self._list_interval_s = list_interval_s
         self._slow_interval_s = slow_interval_s
-        self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s)
+        self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s, details)
         self._names: dict[bytes, str] = {}
         self._readers: tuple[CardReader, ...] | None = None
         self._gone: dict[str, Card] = {}
@@ -222,6 +224,10 @@ class Sampler:
             samples.append(sample if sample.device == device else msgspec.structs.replace(sample, device=device))
         self._tell_news()
         return samples
+
+    def latest(self) -> list[DeviceSample]:
+        """The last reading of each card that has one."""
+        return [reader.last for reader in self._readers or () if reader.last is not None]
 
     def _answered(self, reader: CardReader, sample: DeviceSample) -> None:
         self._answers.put((reader, sample))
@@ -344,7 +350,8 @@ class Sampler:
             cards = self._nvml.cards()
             if not self._stop.is_set():
                 self._take(cards)
-                self._join()
+                if self._pace.details:
+                    self._join()
         finally:  # whatever went wrong, the next listing is due in its time
             self._listing_since = None
             if done is not None:

@@ -26,6 +26,7 @@ SCRIPTS = {
     "timeline_memory.py": ["--hours", "1"],
     "plot_cost.py": [],
     "telemetry_cost.py": ["--rounds", "5"],
+    "watch_start.py": ["--rounds", "5"],
     "window_cost.py": ["--seconds", "8"],
     "recording_cost.py": ["--hours", "0.1"],
     "heartbeat.py": ["--seconds", "10"],

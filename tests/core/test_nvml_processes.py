@@ -6,16 +6,16 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError, opened
 
-from devexplorer.core.devices import nvml_processes
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.devices.nvml_card import ProcessFacts
-from devexplorer.core.devices.nvml_processes import process_facts
+from devexplorer.core.devices.process_facts import COMMAND_CHARACTERS, process_facts
 from devexplorer.core.records.devices import ProcessUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -129,23 +129,39 @@ def test_the_system_knows_this_process() -> None:
     assert facts.command.startswith(sys.argv[0][:0] + process.cmdline()[0])
 
 
-def test_a_long_command_line_is_cut_and_a_missing_process_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil.Process, "cmdline", lambda self: ["python", "x" * 1000])
-    command = process_facts(os.getpid()).command
+def a_process(proc: Path, comm: bytes, command: bytes | None) -> Path:
+    """Number 7, as Linux shows it; without a command line that may not be read."""
+    (proc / "7").mkdir(parents=True)
+    (proc / "7/comm").write_bytes(comm + b"\n")
+    if command is not None:
+        (proc / "7/cmdline").write_bytes(command)
+    return proc
+
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+
+
+@linux
+def test_a_long_command_line_is_cut_and_a_missing_process_is_nobody(tmp_path: Path) -> None:
+    command = process_facts(7, a_process(tmp_path, b"python", b"python\0" + b"x" * 1000)).command
     assert command is not None
-    assert len(command) == nvml_processes.COMMAND_CHARACTERS
+    assert len(command) == COMMAND_CHARACTERS
     assert command.endswith("…")
     assert process_facts(2**31 - 1) == ProcessFacts()
 
 
-def test_what_may_not_be_asked_of_a_process_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(self: object) -> object:
-        raise psutil.AccessDenied
-
-    monkeypatch.setattr(psutil.Process, "cmdline", denied)
-    facts = process_facts(os.getpid())
+@linux
+def test_what_may_not_be_asked_of_a_process_hides_nothing_else(tmp_path: Path) -> None:
+    facts = process_facts(7, a_process(tmp_path, b"python", None))
     assert facts.command is None
-    assert facts.name is not None
+    assert facts.name == "python"
+
+
+@linux
+def test_a_name_that_the_system_cut_is_completed_from_the_command_line(tmp_path: Path) -> None:
+    facts = process_facts(7, a_process(tmp_path, b"tensorboard-dat", b"/opt/bin/tensorboard-data-server\0--logdir\0x\0"))
+    assert facts.name == "tensorboard-data-server"
+    assert facts.command == "/opt/bin/tensorboard-data-server --logdir x"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere command lines are Unicode")

@@ -201,7 +201,9 @@ def test_a_document_has_every_field_and_null_where_it_is_not_known() -> None:
     assert set(DeviceSample.__struct_fields__) < set(content)
     assert content["problem"] == "lost"
     assert content["simulated"] is False
-    assert all(value is None for name, value in content.items() if name not in ("device", "time_unix_s", "simulated", "problem"))
+    assert all(
+        value is None for name, value in content.items() if name not in ("device", "time_unix_s", "simulated", "problem", "unavailable")
+    )
     (process,) = document(full(0, processes=(ProcessUse(pid=3),)))["processes"]  # type: ignore[misc]
     assert process == {
         "pid": 3, "name": None, "memory_bytes": None, "user": None, "command": None, "kind": None, "utilization_percent": None,
@@ -254,12 +256,12 @@ def test_a_card_that_hangs_keeps_nobody_waiting(capfd: pytest.CaptureFixture[str
     rounds: list[int] = []
     gates: list[threading.Event] = []
 
-    def impatient(sampler: Any) -> list[DeviceSample]:
+    def impatient(sampler: Any, *_: object, **__: object) -> list[DeviceSample]:
         rounds.append(1)
         if len(rounds) == 2:
             gates.append(fake.block("nvmlDeviceGetUtilizationRates", card=0))
         found = read_round(sampler, patience_s=0.2)
-        if len(rounds) == 4:
+        if len(rounds) == 3:
             gates[0].set()
         return found
 
@@ -271,6 +273,8 @@ def test_a_card_that_hangs_keeps_nobody_waiting(capfd: pytest.CaptureFixture[str
     assert "does not answer" in hung["problem"]
     assert hung["temperature_c"] == 61, "its last reading"
     assert hung["time_unix_s"] < good["time_unix_s"]
+    assert hung["age_s"] > 0
+    assert good["age_s"] is None
     assert good["temperature_c"] == 61
 
 

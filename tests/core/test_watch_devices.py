@@ -15,7 +15,7 @@ from fakes.nvml import FakeCard, FakeNvml
 from devexplorer.core.cli import watch_devices
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.watch import watch
-from devexplorer.core.cli.watch_table import Reading
+from devexplorer.core.cli.watch_table import Reading, WatchTable
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import Nvml
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
@@ -160,3 +160,70 @@ def test_a_card_of_another_maker_that_hangs_keeps_nobody_waiting(
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
         assert not thread.is_alive()
+
+
+def without_limits(fake: FakeNvml, **limits: float) -> Nvml:
+    return Nvml(fake, hidden_processes=lambda: False, driver_cards=frozenset, **limits)
+
+
+def test_why_there_is_no_gpu_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    fake = FakeNvml()
+    fake.fail("nvmlInit", fake.NVML_ERROR_LIBRARY_NOT_FOUND)
+    run(fake, "--count", "1")
+    assert "No GPU: no NVIDIA driver is installed here" in capfd.readouterr().out
+    fake = FakeNvml()
+    fake.fail("nvmlInit", fake.NVML_ERROR_DRIVER_NOT_LOADED)
+    run(fake, "--count", "1", "--json")
+    (cpu,) = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    (problem,) = [problem for problem in cpu["problems"] if problem["field"] == "nvml"]
+    assert "not loaded" in problem["reason"]
+
+
+def test_empty_fields_have_their_reasons(capfd: pytest.CaptureFixture[str]) -> None:
+    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2), power_mw=2**32 - 1))
+    run(fake, "--count", "1", "--json")
+    lines = {line["device"]: line for line in map(json.loads, capfd.readouterr().out.splitlines())}
+    assert lines["nvml:1"]["power_w"] is None
+    assert lines["nvml:1"]["unavailable"]["power_w"] == "the driver answers 4294967.295 W, which cannot be right"
+    for line in lines.values():
+        assert {name for name, value in line.items() if value is None} - {"problem", "age_s"} == set(line["unavailable"])
+    run(fake, "--count", "1")
+    assert "— nvml:1 W/cap: the driver answers 4294967.295 W, which cannot be right" in capfd.readouterr().out.splitlines()
+
+
+def test_a_call_that_hangs_costs_its_field_and_a_second_at_most(capfd: pytest.CaptureFixture[str]) -> None:
+    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
+    fake.block("nvmlDeviceGetPowerUsage", card=1)
+    assert watch(parse(["watch", "--count", "1", "--json"]), without_limits(fake, limit_s=0.05)) == 0
+    lines = {line["device"]: line for line in map(json.loads, capfd.readouterr().out.splitlines())}
+    fake.release()
+    assert lines["nvml:0"]["power_w"] == 35.5
+    assert (lines["nvml:1"]["power_w"], lines["nvml:1"]["temperature_c"]) == (None, 61.0)
+    assert lines["nvml:1"]["unavailable"]["power_w"] == "nvmlDeviceGetPowerUsage did not answer within 0.05 s"
+
+
+def test_a_slow_card_keeps_nobody_waiting_and_shows_how_old_its_reading_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_devices, "NEXT_S", 0.02)
+    monkeypatch.setattr(watch_devices, "CLOSE_S", 5.0)
+    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
+    with watch_devices.WatchedDevices(None, 0.02, without_limits(fake)) as devices:
+        first = shown(devices)["nvml:1"]
+        assert first.age_s is None
+        fake.block("nvmlDeviceGetPowerUsage", card=1)
+        for _ in range(3):
+            found = shown(devices)
+            assert found["nvml:1"].sample.time_unix_s >= first.sample.time_unix_s
+            assert found["nvml:0"].sample.time_unix_s > first.sample.time_unix_s
+            assert found["nvml:0"].age_s is None
+        late = found["nvml:1"]
+        assert late.age_s is not None
+        assert late.sample.power_w == 35.5
+        row = next(line.plain for line in WatchTable().lines(list(found.values()), 200) if line.plain.startswith("nvml:1"))
+        assert "s old" in row
+        assert "36/70" in row
+        fake.release()
+        for _ in range(200):
+            if shown(devices)["nvml:1"].age_s is None:
+                break
+        else:
+            pytest.fail("it is current again when the call has returned")

@@ -1,0 +1,20 @@
+"""What makes the first reading of `watch` come sooner. Main thread, before anything else of it is imported."""
+
+from __future__ import annotations
+
+import sys
+
+
+def quick_start() -> None:
+    """Import msgspec without typing_extensions, which it takes what it needs from where there is one, and else from typing.
+
+    typing_extensions, with the inspect, ast and tokenize that it brings, takes an eighth of the time of `watch --count 1`;
+    Python 3.11's typing has all that msgspec asks it for. Whoever imports it later gets it.
+    """
+    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # what Python has for a module that must not be imported
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules["typing_extensions"]

@@ -1,0 +1,81 @@
+"""Who a process is: name, user and command line, each for itself, as text that every encoder takes. Any thread; no torch.
+
+On Linux straight from /proc, for a fifth of what psutil's answer costs; elsewhere psutil's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from devexplorer.core.devices.nvml_card import ProcessFacts
+
+COMMAND_CHARACTERS = 400
+_COMM = 15
+"""Characters of a name that Linux keeps; a longer one is completed from the command line."""
+
+
+def process_facts(pid: int, proc: Path = Path("/proc")) -> ProcessFacts:
+    """What the system says about a process; nothing of one that is gone, and what is somebody else's is None."""
+    if not sys.platform.startswith("linux"):
+        return _by_psutil(pid)
+    at = proc / str(pid)
+    name = _bytes(at / "comm")
+    if name is None:
+        return ProcessFacts()
+    words = [word for word in (_bytes(at / "cmdline") or b"").split(b"\0") if word]
+    name = name.strip()
+    if len(name) >= _COMM and words and (longer := os.path.basename(words[0])).startswith(name):
+        name = longer
+    return ProcessFacts(_readable(name), _user(at), _shortened(_readable(b" ".join(words))) if words else None)
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _readable(text: bytes) -> str:
+    """Bytes that are no UTF-8 become marks: neither JSON nor a recording can hold them."""
+    return text.decode("utf-8", "replace")
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= COMMAND_CHARACTERS else command[: COMMAND_CHARACTERS - 1] + "…"
+
+
+def _user(at: Path) -> str | None:
+    try:
+        number = at.stat().st_uid
+    except OSError:
+        return None
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)  # a user without a name
+
+
+def _by_psutil(pid: int) -> ProcessFacts:
+    import psutil
+
+    def or_none(question: Any) -> Any:
+        try:
+            return question()
+        except (psutil.Error, OSError, KeyError):
+            return None
+
+    try:
+        process = psutil.Process(pid)
+    except (psutil.Error, OSError, ValueError):
+        return ProcessFacts()
+    with process.oneshot():
+        words = or_none(process.cmdline)
+        texts = (or_none(process.name), or_none(process.username), " ".join(words) if words else None)
+    name, user, command = (None if text is None else _readable(text.encode("utf-8", "surrogateescape")) for text in texts)
+    return ProcessFacts(name, user, None if command is None else _shortened(command))
