@@ -20,7 +20,7 @@ class OpenModel(BaseCommand, frozen=True, kw_only=True):
     """Build a model that somebody else wrote.
 
     `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2` or
-    `transformers:path/to/config.json`, the last three with options behind a question mark: `transformers:gpt2?n_layer=2&n_embd=64`.
+    `transformers:path/to/config.json`, the last three with options behind a question mark: `transformers:gpt2?n_layer=2`.
     The window asks before it sends one that runs code of the user's; the engine tries it in a process of its own first.
     """
 

@@ -59,7 +59,7 @@ class OpenModelDialog(FormDialog):
         self.vision = QLineEdit()
         self.vision.setPlaceholderText("resnet50")
         self.options = QLineEdit()
-        self.options.setPlaceholderText("n_layer=2 n_embd=64")
+        self.options.setPlaceholderText("n_layer=2 n_embd=64 n_head=4")
         self.inputs = QLineEdit()
         self.inputs.setPlaceholderText("found out when it runs; or 2x16:int64, 4x12")
         self.name = QLineEdit()

@@ -1,8 +1,9 @@
-"""Every benchmark, one after the other, each in a process of its own; prints what they print. One command, about four minutes:
+"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is. One command:
 
-    python tests/benchmarks/all.py [--quick]
+    python tests/benchmarks/all.py           # the quick set: about QUICK_MIN minutes, to see how the machine does
+    python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about FULL_MIN minutes
 
-The figures of a machine go to docs/measurements.md, with the machine.
+The times are those of two quiet cores. The figures of a machine go to docs/measurements.md, with the machine.
 """
 
 from __future__ import annotations
@@ -38,24 +39,34 @@ SCRIPTS = {
 """Script -> arguments of the quick run."""
 
 
+LIMIT_SECONDS = 1800.0
+"""For one script; one that hangs must not hide the others."""
+
+
 def main() -> int:
     """Run all; returns the number of scripts that failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter runs, to see that all of them still work")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="with all rounds, instead of the quick set")
     arguments = parser.parse_args()
     info = cpu_facts().info()
     print(f"{time.strftime('%Y-%m-%d')}, {info.name}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}")
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    failed = 0
-    for script, quick in SCRIPTS.items():
-        print(f"\n{script}", flush=True)
-        command = [sys.executable, str(Path(__file__).with_name(script)), *(quick if arguments.quick else [])]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        print(done.stdout.rstrip())
-        if done.returncode != 0:
-            failed += 1
-            print(done.stderr.rstrip())
-    return failed
+    failed, begun = [], time.monotonic()
+    for number, (script, quick) in enumerate(SCRIPTS.items(), 1):
+        print(f"\n[{number}/{len(SCRIPTS)}, {time.monotonic() - begun:.0f} s] {script}", flush=True)
+        command = [sys.executable, str(Path(__file__).with_name(script)), *([] if arguments.full else quick)]
+        started = time.monotonic()
+        try:
+            # what a script prints is seen as it comes
+            code = subprocess.run(command, env=environment, timeout=LIMIT_SECONDS, check=False).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+            print(f"not ready after {LIMIT_SECONDS:.0f} s, ended", flush=True)
+        print(f"{script}: {time.monotonic() - started:.0f} s{'' if code == 0 else f', FAILED with {code}'}", flush=True)
+        if code != 0:
+            failed.append(script)
+    print(f"\n{len(SCRIPTS) - len(failed)} of {len(SCRIPTS)} in {(time.monotonic() - begun) / 60:.1f} min", *failed)
+    return len(failed)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_what_the_overview_shows_is_what_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (DOCS / "doctor.md").read_text()
-    code, said = re.findall(r"(?ms)^```(?:python)?\n(.*?)^```", text)[:2]
+    code, said = re.findall(r"(?ms)^```(?:python|text)\n(.*?)^```", text)[:2]
     (tmp_path / "net.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     request = DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0", virtual="2x Tesla T4", inputs="4x12")
@@ -85,7 +85,7 @@ def test_what_the_overview_shows_is_what_is_printed(
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == said.splitlines()
     problems = [one for one in diagnosis.problems if one.severity != "note"]
     reported = report(replace(diagnosis, target="Net"), problems)
-    assert f"```\nAssertionError: {reported}\n```" in text
+    assert f"```text\nAssertionError: {reported}\n```" in text
 
 
 def test_the_overview_names_the_keys_of_the_document() -> None:

@@ -1,134 +1,213 @@
-"""The JSON of results: the keys of the contract for every kind, null where nothing is known, `simulated` always."""
+"""What the documents show is run: each block of code, each command, each model to open; what cannot be has its reason here.
+
+Commands for CUDA devices run on virtual ones, and commands that measure do so for a moment.
+"""
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import re
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import msgspec
 import pytest
+import torch
+from torch import nn
 
-from devexplorer.core.benchmark.documents import benchmark_document, kind, run_document, run_documents
-from devexplorer.core.records.benchmark import (
-    BandwidthResult,
-    BandwidthRow,
-    BandwidthSpec,
-    BenchResult,
-    Conditions,
-    DeviceWall,
-    MatmulResult,
-    MatmulSpec,
-    ModelResult,
-    ModelSpec,
-    ScalingResult,
-    ScalingSpec,
-    Spread,
-    SweepCell,
-    SweepResult,
-    SweepSpec,
-)
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.bench_arguments import OPTIONS
+from devexplorer.core.cli.run import main
 
-SPREAD = Spread(median=2.0, p20=1.5, p80=2.5)
-AS_OBJECT = {"median": 2.0, "p20": 1.5, "p80": 2.5}
-COMMON = {"run": 1, "stopped": False, "simulated": True, "seconds": 3.0, "iterations": 12, "torch_version": "2.13.0"}
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
-MATMUL = MatmulResult(spec=MatmulSpec(device="vgpu:0", dtype="bfloat16", m=8, n=16, k=32), tflops=SPREAD, blocks=4, **COMMON)
-SWEEP = SweepResult(
-    spec=SweepSpec(device="vgpu:0", shapes=((10, 10, 10), (99, 99, 99))),
-    cells=(SweepCell(10, 10, 10, SPREAD, 6, verified=True, seconds=0.2), SweepCell(99, 99, 99, reason="it does not fit")),
-    **COMMON,
-)
-BANDWIDTH = BandwidthResult(
-    spec=BandwidthSpec(sources=("cpu",), destinations=("vgpu:0",)),
-    rows=(
-        BandwidthRow(
-            source="cpu", destination="vgpu:0", bytes=4096, pinned=True, gb_per_s=SPREAD, seconds=SPREAD, iterations=5, verified=True,
-            simulated=True, measured_seconds=0.25,
-        ),
-        BandwidthRow(source="cpu", destination="cpu", bytes=4096, reason="no"),
-    ),
-    **COMMON,
-)  # fmt: skip
-SCALING = ScalingResult(
-    spec=ScalingSpec(devices=("vgpu:0", "vgpu:1"), size=100, iterations=7),
-    parallel_seconds=1.0,
-    sequential_seconds=1.5,
-    walls=(DeviceWall("vgpu:0", 0.9), DeviceWall("vgpu:1", 1.0)),
-    **COMMON,
-)
-MODEL = ModelResult(spec=ModelSpec(target="mlp", device="vgpu:0"), samples_per_s=SPREAD, step_seconds=SPREAD, **COMMON)
-ALL: tuple[BenchResult, ...] = (MATMUL, SWEEP, BANDWIDTH, SCALING, MODEL)
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LANGUAGES = {"sh", "python", "yaml", "console", "text"}
+"""Of a block; `console` is a command with what it prints, `text` is nothing to run."""
+
+NOT_RUN = {
+    "python3 -m venv": "installs; .ci/run does it in a clean clone",
+    "pip install": "installs",
+    ".venv/bin/python -m pytest": "the tests themselves",
+    "python -m pytest": "the tests themselves",
+    ".venv/bin/ruff": "a check of the repository, which .ci/run does",
+    ".venv/bin/mypy": "a check of the repository, which .ci/run does",
+    ".venv/bin/lint-imports": "a check of the repository, which .ci/run does",
+    "python tests/": "takes minutes; that the script is there is looked at",
+    ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
+    "devexplorer tour": "needs Qt; tests/gui takes the tour",
+    "devexplorer --replay": "opens the window; tests/gui does",
+    "devexplorer --virtual": "opens the window; tests/gui does",
+}
+"""How a command begins -> why it is not run here. Those of the program are parsed all the same."""
+BEGINS = r"devexplorer( |$)|pip install |python tests/|python -m "
+NAMES = r"devexplorer (place|doctor|fit|bench)|python -m \w+"
+"""The name of a command, and no command."""
+PLACEHOLDERS = {"FILE": "run.devrec", "DIR": "pictures", "TARGET": "mlp", "PORT": "0"}
 
 
-@pytest.mark.parametrize("result", ALL, ids=kind)
-def test_every_run_says_whether_it_is_simulated_how_it_ended_and_that_conditions_are_not_known(result: BenchResult) -> None:
-    for run in run_documents(result):
-        assert isinstance(run["simulated"], bool)
-        assert (run["stopped"], run["failure"], run["conditions"], run["torch"]) == (False, None, None, "2.13.0")
-        assert run["device"] == "vgpu:0"
-        assert json.loads(msgspec.json.encode(run)) == run, "plain values only"
+class Piece(NamedTuple):
+    """Something in a document."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
-def test_a_matmul_run() -> None:
-    run = run_document(MATMUL)
-    wanted = {
-        "device": "vgpu:0", "dtype": "bfloat16", "shape": [8, 16, 32], "mode": "live", "tflops": AS_OBJECT, "iterations": 12,
-        "seconds": 3.0, "simulated": True, "noise": None, "parts_tflops": None, "drift": None, "verified": None, "datasheet_tflops": None,
-        "published_tflops": None,
-    }  # fmt: skip
-    assert {key: run[key] for key in wanted} == wanted
+def blocks() -> list[Piece]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(r"(?ms)^( *)```(\w*)\n(.*?)^\1```$", text):
+            found.append(Piece(page, text.count("\n", 0, match.start()) + 1, match[2], textwrap.dedent(match[3])))
+    return found
 
 
-def test_a_sweep_is_many_matmul_runs() -> None:
-    measured, refused = run_documents(SWEEP)
-    assert set(measured) == set(refused)
-    assert {"device", "dtype", "shape", "mode", "tflops", "iterations", "seconds", "simulated"} <= set(measured)
-    assert (measured["shape"], measured["mode"], measured["tflops"]) == ([10, 10, 10], "burst", AS_OBJECT)
-    assert (measured["seconds"], measured["verified"]) == (0.2, True)
-    assert (refused["tflops"], refused["seconds"], refused["reason"]) == (None, None, "it does not fit")
-    assert refused["verified"] is None, "nothing was compared"
+def spans() -> list[Piece]:
+    """`Code` within sentences and tables."""
+    found = []
+    for page in PAGES:
+        text = re.sub(r"(?ms)^ *```.*?^ *```$", lambda block: "\n" * block[0].count("\n"), page.read_text(encoding="utf-8"))
+        for match in re.finditer(r"`([^`]+)`", text):
+            found.append(Piece(page, text.count("\n", 0, match.start()) + 1, "", " ".join(match[1].split())))
+    return found
 
 
-def test_a_bandwidth_run_per_copy() -> None:
-    measured, refused = run_documents(BANDWIDTH)
-    wanted = {"source": "cpu", "destination": "vgpu:0", "bytes": 4096, "gb_per_s": AS_OBJECT, "verified": True, "pinned": True}
-    assert {key: measured[key] for key in wanted} == wanted
-    assert (measured["seconds"], refused["seconds"]) == (0.25, None), "as it was measured, not made from the latency"
-    assert (refused["gb_per_s"], refused["verified"], refused["pinned"], refused["reason"]) == (None, None, None, "no")
-    assert (measured["simulated"], refused["simulated"]) == (True, False), "each pair for itself"
+def commands() -> dict[str, str]:
+    """Command -> where it stands first. Those of the doctor's pages are run by test_doctor_docs, each on its page's code."""
+    found: dict[str, str] = {}
+    for block in blocks():
+        if block.language in ("sh", "console"):
+            for line in block.text.splitlines():
+                command = line.partition("  # ")[0].partition(" # ")[0].strip()
+                if block.language == "sh" or command.startswith("$ "):
+                    found.setdefault(command.removeprefix("$ "), block.place)
+        for command in re.findall(r"(?m)^ *- run: (devexplorer .*)", block.text) if block.language == "yaml" else ():
+            found.setdefault(command, block.place)
+    for span in spans():
+        if re.fullmatch(NAMES, span.text) is None and re.match(BEGINS, span.text) and span.page.parent.name != "doctor":
+            for command in variants(span.text):
+                found.setdefault(command, span.place)
+    return found
 
 
-def test_a_scaling_run() -> None:
-    run = run_document(SCALING)
-    wanted = {"parallel_seconds": 1.0, "sequential_seconds": 1.5, "speedup": 1.5, "efficiency": 0.75, "devices": ["vgpu:0", "vgpu:1"]}
-    assert {key: run[key] for key in wanted} == wanted
-    assert run["walls"][1] == {"device": "vgpu:1", "seconds": 1.0}
-    half = run_document(msgspec.structs.replace(SCALING, sequential_seconds=None))
-    assert (half["sequential_seconds"], half["speedup"], half["efficiency"]) == (None, None, None)
+def variants(command: str) -> set[str]:
+    """`tour [--screenshots DIR]` is a command without and one with what stands in brackets; `devexplorer[models]` is none."""
+    return {re.sub(r" \[[^\]]*\]", "", command), re.sub(r" \[([^\]]*)\]", r" \1", command)}
 
 
-def test_a_model_run() -> None:
-    run = run_document(MODEL)
-    wanted = {"target": "mlp", "samples_per_s": AS_OBJECT, "tflops": None, "peak_memory_bytes": None, "optimizer": None}
-    assert {key: run[key] for key in wanted} == wanted
-    trained = msgspec.structs.replace(MODEL, spec=msgspec.structs.replace(MODEL.spec, train=True), tflops=SPREAD)
-    assert (run_document(trained)["optimizer"], run_document(trained)["tflops"]) == ("sgd", AS_OBJECT)
+COMMANDS = commands()
 
 
-def test_conditions_stand_beside_the_figures_and_name_what_was_published() -> None:
-    known = Conditions(started_unix_s=1.0, ended_unix_s=2.0, device="vgpu:0", device_name="NVIDIA H200", power_w=SPREAD)
-    run = run_document(MATMUL, known)
-    assert run["conditions"]["power_w"] == AS_OBJECT
-    assert run["conditions"]["temperature_c"] is None
-    assert set(run["conditions"]) == set(Conditions.__struct_fields__)
-    assert run["published_tflops"] == 850
-    assert run_documents(SWEEP, known)[0]["published_tflops"] is None, "no float32 was published"
+def reason(command: str) -> str | None:
+    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
 
 
-def test_a_document_holds_results_of_one_kind() -> None:
-    document = benchmark_document([(SWEEP, None), (SWEEP, None)])
-    assert document["benchmark"] == "sweep"
-    assert len(document["runs"]) == 4
-    with pytest.raises(ValueError, match="one kind"):
-        benchmark_document([(SWEEP, None), (MODEL, None)])
-    with pytest.raises(ValueError, match="one kind"):
-        benchmark_document([])
+def test_every_block_says_what_it_is() -> None:
+    assert not [block.place for block in blocks() if block.language not in LANGUAGES]
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if reason(one) is not None], ids=COMMANDS.get)
+def test_a_command_that_is_not_run_is_one_of_ours_or_names_a_file_that_is_there(command: str) -> None:
+    for script in re.findall(r"tests/[\w/]+\.py", command):
+        assert (ROOT / script).is_file()
+    if command.startswith("devexplorer"):
+        parse(argv(command))
+
+
+def argv(command: str) -> list[str]:
+    return [PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands run: with the model of docs/doctor.md in net.py, where the workflow there has it, too."""
+    code = next(block.text for block in blocks() if block.page.name == "doctor.md" and block.language == "python")
+    (tmp_path / "model").mkdir()
+    for name in ("net.py", "model/net.py"):
+        (tmp_path / name).write_text(code)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if reason(one) is None and one != "devexplorer"], ids=COMMANDS.get)
+def test_every_other_command_runs(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [word.replace("cuda:", "vgpu:") for word in argv(command)]
+    if any(word.startswith("vgpu:") for word in words):
+        words += ["--virtual", "2x Tesla T4"]
+    kind = words[1] if words[0] == "bench" else None
+    if kind is not None:
+        words += ["--no-store"]
+        quick = {"--seconds": "0.02", "--bytes": "4K", "--iterations": "5"} if kind != "matmul" else {"--seconds": "0.02"}
+        takes = {option.flag for option in OPTIONS if kind in option.kinds}
+        words += [part for flag, value in quick.items() if flag in takes and flag not in words for part in (flag, value)]
+    if kind == "sweep" and "--device" not in words:
+        words += ["--device", "vgpu:0", "--virtual", "Tesla T4"]  # a CPU would take hours for some of the shapes
+    if words[0] == "watch":
+        words += ["--count", "1", "--interval", "0.02"]
+        words = ["0" if word == "9400" else word for word in words]  # somebody may listen there
+    code = main(words)
+    out, err = capfd.readouterr()
+    assert code in ((0, 1) if words[0] == "doctor" else (0,)), err
+    assert "Traceback" not in err
+    block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
+    if block is not None:  # the rest depends on how quick the machine is
+        _, _, shown = block.text.partition("\n")
+        table = shown.partition("\nwhat would help")[0]
+        assert out.startswith(table)
+
+
+TARGETS = sorted({span.text for span in spans() if re.fullmatch(r"(transformers|torchvision|net\.py):\w+(\?[\w=&]+)?", span.text)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_model_that_is_named_opens(target: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    library = target.partition(":")[0]
+    if library in ("transformers", "torchvision") and importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    if "?" in target and library == "net.py":
+        text = "from torch import nn\n\ndef Net(width=12, deep=False):\n    return nn.Sequential(*[nn.Linear(width, width)] * (1 + deep))\n"
+        (folder / "net.py").write_text(text)
+    assert main(["place", target]) == 0, capfd.readouterr().err
+
+
+def test_the_test_in_the_doctors_page_fails_as_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(block.text for block in blocks() if block.page.name == "doctor.md" and "def test_placement" in block.text)
+    monkeypatch.syspath_prepend(str(folder))
+    sys.modules.pop("net", None)  # somebody else's
+    names: dict[str, Any] = {}
+    exec(code, names)
+    try:
+        with pytest.raises(AssertionError, match="unregistered-tensor"):
+            names["test_placement"]()
+    finally:
+        del sys.modules["net"]
+
+
+class Takes(nn.Module):
+    """A model whose forward takes what a guess does not give it."""
+
+    def forward(self, batch: dict[str, torch.Tensor], *, scale: float) -> torch.Tensor:
+        return batch["x"] * scale
+
+
+def test_the_wrapper_in_the_doctors_page_makes_such_a_model_runnable() -> None:
+    code = next(block.text for block in blocks() if block.page.name == "doctor.md" and "class Wrapped" in block.text)
+    names: dict[str, Any] = {"nn": nn, "Net": Takes}
+    exec(code, names)
+    assert torch.equal(names["Wrapped"]()(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_every_block_of_python_has_its_test() -> None:
+    """Those of the doctor's pages are examined by test_doctor_docs."""
+    others = [block.place for block in blocks() if block.language == "python" and block.page.parent.name != "doctor"]
+    assert len(others) == 3, f"a new block needs a test here: {others}"
+    assert {place.partition(":")[0] for place in others} == {"docs/doctor.md"}

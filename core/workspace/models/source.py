@@ -1,7 +1,7 @@
 """What `OpenModel.source` means, and what will run when it is opened. Pure functions, no torch: the window asks here before it sends one.
 
 `package.module:factory`, `path/to/file.py:factory`, `torchvision:NAME`, `transformers:TYPE`, `transformers:path/config.json`, each with
-options behind a question mark: `transformers:gpt2?n_layer=2&n_embd=64`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`);
+options behind a question mark: `transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`);
 whatever is none is text.
 """
 
