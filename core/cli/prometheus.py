@@ -1,8 +1,8 @@
 """Serves the last readings to Prometheus. The server has threads of its own; a scrape reads what is there and asks no driver.
 
-Names, units and labels are those of NVIDIA's DCGM exporter (its default-counters.csv, and the field names of DCGM's dcgm_fields.h), so
-that dashboards made for it work; what DCGM has no name for is called `devexplorer_…` and has base units. A value that is not known is
-absent. Counters are declared untyped: the client library would put `_total` behind their names.
+Names, units and labels are those of NVIDIA's DCGM exporter (its default-counters.csv and render_metrics.go, and the field names of DCGM's
+dcgm_fields.h), so that dashboards made for it work; what DCGM has no name for is called `devexplorer_…` and has base units. What only
+grows is a counter, and ends in `_total` as OpenMetrics has it. A value that is not known is absent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 import wsgiref.simple_server
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -24,7 +24,7 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 
 MIB = 1 << 20
-GAUGE, COUNTER = "gauge", "unknown"
+GAUGE, COUNTER = "gauge", "counter"
 SILENT_CLIENT_S = 2.0
 """A client that connects and says nothing is let go after so long."""
 CLOSE_S = 2.0
@@ -39,6 +39,13 @@ class _Family(NamedTuple):
     kind: str
     words: str
     value: Callable[[DeviceSample], float | None]
+    whole_card: bool = False
+    """Of the card alone: instances of it that said the same would be added up with it."""
+
+    @property
+    def sample_name(self) -> str:
+        """A counter's ends in `_total`."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
 
 
 def _free_bytes(sample: DeviceSample) -> int | None:
@@ -62,13 +69,17 @@ _CARDS = (
     _Family("DCGM_FI_DEV_VIDEO_CLOCK", GAUGE, "Video clock in MHz.", lambda s: s.video_clock_mhz),
     _Family("DCGM_FI_DEV_GPU_TEMP", GAUGE, "Temperature of the chip in degrees Celsius.", lambda s: s.temperature_c),
     _Family("DCGM_FI_DEV_MEMORY_TEMP", GAUGE, "Temperature of the memory in degrees Celsius.", lambda s: s.memory_temperature_c),
-    _Family("DCGM_FI_DEV_POWER_USAGE", GAUGE, "Power draw in W.", lambda s: s.power_w),
-    _Family("DCGM_FI_DEV_POWER_USAGE_INSTANT", GAUGE, "Power draw of this moment in W.", lambda s: s.power_instant_w),
-    _Family("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", GAUGE, "Power cap in W.", lambda s: s.power_cap_w),
+    _Family("DCGM_FI_DEV_POWER_USAGE", GAUGE, "Power draw in W.", lambda s: s.power_w, True),
+    _Family("DCGM_FI_DEV_POWER_USAGE_INSTANT", GAUGE, "Power draw of this moment in W.", lambda s: s.power_instant_w, True),
+    _Family("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", GAUGE, "Power cap in W.", lambda s: s.power_cap_w, True),
     _Family(
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", COUNTER, "Energy since the driver was loaded in mJ.", lambda s: _times(s.energy_j, 1e3)
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        COUNTER,
+        "Energy since the driver was loaded in mJ.",
+        lambda s: _times(s.energy_j, 1e3),
+        True,
     ),
-    _Family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", COUNTER, "PCIe packets that were sent again.", lambda s: s.pcie_replays),
+    _Family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", COUNTER, "PCIe packets that were sent again.", lambda s: s.pcie_replays, True),
     _Family("DCGM_FI_DEV_PCIE_LINK_GEN", GAUGE, "PCIe generation now.", lambda s: s.pcie_generation),
     _Family("DCGM_FI_DEV_PCIE_LINK_WIDTH", GAUGE, "PCIe lanes now.", lambda s: s.pcie_width),
     _Family("DCGM_FI_DEV_GPU_UTIL", GAUGE, "Share of time in which a kernel ran, in %.", lambda s: s.utilization_percent),
@@ -83,8 +94,8 @@ _CARDS = (
     _Family("DCGM_FI_DEV_FB_RESERVED", GAUGE, "Memory that the driver keeps in MiB.", lambda s: _times(s.memory_reserved_bytes, 1 / MIB)),
     _Family("DCGM_FI_DEV_FAN_SPEED", GAUGE, "Fan in % of its greatest speed.", lambda s: s.fan_percent),
     _Family("DCGM_FI_DEV_PSTATE", GAUGE, "Performance state, 0 (highest) to 15.", lambda s: _state_number(s.performance_state)),
-    _Family("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", COUNTER, "Memory errors that ECC corrected since the start.", lambda s: s.ecc_corrected),
-    _Family("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", COUNTER, "Memory errors that ECC could not correct.", lambda s: s.ecc_uncorrected),
+    _Family("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", COUNTER, "Memory errors that ECC corrected since the start.", lambda s: s.ecc_corrected, True),
+    _Family("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", COUNTER, "Memory errors that ECC could not correct.", lambda s: s.ecc_uncorrected, True),
     _Family("devexplorer_graphics_clock_hertz", GAUGE, "Graphics clock.", lambda s: _times(s.graphics_clock_mhz, 1e6)),
     _Family("devexplorer_pcie_sent_bytes_per_second", GAUGE, "From the card over PCIe, measured over 20 ms.", lambda s: s.pcie_tx_bytes_s),
     _Family("devexplorer_pcie_received_bytes_per_second", GAUGE, "To the card over PCIe, over 20 ms.", lambda s: s.pcie_rx_bytes_s),
@@ -113,33 +124,62 @@ class LastReadings(Collector):
         """One family for each metric that some device has a value of."""
         figures = self.figures
         cards = [figure for figure in figures if figure[0].kind != "cpu"]
+        uuids = {info.id: info.uuid for info, _ in figures}
         cpus = [figure for figure in figures if figure[0].kind == "cpu"]
         for families, subjects in ((_CARDS, cards), (_CPU, cpus), (_ALL, figures)):
             for family in families:
                 metric = Metric(family.name, family.words, family.kind)
                 for info, sample in subjects:
-                    value = family.value(sample)
+                    value = None if family.whole_card and info.parent is not None else family.value(sample)
                     if value is not None:
-                        metric.add_sample(family.name, self._labels(info), float(value))
+                        metric.add_sample(family.sample_name, self._labels(info, uuids), float(value))
                 if metric.samples:
                     yield metric
         reasons = Metric("devexplorer_throttled", "1 for each reason for which clocks are lower than they could be.", GAUGE)
         for info, sample in cards:
             for reason in sample.throttle_reasons or ():
-                reasons.add_sample(reasons.name, self._labels(info) | {"reason": reason}, 1.0)
+                reasons.add_sample(reasons.name, self._labels(info, uuids) | {"reason": reason}, 1.0)
         if reasons.samples:
             yield reasons
 
-    def _labels(self, info: DeviceInfo) -> dict[str, str]:
-        """`gpu` is what nvidia-smi counts, and for devices that it does not know their id; `device` is always the id."""
-        return {
+    def _labels(self, info: DeviceInfo, uuids: Mapping[str, str | None]) -> dict[str, str]:
+        """`gpu` is what nvidia-smi counts, and for devices that it does not know their id; `device` is always the id.
+
+        A MIG instance has its card's number, UUID and address, and is told apart by `GPU_I_ID` and `GPU_I_PROFILE`.
+        """
+        labels = {
             "gpu": info.id if info.nvml_index is None else str(info.nvml_index),
-            "UUID": info.uuid or "",
+            "UUID": (uuids.get(info.parent or "") or info.uuid or ""),
+            "pci_bus_id": info.bus_id or "",
             "device": info.id,
             "modelName": info.name,
             "Hostname": self._host,
             "simulated": "true" if info.simulated else "false",
         }
+        if info.mig_profile is not None:
+            labels["GPU_I_PROFILE"] = info.mig_profile
+        if info.gpu_instance_id is not None:
+            labels["GPU_I_ID"] = str(info.gpu_instance_id)
+        return labels
+
+
+METRICS = "/metrics"
+_HOME = f'<!doctype html><title>DevExplorer</title><p>Readings for Prometheus: <a href="{METRICS}">{METRICS}</a>\n'
+
+
+def _routes(metrics: Any) -> Callable[[dict[str, Any], Any], Any]:
+    """The readings at /metrics, a page that leads there at /, and nothing else."""
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if path == METRICS:
+            return metrics(environ, start)
+        status, kind, body = ("200 OK", "text/html", _HOME) if path == "/" else ("404 Not Found", "text/plain", f"try {METRICS}\n")
+        data = body.encode()
+        start(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(data)))])
+        return [data]
+
+    return answer
 
 
 def parse_port(text: str) -> int:
@@ -201,7 +241,7 @@ class PrometheusServer:
             self._server = _Server(family, (str(sockaddr[0]), port))
         except OSError as error:
             raise BadInput(f"--prometheus: nothing can listen at {where} ({_why(error)}); choose another port or address") from None
-        self._server.set_app(make_wsgi_app(registry))
+        self._server.set_app(_routes(make_wsgi_app(registry)))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
 

@@ -264,6 +264,8 @@ def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
         uuid=card.uuid or info.uuid,
         bus_id=card.bus_id or info.bus_id,
         nvml_index=card.index,
+        mig_profile=card.mig_profile,
+        gpu_instance_id=card.gpu_instance_id,
         memory_total_bytes=card.memory_total_bytes if card.memory_total_bytes is not None else info.memory_total_bytes,
         memory_used_bytes=card.memory_used_bytes if card.memory_used_bytes is not None else info.memory_used_bytes,
         memory_shared=card.memory_shared or info.memory_shared,

@@ -27,6 +27,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the MIG instance within its card; None for a card itself."""
     mig_profile: str | None = None
     """`1g.5gb`: seventh parts of the chip and gigabytes; None for a card itself."""
+    gpu_instance_id: int | None = None
+    """What nvidia-smi calls its GPU instance (`GI`); None for a card itself."""
     parent_key: str | None = None
     """`key` of the card that a MIG instance is a part of."""
     bus_id: str | None = None

@@ -190,6 +190,8 @@ CUDA_VERSION = Question(
 )
 COUNT = Question("count", (lambda n, _: int(right(n.nvmlDeviceGetCount(), 0, 256, "cards")),), expected=True)
 
+GPU_INSTANCE = Question("gpu_instance", (lambda n, h: int(right(n.nvmlDeviceGetGpuInstanceId(h), 0, 64, "is no GPU instance")),))
+
 
 def cuda_text(number: int | None) -> str | None:
     """`12040` -> `12.4`."""

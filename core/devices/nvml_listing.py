@@ -147,7 +147,8 @@ def _described(asker: Asker, opened: Opened, card: Card) -> Card:
         memory_shared=memory.shared if memory else False,
     )
     if card.mig_instance is not None:
-        return msgspec.structs.replace(card, mig_profile=fields.mig_profile(card.name))
+        number = asker.ask(opened, fields.GPU_INSTANCE)
+        return msgspec.structs.replace(card, mig_profile=fields.mig_profile(card.name), gpu_instance_id=number)
     return msgspec.structs.replace(
         card,
         bus_id=asker.ask(opened, fields.BUS_ID),

@@ -46,6 +46,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """CPU only: threads that torch uses for one operation."""
     parent: str | None = None
     """The card that this MIG instance is a part of, by id."""
+    mig_profile: str | None = None
+    """`1g.5gb`; None for what is no MIG instance."""
+    gpu_instance_id: int | None = None
+    """What nvidia-smi calls the GPU instance of a MIG instance (`GI`)."""
     datasheet_tflops: dict[str, float] = {}
     """Dense TFLOP/s per dtype as torch writes them (`tf32` as a key of its own), where a profile of this card is known."""
     memory_gb_s: float | None = None

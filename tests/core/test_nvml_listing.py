@@ -37,11 +37,13 @@ def test_a_second_listing_is_equal_and_cheap() -> None:
 
 def test_mig_instances_follow_their_card() -> None:
     fake = FakeNvml(FakeCard(uuid=A, mig=1, instances=[part(1), part(2, "NVIDIA A100")]), FakeCard(uuid=B))
+    fake.cards[0].instances[0].gpu_instance = 5
     nvml, (card, first, second, other) = opened(fake)
     assert (card.mig, card.mig_instance, card.mig_profile) == (True, None, None)
     assert (first.index, first.mig_instance, first.memory_total_bytes) == (0, 0, 9 * MIB)
     assert (first.name, first.mig_profile, first.parent_key) == ("NVIDIA A100 MIG 1g.5gb", "1g.5gb", A)
     assert second.mig_profile is None, "an older driver does not say it"
+    assert (card.gpu_instance_id, first.gpu_instance_id, second.gpu_instance_id) == (None, 5, None)
     assert other.index == 1
     assert sample(nvml, first).memory_used_bytes == MIB
 

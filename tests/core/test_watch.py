@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
@@ -15,8 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fakes.nvml import FakeCard, FakeNvml
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
@@ -290,6 +293,14 @@ def scrape(url: str) -> dict[str, list[Any]]:
 
 
 @pytest.fixture
+def exporter() -> Iterator[tuple[LastReadings, str]]:
+    last = LastReadings()
+    server = PrometheusServer(0, "127.0.0.1", last)
+    yield last, server.url
+    server.close()
+
+
+@pytest.fixture
 def served() -> Iterator[Callable[..., dict[str, list[Any]]]]:
     last = LastReadings()
     server = PrometheusServer(0, "127.0.0.1", last)
@@ -323,6 +334,59 @@ def test_metrics_have_the_names_units_and_labels_of_dcgm_exporter(served: Callab
         assert (labels["gpu"], labels["UUID"], labels["device"]) == ("4", UUID.format(0), "cuda:0")
         assert (labels["modelName"], labels["Hostname"], labels["simulated"]) == ("NVIDIA H100 80GB HBM3", socket.gethostname(), "false")
     assert found["devexplorer_throttled"][0].labels["reason"] == "power cap"
+
+
+COUNTERS = {
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION_total", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL_total",
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL_total",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+def test_what_only_grows_is_a_counter(exporter: tuple[LastReadings, str], accept: str) -> None:
+    last, url = exporter
+    last.figures = [(full(0).info, full(0).sample)]
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=10) as answer:
+        text = answer.read().decode()
+    read = openmetrics.text_string_to_metric_families if "openmetrics" in accept else text_string_to_metric_families
+    assert {sample.name for family in read(text) if family.type == "counter" for sample in family.samples} == COUNTERS
+    assert "untyped" not in text
+    assert "unknown" not in text
+
+
+def test_a_mig_instance_has_its_card_s_labels_and_does_not_repeat_its_energy(served: Callable[..., dict[str, list[Any]]]) -> None:
+    card, part = full(0), full(1, "cuda:1")
+    about = {
+        "uuid": "MIG-1",
+        "parent": "cuda:0",
+        "nvml_index": 4,
+        "mig_profile": "1g.10gb",
+        "gpu_instance_id": 7,
+        "bus_id": "00000000:1B:00.0",
+    }
+    found = served(card, Reading(msgspec.structs.replace(part.info, **about), part.sample))
+    (labels,) = [sample.labels for sample in found["DCGM_FI_DEV_FB_USED"] if sample.labels["device"] == "cuda:1"]
+    assert (labels["gpu"], labels["UUID"], labels["pci_bus_id"]) == ("4", UUID.format(0), "00000000:1B:00.0")
+    assert (labels["GPU_I_ID"], labels["GPU_I_PROFILE"]) == ("7", "1g.10gb")
+    once = {name.removesuffix("_total") for name in COUNTERS} | {"DCGM_FI_DEV_POWER_USAGE"}
+    for name in once:
+        assert [sample.labels["device"] for sample in found[name]] == ["cuda:0"], name
+        assert "GPU_I_ID" not in found[name][0].labels
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 200), ("/metrics", 200), ("/metrics/", 404), ("/favicon.ico", 404), ("/../etc/passwd", 404)]
+)
+def test_there_are_the_readings_and_a_page_that_leads_to_them(exporter: tuple[LastReadings, str], path: str, status: int) -> None:
+    _, url = exporter
+    host, port = url.split("/")[2].split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    said = answer.read().decode()
+    connection.close()
+    assert answer.status == status
+    assert "/metrics" in said or path == "/metrics"
 
 
 def test_what_is_not_known_is_absent_and_what_is_simulated_is_marked(served: Callable[..., dict[str, list[Any]]]) -> None:

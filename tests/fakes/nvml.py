@@ -86,6 +86,8 @@ class FakeCard:
     busy: list[tuple[int, int, int]] = field(default_factory=list)
     """Samples of process utilization: pid, time stamp in microseconds, per cent."""
     instances: list[FakeCard] = field(default_factory=list)
+    gpu_instance: int | None = None
+    """Of a MIG instance; None: a driver that does not say it."""
     memory_utilization: int = 12
     memory_clock: int = 5001
     clocks: dict[int, int] = field(default_factory=lambda: {0: 1590, 3: 1470})
@@ -267,6 +269,12 @@ class FakeNvml:
 
     def nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:
         return [self._ask("nvmlDeviceGetMigMode", handle).mig] * 2
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: Any) -> int:
+        number = self._ask("nvmlDeviceGetGpuInstanceId", handle).gpu_instance
+        if number is None:
+            raise NVMLError(3)  # not supported
+        return number
 
     def nvmlDeviceGetComputeMode(self, handle: Any) -> int:
         return self._ask("nvmlDeviceGetComputeMode", handle).compute_mode
