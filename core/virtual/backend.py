@@ -2,7 +2,7 @@
 
 torch's dispatcher is one for the process, so is this: `install` can be called any number of times. It rests on
 `torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private: `unavailable` looks first.
-Three kernels and a fallback below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing,
+Four kernels and a fallback below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing,
 factories); everything else arrives at `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
 """
 
@@ -26,6 +26,7 @@ from devexplorer.core.virtual import (
     autocast,
     collectives,
     copies,
+    eigenvectors,
     exchange,
     lengths,
     loading,
@@ -94,6 +95,7 @@ def install() -> VirtualMachine:
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
         library.impl("_copy_from", copies.copy_from, "PrivateUse1")
+        library.impl("_local_scalar_dense", copies.scalar, "PrivateUse1")
         library.impl("_pin_memory", copies.pin, "CPU")
         library.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")  # FSDP calls it below Python's key
         everything.fallback(_factory, "PrivateUse1")
@@ -102,6 +104,7 @@ def install() -> VirtualMachine:
         lengths.register(library)
         exchange.register(library)
         out_variants.register(library)
+        eigenvectors.register(library)
         loading.register()
         names.register()
         accelerator.register()

@@ -86,6 +86,13 @@ def _scalar(operation: Operation, source: VirtualTensor) -> Any:
     return value
 
 
+def scalar(source: torch.Tensor) -> Any:
+    """The same below the Python key, where `torch.tensor([loss, other_loss])` takes its numbers from."""
+    assert isinstance(source, VirtualTensor)
+    book_copy(source._gpu, None, source.element_size(), 0.0)
+    return source._inner.item()
+
+
 def _foreach_copy(operation: Operation, targets: Tensors, sources: Tensors, non_blocking: bool = False) -> None:
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)

@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+_COMPOSITE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU)
+"""Under this key torch has `matmul` as made of other operations, for whatever device they are on."""
 
 
 def matmul(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
-    """`aten::matmul.out`."""
+    """`aten::matmul.out`. It writes into a view where a batch meets a matrix or a vector."""
+    if max(first.dim(), second.dim()) <= 2 or min(first.dim(), second.dim()) > 2:
+        return aten.matmul.out.redispatch(_COMPOSITE, first, second, out=out)  # type: ignore[no-any-return]
     _refuse_gradients("matmul", first, second, out)
-    if first.dim() == second.dim() == 2:
-        return aten.mm.out(first, second, out=out)  # type: ignore[no-any-return]
     result = torch.matmul(first, second)
     if result.dtype != out.dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")

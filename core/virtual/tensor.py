@@ -7,7 +7,6 @@ operation runs on them, its result is wrapped again, new storages are counted, a
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -15,10 +14,12 @@ from typing import Any, cast
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from devexplorer.core.virtual import outside
 from devexplorer.core.virtual.backward import backward_guard, failure
 from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
 from devexplorer.core.virtual.machine import VirtualGpu
 from devexplorer.core.virtual.operations import VIEW, Operation, rate
+from devexplorer.core.virtual.same_device import changes_first, check_devices
 
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
@@ -29,6 +30,7 @@ _operations: dict[Any, Operation] = {}
 _devices: dict[int, torch.device] = {}
 _exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
 _CONJUGATE, _NEGATIVE, _VIEWS = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ADInplaceOrView
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _NO_KEYS = torch._C.DispatchKeySet.from_raw_repr(0)
 _BITS = {
     (True, False): _NO_KEYS.add(_CONJUGATE),
@@ -110,43 +112,18 @@ class VirtualTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if has_torch_function_unary(self):
             return str(_shown(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
-        text = repr(self._inner)
-        if self._inner.is_meta:
-            text = text.replace("device='meta'", f"device='{self._gpu.id}'").replace("tensor(...", "tensor(no values")
-        else:
-            text = f"{text[:-1]}, device='{self._gpu.id}')"
-        if self.grad_fn is not None:
-            text = f"{text[:-1]}, grad_fn=<{type(self.grad_fn).__name__}>)"
-        elif self.requires_grad:
-            text = f"{text[:-1]}, requires_grad=True)"
-        return f"Parameter containing:\n{text}" if getattr(self, "_is_param", False) else text
+        return outside.text(self)
 
     def __format__(self, format_spec: str) -> str:
         if has_torch_function_unary(self):
             return str(_shown(VirtualTensor.__format__, (self,), self, format_spec))
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        if id(self) in memo:
-            return cast(torch.Tensor, memo[id(self)])
-        if not self.is_leaf:
-            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
-        with torch.no_grad():
-            made = self.clone()
-        _adopt(made, self)
-        memo[id(self)] = made
-        if self.grad is not None:
-            made.grad = copy.deepcopy(self.grad, memo)
-        return made
+    def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
+        return outside.deep_copy(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A file must be loadable where there are no virtual GPUs: what is saved is the CPU's tensor.
-        host = self.detach().cpu()
-        if getattr(self, "_is_param", False):
-            host = torch.nn.Parameter(host, self.requires_grad)
-        elif self.is_leaf:
-            host.requires_grad_(self.requires_grad)
-        return host.__reduce_ex__(protocol)
+        return outside.reduced(self, protocol)
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """As `torch.Tensor.backward`."""
@@ -200,20 +177,13 @@ class VirtualTensor(torch.Tensor):
         self._inner, self._gpu = inner, gpu
 
 
-def _adopt(made: torch.Tensor, original: torch.Tensor) -> None:
-    """Give a copy what the original carries as Python attributes (`_is_param`, what users put there) and whether it requires grad."""
-    for name, value in original.__dict__.items():
-        if name not in ("_inner", "_gpu"):
-            setattr(made, name, value)
-    made.requires_grad_(original.requires_grad)
-
-
 def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
     """Run an operation on the CPU in place of the device that its tensors are on, and enter it in that device's books."""
     if operation.composite:
         if operation.views_by_parts and _inferring():
             _exclude(_VIEWS, False)  # the views that it makes of ordinary tensors share their version counter
-        return operation.overload.decompose(*args, **(kwargs or {}))
+        # torch's own composition in C++; `decompose` would take one in Python where there is one too, with other random numbers.
+        return operation.overload._op_dk(_COMPOSITE, *args, **(kwargs or {}))
     gpu: VirtualGpu | None = None
     stranger = False
     nbytes = 0
@@ -242,7 +212,7 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
                     stranger = True
             plain.append(taken)
         else:
-            if isinstance(value, torch.Tensor) and (value.dim() > 0 or (not plain and _changes_first(operation))):
+            if isinstance(value, torch.Tensor) and (value.dim() > 0 or (not plain and changes_first(operation))):
                 stranger = True
             plain.append(value)
     named = kwargs
@@ -267,7 +237,7 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     if gpu is None:
         gpu = _first_gpu(args, kwargs)
     if stranger:
-        _check_devices(operation, args, kwargs or {})
+        check_devices(operation, args, kwargs or {})
 
     if operation.view:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
@@ -408,37 +378,6 @@ def _without_values(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_values(item) for item in value]
     return value.to("meta") if isinstance(value, torch.Tensor) else value
-
-
-def _check_devices(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and arguments that CUDA takes from the CPU."""
-    named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
-    first = named[0][1]
-    if _is_host(first) and "indices" in operation.host_arguments:
-        raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({first.device})")
-    seen: str | None = None
-    for name, value in named:
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            joins = tensor.dim() == 0 and not (name == operation.arguments[0] and _changes_first(operation))
-            if _is_host(tensor) and (joins or name in operation.host_arguments):
-                continue
-            seen = seen or str(tensor.device)
-            if str(tensor.device) != seen:
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found at least two devices, "
-                    f"{seen} and {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
-                )
-
-
-def _changes_first(operation: Operation) -> bool:
-    """Whether it writes into its first argument, which then has to be where the others are, also when it is a number."""
-    return operation.returns[:1] == [0] and operation.name != "aten::fill_"  # which fetches a value from wherever it is
-
-
-def _is_host(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
 def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:

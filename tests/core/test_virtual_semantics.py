@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from devexplorer.core.virtual.backend import backward_guard
+
 pytestmark = pytest.mark.usefixtures("virtual")
 DEVICES = ("vgpu:0", "vgpu:1")
 
@@ -297,6 +299,53 @@ def test_gradcheck_works(dtype):
         assert torch.autograd.gradgradcheck(function, (x, w))
 
 
+# --- shared memory ----------------------------------------------------------------------------------------------------------------------
+
+
+def saved_and_loaded(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def shared(duplicate):
+    """A case: writing into one copy shows in the others that shared memory with it before."""
+
+    def case(device):
+        x = torch.arange(6.0, device=device)
+        copies = duplicate([x, x[2:], x.view(2, 3).mT])
+        copies[0].add_(1)
+        return x, copies[0], copies[1] + 0, copies[2].contiguous()
+
+    return case
+
+
+SHARED = {"deep copies": copy.deepcopy, "saved tensors": saved_and_loaded}
+
+
+@pytest.mark.parametrize("way", SHARED)
+def test_views_share_memory_after_they_were_copied_together(way):
+    for device in DEVICES:
+        check(shared(SHARED[way]), device)
+
+
+def test_a_deep_copy_of_views_takes_the_memory_once(virtual):
+    memory = virtual.gpu("vgpu:0").memory
+    x = torch.zeros(1024, device="vgpu:0")
+    copies = copy.deepcopy([x, x[1:], x.view(2, 512)])
+    assert memory.allocated_bytes == 2 * 4096
+    del copies
+    assert memory.allocated_bytes == 4096
+
+
+def test_a_tensor_is_made_of_numbers_on_a_virtual_gpu():
+    losses = [torch.tensor(1.5, device="vgpu:0"), torch.tensor(2.5, device="vgpu:1")]
+    made = torch.tensor(losses)
+    assert (made.device.type, made.tolist()) == ("cpu", [1.5, 2.5])
+    assert torch.tensor(losses, device="vgpu:1").tolist() == [1.5, 2.5]
+
+
 # --- out= -------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +373,7 @@ OUT = {
     "matrix_rank": written(torch.linalg.matrix_rank, (4, 3)),
     "matrix_rank of a batch": written(lambda a, **out: torch.linalg.matrix_rank(a, atol=1e-3, rtol=0.1, **out), (2, 4, 3)),
     "matmul": written(torch.matmul, (3, 4), (4, 5)),
+    "matmul of a vector with a matrix": written(torch.matmul, (4,), (4, 5)),
     "matmul with a vector": written(torch.matmul, (2, 3, 4), (4,)),
     "matmul of a batch with a matrix": written(torch.matmul, (2, 3, 4), (4, 5)),
     "matmul of a matrix with a batch": written(torch.matmul, (3, 4), (2, 4, 5)),
@@ -336,6 +386,7 @@ OUT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("case", OUT)
 def test_results_are_written_where_they_shall_be(case):
     for device in DEVICES:
@@ -346,3 +397,30 @@ def test_matmul_into_another_dtype_is_refused():
     matrices, vector = torch.ones(2, 2, 2, device="vgpu:0"), torch.ones(2, device="vgpu:0")
     with pytest.raises(RuntimeError, match="dtype"):
         torch.matmul(matrices, vector, out=torch.empty(0, device="vgpu:0", dtype=torch.int32))
+
+
+# --- gradients that are not defined -----------------------------------------------------------------------------------------------------
+
+
+def through_eigenvectors(decompose, loss):
+    def case(device):
+        matrix = complexes(device, 3, 3, requires_grad=True)
+        values, vectors = decompose(matrix @ matrix.mH)
+        with backward_guard():
+            return torch.autograd.grad(loss(values, vectors), matrix)
+
+    return case
+
+
+EIGENVECTORS = {
+    "their phase": lambda values, vectors: vectors.real.sum(),
+    "their size": lambda values, vectors: (vectors.abs() ** 3).sum(),
+    "values alone": lambda values, vectors: values.abs().sum(),
+}
+
+
+@pytest.mark.parametrize("decompose", [torch.linalg.eig, torch.linalg.eigh])
+@pytest.mark.parametrize("loss", EIGENVECTORS)
+def test_gradients_through_eigenvectors_are_refused_where_the_cpu_refuses_them(decompose, loss):
+    for device in DEVICES:
+        check(through_eigenvectors(decompose, EIGENVECTORS[loss]), device)
