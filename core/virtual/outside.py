@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+import weakref
 from typing import Any, cast
 
 import torch
@@ -64,19 +65,38 @@ def _copied(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
         made.copy_(storage)
         gpu.clock.advance(gpu.roofline.operation_seconds(0, 2 * storage.nbytes()), time.perf_counter() - began)
         storages[storage._cdata] = made
-    values = torch.empty(0, dtype=inner.dtype).set_(storages[storage._cdata], inner.storage_offset(), inner.shape, inner.stride())
-    values = values.conj() if inner.is_conj() else values
-    return torch._neg_view(values) if inner.is_neg() else values
+    return _over(storages[storage._cdata], inner)
+
+
+def _over(storage: Any, like: torch.Tensor) -> torch.Tensor:
+    """A tensor like another one, over another storage of the same size."""
+    values = torch.empty(0, dtype=like.dtype).set_(storage, like.storage_offset(), like.shape, like.stride())
+    values = values.conj() if like.is_conj() else values
+    return torch._neg_view(values) if like.is_neg() else values
 
 
 def reduced(tensor: Any, protocol: Any) -> Any:
     """What pickle and `torch.save` write: the tensor inside, which is the CPU's and shares its storage with its views."""
-    gpu, host = tensor._gpu, tensor._inner.detach()
-    if host.is_meta:
+    gpu, inner = tensor._gpu, tensor._inner
+    if inner.is_meta:
         raise NotImplementedError(f"a tensor without values on {gpu.id} cannot be saved")
+    host = _over(_on_cpu(inner.untyped_storage()), inner)
     gpu.clock.advance(gpu.copy_seconds(None, host.nbytes), 0.0)
     if getattr(tensor, "_is_param", False):
         host = torch.nn.Parameter(host, tensor.requires_grad)
     elif tensor.is_leaf:
         host.requires_grad_(tensor.requires_grad)
     return host.__reduce_ex__(protocol)
+
+
+def _on_cpu(storage: Any) -> Any:
+    """The storage, or another one of the same memory that says it is the CPU's: what was loaded has storages that name the virtual GPU."""
+    if storage.device.type == "cpu":
+        return storage
+    known = getattr(storage, "_as_cpu", None)
+    plain = None if known is None else known()
+    if plain is None:
+        memory = torch.empty(0, dtype=torch.uint8).set_(storage)
+        plain = torch.from_numpy(memory.numpy()).untyped_storage()
+        storage._as_cpu = weakref.ref(plain)  # weakly: the plain one holds this one
+    return plain

@@ -62,6 +62,17 @@ def test_a_model_can_be_loaded_onto_a_virtual_gpu_trained_and_saved_again():
     assert {tensor.device.type for tensor in state.values()} == {"cpu"}
 
 
+def test_what_was_loaded_onto_a_virtual_gpu_shares_memory_in_the_next_file_too(virtual):
+    whole = torch.arange(4.0)
+    back = loaded(saved([whole, whole[1:]]), "vgpu:1")
+    again = loaded(saved(back), None)
+    again[0].zero_()
+    assert again[1].tolist() == [0.0] * 3
+    assert back[1].tolist() == [1.0, 2.0, 3.0]
+    back.clear()
+    assert allocated(virtual) == 0
+
+
 def test_the_storage_of_a_loaded_tensor_can_be_copied(virtual):
     x = loaded(saved(torch.ones(1000)), "vgpu:1")
     storage = x.untyped_storage()
