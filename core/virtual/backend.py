@@ -13,6 +13,7 @@ import importlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -28,11 +29,13 @@ from devexplorer.core.virtual import (
     copies,
     eigenvectors,
     exchange,
+    lazy,
     lengths,
     loading,
     names,
     out_variants,
     parallel,
+    scripting,
     tracing,
 )
 from devexplorer.core.virtual.backward import backward_guard, device_guard
@@ -98,6 +101,9 @@ def install() -> VirtualMachine:
         library.impl("_local_scalar_dense", copies.scalar, "PrivateUse1")
         library.impl("_pin_memory", copies.pin, "CPU")
         library.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")  # FSDP calls it below Python's key
+        for window in ("default", "periodic", "beta"):  # its kernel is chosen by the device, not by the dispatcher
+            overload = getattr(torch.ops.aten.kaiser_window, window)
+            library.impl(overload, partial(_factory, overload), "PrivateUse1")
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         attention.register(library)
@@ -110,6 +116,8 @@ def install() -> VirtualMachine:
         accelerator.register()
         parallel.register()
         collectives.register()
+        lazy.register()
+        scripting.register()
         tracing.register()
         _installed.append((machine, (library, everything)))
         return machine

@@ -10,9 +10,52 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from devexplorer.core.virtual.books import KIND, gpu_of
+
+_Mixin: Any = vars(nn.parameter)["UninitializedTensorMixin"]
+"""Which torch publishes no types for."""
+_CASTS = {"double": torch.float64, "float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def register() -> None:
+    """Let `Module.to` move lazy parameters to virtual GPUs and back, as it does between other devices."""
+    _Mixin.to = _to
+    _Mixin.cpu = lambda tensor, *args, **kwargs: _to(tensor, "cpu")
+    setattr(_Mixin, KIND, lambda tensor, device=None, *args, **kwargs: _to(tensor, KIND if device is None else torch.device(KIND, device)))
+    for name, dtype in _CASTS.items():
+        setattr(_Waiting, name, lambda tensor, dtype=dtype: _waiting(tensor, tensor.device, dtype))
+    modules: Any = LazyModuleMixin
+    modules._apply = _apply
+
+
+def _to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """`tensor.to(...)` of a lazy tensor: one that waits there."""
+    parse: Any = torch._C._nn._parse_to
+    device, dtype, *_ = parse(*args, **kwargs)
+    if device is None or KIND not in (device.type, tensor.device.type):
+        return torch.Tensor.to(tensor, *args, **kwargs)
+    return _waiting(tensor, device, dtype or tensor.dtype)
+
+
+def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
+    """`Module._apply` of a lazy module: what waits stays the same object, as `Module.to` cannot exchange such tensors."""
+    held = {id(one): one for one in (*module._parameters.values(), *module._buffers.values()) if isinstance(one, _Mixin)}
+    moved = {key: function(one) for key, one in held.items()}
+    if not any(isinstance(one, _Waiting) for one in (*held.values(), *moved.values())):
+        return super(LazyModuleMixin, module)._apply(function, recurse)
+    for key, one in held.items():
+        _take_the_place(one, moved[key])
+    before = module._parameters, module._buffers
+    module._parameters, module._buffers = ({name: one for name, one in held_by.items() if id(one) not in held} for held_by in before)
+    try:
+        return super(LazyModuleMixin, module)._apply(function, recurse)
+    finally:
+        for old, new in zip(before, (module._parameters, module._buffers), strict=True):
+            old.update(new)
+        module._parameters, module._buffers = before
 
 
 class _Waiting:
@@ -79,14 +122,21 @@ def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: 
     wanted = dtype or tensor.dtype
     if tensor.device == where and tensor.dtype == wanted:
         return
-    made: torch.Tensor
+    _take_the_place(tensor, _waiting(tensor, where, wanted))
+
+
+def _take_the_place(tensor: torch.Tensor, made: torch.Tensor) -> None:
+    made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
+    _swap(tensor, made)
+
+
+def _waiting(tensor: torch.Tensor, where: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """A lazy tensor of the same kind on another device."""
     if isinstance(tensor, nn.Parameter):
         kind: Any = WaitingParameter if where.type == KIND else UninitializedParameter
     else:
         kind = WaitingBuffer if where.type == KIND else UninitializedBuffer
-    made = kind(tensor.requires_grad, where, wanted)
-    made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
-    _swap(tensor, made)
+    return cast(torch.Tensor, kind(tensor.requires_grad, where, dtype))
 
 
 def move_lazily(model: nn.Module, device: torch.device | str, dtype: torch.dtype | None = None) -> nn.Module:

@@ -15,7 +15,7 @@ from devexplorer.core.virtual.machine import VirtualGpu
 class VirtualStorage(torch.UntypedStorage):
     """CPU memory that says it is on a virtual GPU, and is in its books.
 
-    torch's own `UntypedStorage(size, device="vgpu:1")` has no allocator to ask, and ends the process.
+    torch's own `UntypedStorage(size, device="vgpu:1")` has no allocator to ask, and would end the process.
     """
 
     _gpu: VirtualGpu
@@ -43,6 +43,20 @@ def register() -> None:
     """Let torch load to virtual GPUs this way, also where `map_location` is a function that calls `storage.vgpu(1)`."""
     torch.serialization.register_package(19, lambda storage: None, _restore)  # before torch's own for such devices (23)
     setattr(torch.UntypedStorage, KIND, _moved)
+    torch.UntypedStorage.__new__ = _storage  # type: ignore[method-assign]  # torch's own ends the process for a virtual GPU
+
+
+def _storage(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    """`torch.UntypedStorage(size or values, device=...)`."""
+    make: Any = torch._C.StorageBase.__new__
+    if device is None:
+        return make(cls, *args, **kwargs)
+    where = torch.device(device)
+    if where.type != KIND:
+        return make(cls, *args, device=where, **kwargs)
+    if args and not isinstance(args[0], int):
+        return _moved(torch.UntypedStorage(*args, **kwargs), where)
+    return VirtualStorage(*args, **kwargs, device=where)
 
 
 def _restore(storage: Any, location: str) -> Any:

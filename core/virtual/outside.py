@@ -1,4 +1,4 @@
-"""Tensors on virtual GPUs outside of operations: as text, as deep copies, in files. Any thread.
+"""Tensors on virtual GPUs outside of operations: as text, as copies, in files. Any thread.
 
 What shared memory shares it afterwards as well, as with PyTorch's own tensors. A file holds the CPU's tensors, so that it can be read where
 there are no virtual GPUs.
@@ -35,6 +35,22 @@ def text(tensor: Any) -> str:
     return f"Parameter containing:\n{shown}" if getattr(tensor, "_is_param", False) else shown
 
 
+def shallow_copy(tensor: Any) -> torch.Tensor:
+    """`copy.copy`: another tensor over the same memory. torch would go by `__reduce_ex__`, which is for files here."""
+    with torch.no_grad():
+        made = tensor.detach()
+    _adopt(made, tensor)
+    return cast(torch.Tensor, made)
+
+
+def _adopt(made: Any, original: Any) -> None:
+    """Give a copy what the original carries as Python attributes (`_is_param`, what users put there) and whether it requires grad."""
+    for name, value in original.__dict__.items():
+        if name not in OWN:
+            setattr(made, name, value)
+    made.requires_grad_(original.requires_grad)
+
+
 def deep_copy(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
     """`copy.deepcopy` of a leaf, with its gradient and its attributes."""
     if id(tensor) in memo:
@@ -43,10 +59,7 @@ def deep_copy(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
     with torch.no_grad():
         made = tensor.clone() if tensor._inner.is_meta else type(tensor)(_copied(tensor, memo), tensor._gpu)
-    for name, value in tensor.__dict__.items():
-        if name not in OWN:
-            setattr(made, name, value)
-    made.requires_grad_(tensor.requires_grad)
+    _adopt(made, tensor)
     memo[id(tensor)] = made
     if tensor.grad is not None:
         made.grad = copy.deepcopy(tensor.grad, memo)

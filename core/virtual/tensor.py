@@ -122,6 +122,9 @@ class VirtualTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
         return outside.deep_copy(self, memo)
 
+    def __copy__(self) -> torch.Tensor:
+        return outside.shallow_copy(self)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return outside.reduced(self, protocol)
 
@@ -129,6 +132,19 @@ class VirtualTensor(torch.Tensor):
         """As `torch.Tensor.backward`."""
         with backward_guard():
             super().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]  # torch spells its options out
+        """As `torch.Tensor.new_tensor`, on this device: torch asks the device guard, which knows the first one only."""
+        return super().new_tensor(data, **{**options, "device": options.get("device") or self.device})
+
+    def new(self, *args: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]  # the same
+        """As `torch.Tensor.new`, on this device."""
+        device = options.get("device") or self.device
+        if not args:
+            return torch.empty(0, dtype=self.dtype, device=device)
+        if isinstance(args[0], torch.Tensor):
+            return super().new(*args, **options)
+        return super().new(*args, device=device)
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""
@@ -142,6 +158,18 @@ class VirtualTensor(torch.Tensor):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return self.numpy()
+
+    def __dlpack_device__(self) -> Any:
+        raise BufferError(
+            f"other libraries cannot read the memory of {self._gpu.id}; use Tensor.cpu() to copy the tensor to host memory first"
+        )
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.__dlpack_device__()
+
+    def as_subclass(self, cls: Any) -> Any:
+        """Refused: a tensor on a virtual GPU has a class of its own already."""
+        raise TypeError(f"a tensor on {self._gpu.id} cannot become a {cls.__name__}; keep those on the CPU, or wrap the tensor instead")
 
     def tolist(self) -> Any:
         """The values, copied to the host as on CUDA."""
@@ -312,7 +340,7 @@ def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Se
 def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
-            raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {value.layout}")
+            raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {value.layout}; keep it on the CPU or make it dense")
         if kind != VIEW:
             value = _kept(value, gpu)
             count(value.untyped_storage(), gpu)

@@ -36,6 +36,7 @@ def register() -> None:
         if original is not None:
             asking.is_traceable_wrapper_subclass = _or_virtual(original)
     when_imported("torch._dynamo.variables.builder", _accept)
+    when_imported("torch.fx.experimental.proxy_tensor", _record)
     when_imported("torch._inductor.compile_fx", _refuse)
     _leave_alone()
 
@@ -59,6 +60,12 @@ def _accept(builder: Any) -> None:
         return None if type(value) is VirtualTensor else subclass(value)
 
     kind._wrap, builder.infer_subclass_type = wrap_value, infer_subclass_type
+
+
+def _record(proxy_tensor: Any) -> None:
+    """Let `make_fx` record operations on virtual tensors; it would let them pass and keep their results as constants."""
+    if hasattr(proxy_tensor, "HANDLED_TYPES"):
+        proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, VirtualTensor)
 
 
 def _leave_alone() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import io
 import subprocess
 import sys
 
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from devexplorer.core.virtual.when_imported import when_imported
 
@@ -138,3 +140,34 @@ def test_a_function_is_called_when_a_module_is_imported(tmp_path, monkeypatch):
     when_imported("imported_later", lambda module: seen.append(module.value + 1))
     assert seen == [1, 2]
     monkeypatch.delitem(sys.modules, module.__name__)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+def test_recorded_operations_depend_on_the_input():
+    """A tracer that lets virtual tensors pass keeps results as constants, and gives wrong values without a word."""
+    weight, x = torch.randn(3), torch.randn(3)
+    graph = make_fx(lambda one: (one * weight.to(DEVICE)).sin())(torch.zeros(3, device=DEVICE))
+    torch.testing.assert_close(graph(x.to(DEVICE)).cpu(), (x * weight).sin())
+    _, push = torch.func.linearize(torch.sin, x.to(DEVICE))
+    torch.testing.assert_close(push(torch.ones(3, device=DEVICE)).cpu(), x.cos())
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, (torch.ones(1, 4),))], ids=["script", "trace"])
+def test_a_jit_module_moves(make):
+    model, x = make(net()), torch.randn(3, 4)
+    for device in (DEVICE, "vgpu:0", "cpu", DEVICE):
+        model.to(device)
+        assert {str(one.device) for one in model.parameters()} == {device}
+        torch.testing.assert_close(model(x.to(device)).cpu(), net()(x))
+    model(x.to(DEVICE)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_what_jit_cannot_write_is_refused_in_a_line():
+    script = torch.jit.script(net().to(DEVICE))
+    for save in (lambda file: torch.jit.save(script, file), script.save):
+        with pytest.raises(RuntimeError, match=r"^torch.jit.save cannot write tensors of a virtual GPU; move the module to the CPU first"):
+            save("/nowhere/model.pt")
+    file = io.BytesIO()
+    torch.jit.save(script.cpu(), file)
+    assert file.tell()

@@ -615,3 +615,53 @@ def test_sparse_tensors_are_refused_with_the_reason():
         torch.eye(3, device="vgpu:0").to_sparse()
     with pytest.raises(NotImplementedError, match="dense tensors only"):
         torch.eye(3).to_sparse().to("vgpu:0")
+
+
+# --- what torch asks the device guard for, which knows one device ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda x: x.new_tensor([1.0]), lambda x: x.new([1.0]), lambda x: x.new(1), lambda x: x.new(),
+                                  lambda x: x.new_tensor([1], dtype=torch.int64)])  # fmt: skip
+def test_new_tensors_are_where_the_tensor_is_that_was_asked(make):
+    assert make(torch.ones(2, device="vgpu:1")).device == torch.device("vgpu", 1)
+    assert make(torch.ones(2, device="vgpu:0")).device == torch.device("vgpu", 0)
+
+
+def test_a_kaiser_window_can_be_made_there():
+    assert torch.equal(torch.kaiser_window(5, True, 3.0, device="vgpu:1").cpu(), torch.kaiser_window(5, True, 3.0))
+
+
+def test_copies_share_and_stay_as_on_the_cpu():
+    for device in ("cpu", "vgpu:1"):
+        x = torch.arange(4.0, device=device)
+        shallow = copy.copy(x)
+        deep, part = copy.deepcopy([x, x[1:3]])
+        shallow[0], deep[1] = 7, 9
+        assert (str(shallow.device), str(part.device)) == (device, device)
+        assert (x.tolist(), deep.tolist(), part.tolist()) == ([7, 1, 2, 3], [0, 9, 2, 3], [9, 2])
+
+
+def test_a_storage_without_a_tensor_takes_memory_there(virtual):
+    made = torch.UntypedStorage(4096, device="vgpu:1")
+    assert (str(made.device), allocated(virtual, "vgpu:1")) == ("vgpu:1", 4096)
+    del made
+    assert allocated(virtual, "vgpu:1") == 0
+    with pytest.raises(RuntimeError, match="no vgpu:9 here"):
+        torch.UntypedStorage(8, device="vgpu:9")
+    assert torch.UntypedStorage(8).device == torch.UntypedStorage(8, device="cpu").device == torch.device("cpu")
+
+
+def test_lazy_parameters_move_with_the_module():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
+    weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for device, dtype in (("vgpu:1", torch.float32), ("cpu", torch.float32), ("vgpu:0", torch.float32), ("vgpu:0", torch.float64)):
+        model.to(device, dtype)
+        assert (str(weight.device), weight.dtype, model[0].weight is weight) == (device, dtype, True)
+        assert str(model[1].running_mean.device) == device
+    model.float()(torch.ones(2, 4, device="vgpu:0")).sum().backward()
+    before = weight.detach().clone()
+    weight.grad.fill_(1)
+    optimizer.step()
+    assert torch.allclose(weight, before - 0.1)
+    assert weight.shape == (3, 4)
