@@ -125,7 +125,10 @@ def table(controller: Controller, dialogs: Dialogs, window: MainWindow) -> list[
             window.stop_recording.emit,
             window.why_no_stop_recording,
         ),
-        ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider", d.replay, lambda: None, "Ctrl+O"),
+        ActionSpec(
+            "open", "Open…", "Models, tensors, recordings, snapshots: any number at once", d.open_anything, lambda: None, "Ctrl+O", "open"
+        ),
+        ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider", d.replay, lambda: None),
         ActionSpec("snapshot", "Open an allocator snapshot…", "Browse a snapshot in PyTorch's format", d.open_snapshot, c.why_no_engine),
         ActionSpec(
             "restart",
@@ -136,6 +139,7 @@ def table(controller: Controller, dialogs: Dialogs, window: MainWindow) -> list[
             "",
             "",
         ),
+        ActionSpec("quit", "Quit", "Close the window and end the engine", window.quit, lambda: None, "Ctrl+Q", ""),
         ActionSpec("words", "Words", "What the words in this window mean", d.words, lambda: None, "F1", ""),
     ]
 

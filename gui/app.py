@@ -75,6 +75,7 @@ class App:
         self.window.stop_recording.connect(self.stop_recording)
         self.window.dialogs.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
         self.window.dialogs.replay_chosen.connect(self.replay)
+        self.window.opening.recording_chosen.connect(self.replay)
         self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
         self.window.laboratory_dialogs.script_wanted.connect(self._write_script)
         self._history_file = history_file

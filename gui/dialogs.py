@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import strftime
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QSpinBox, QWidget
 
+from devexplorer.core.file_kinds import SUFFIXES
 from devexplorer.core.state import State
 from devexplorer.gui.controller import Controller
 from devexplorer.gui.panels.panel import give_room
+from devexplorer.gui.save_dialog import SaveDialog
 from devexplorer.gui.theme import Theme
 
 if TYPE_CHECKING:
     from devexplorer.core.records.allocator import AllocatorSnapshot
     from devexplorer.gui.panels.snapshot import SnapshotDialog
 
-RECORDINGS = "DevExplorer recordings (*.devrec)"
-SNAPSHOTS = "Allocator snapshots (*.pickle *.pkl)"
+RECORDINGS, SNAPSHOTS = "DevExplorer recordings", "Allocator snapshots"
+EVERYTHING = f"Models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
 
 
 class Dialogs(QObject):
@@ -32,6 +35,8 @@ class Dialogs(QObject):
     """File to record to (Path)."""
     replay_chosen = Signal(object)
     """Recording to show (Path)."""
+    files_chosen = Signal(object)
+    """Files of any kind to open (list of Path)."""
 
     def __init__(self, window: QWidget, state: State, controller: Controller, theme: Callable[[], Theme]) -> None:
         super().__init__(window)
@@ -127,31 +132,41 @@ class Dialogs(QObject):
 
     def record(self) -> None:
         """Where to record to."""
-        self._file("Record to", RECORDINGS, ".devrec", self.recording_chosen.emit, save=True)
+        self._save("Record to", f"recording-{strftime('%Y%m%d-%H%M%S')}.devrec", {"devrec": RECORDINGS}, self.recording_chosen.emit)
+
+    def open_anything(self) -> None:
+        """Which files to open, of any kind and any number."""
+        self._choose("Open", f"{EVERYTHING};;All files (*)", self.files_chosen.emit, several=True)
 
     def replay(self) -> None:
         """Which recording to show."""
-        self._file("Open a recording", RECORDINGS, ".devrec", self.replay_chosen.emit)
+        self._choose("Open a recording", f"{RECORDINGS} (*.devrec);;All files (*)", lambda paths: self.replay_chosen.emit(paths[0]))
 
     def save_snapshot(self, device: str) -> None:
         """Where to save the snapshot of a device's allocator."""
         chosen = partial(self._controller.save_snapshot, device)
-        self._file(f"Save the allocator snapshot of {device}", SNAPSHOTS, ".pickle", lambda path: chosen(str(path)), save=True)
+        name = f"snapshot-{device.replace(':', '-')}.pickle"
+        self._save(f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS}, lambda path: chosen(str(path)))
 
     def open_snapshot(self) -> None:
         """Which snapshot to read."""
-        self._file("Open an allocator snapshot", SNAPSHOTS, ".pickle", lambda path: self._controller.open_snapshot(path=str(path)))
+        kinds = f"{SNAPSHOTS} (*.pickle *.pkl);;All files (*)"
+        self._choose("Open an allocator snapshot", kinds, lambda paths: self._controller.open_snapshot(path=str(paths[0])))
 
-    def _file(self, title: str, kinds: str, suffix: str, chosen: Callable[[Path], None], *, save: bool = False) -> None:
-        dialog = QFileDialog(self._window, title, self.folder, f"{kinds};;All files (*)")
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave if save else QFileDialog.AcceptMode.AcceptOpen)
-        dialog.setFileMode(QFileDialog.FileMode.AnyFile if save else QFileDialog.FileMode.ExistingFile)
-        if save:
-            dialog.setDefaultSuffix(suffix.removeprefix("."))
+    def _save(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> None:
+        dialog = SaveDialog(self._window, title, name, formats, self.folder)
+        dialog.saved.connect(lambda path: setattr(self, "folder", str(path.parent)))
+        dialog.saved.connect(chosen)
+        dialog.open()
 
-        def accepted(name: str) -> None:
-            self.folder = str(Path(name).parent)
-            chosen(Path(name))
+    def _choose(self, title: str, kinds: str, chosen: Callable[[list[Path]], None], *, several: bool = False) -> None:
+        dialog = QFileDialog(self._window, title, self.folder, kinds)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
 
-        dialog.fileSelected.connect(accepted)
+        def accepted(names: list[str]) -> None:
+            paths = [Path(name) for name in names]
+            self.folder = str(paths[0].parent)
+            chosen(paths)
+
+        dialog.filesSelected.connect(accepted)
         self._open(dialog)

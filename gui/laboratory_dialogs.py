@@ -41,6 +41,8 @@ class LaboratoryDialogs(QObject):
         """Folders whose code may run without a question."""
         self.recent_models = list(settings.recent_models)
         """What was opened last, the newest first."""
+        self._done_count = 0
+        """How many commands were over when the recent models were brought up to date."""
         self._checkpoint: CheckpointDialog | None = None
         self._load: LoadFileDialog | None = None
 
@@ -50,13 +52,16 @@ class LaboratoryDialogs(QObject):
 
     # --- models
 
-    def open_model(self) -> None:
-        """A model of the user's own."""
+    def open_model(self, path: Path | None = None) -> QDialog:
+        """A model of the user's own; `path`: in this file."""
         from devexplorer.gui.panels.open_model import OpenModelDialog
 
         dialog = OpenModelDialog(self._state, tuple(self.recent_models), self._window)
+        if path is not None:
+            dialog.show_file(path)
         dialog.chosen.connect(self.run_after_question)
         self._open(dialog)
+        return dialog
 
     def run_after_question(self, command: OpenModel) -> None:
         """Open a model; when that runs code of a folder that nobody has spoken for yet, ask first."""
@@ -78,20 +83,30 @@ class LaboratoryDialogs(QObject):
         self._send_model(command)
 
     def _send_model(self, command: OpenModel) -> None:
-        recent = (command.source, command.folder)
-        self.recent_models = [recent, *(one for one in self.recent_models if one != recent)][:MOST_RECENT]
         self._controller.send(command)
+
+    def _remember_models(self) -> None:
+        """Models that were opened since this was last asked; one that could not be opened is not offered again."""
+        new = min(self._state.done_count - self._done_count, len(self._state.done))
+        self._done_count = self._state.done_count
+        for done in list(self._state.done)[len(self._state.done) - new :] if new > 0 else ():
+            if isinstance(done.command, OpenModel) and done.ok:
+                recent = (done.command.source, done.command.folder)
+                self.recent_models = [recent, *(one for one in self.recent_models if one != recent)][:MOST_RECENT]
 
     # --- files
 
-    def load(self, path: Path | None = None) -> None:
+    def load(self, path: Path | None = None) -> QDialog:
         """Tensors of a file."""
         from devexplorer.gui.panels.load_file import LoadFileDialog
 
-        self._load = LoadFileDialog(self._state, self._theme(), path, self._window)
-        self._load.command_requested.connect(self._controller.send)
-        self._load.finished.connect(lambda _code: setattr(self, "_load", None))
-        self._open(self._load)
+        dialog = self._load = LoadFileDialog(self._state, self._theme(), None, self._window)
+        dialog.command_requested.connect(self._controller.send)
+        dialog.finished.connect(lambda _code: setattr(self, "_load", None))
+        if path is not None:
+            dialog.file.set_path(str(path))
+        self._open(dialog)
+        return dialog
 
     def checkpoint(self) -> None:
         """Values of a file into the selected model."""
@@ -142,7 +157,8 @@ class LaboratoryDialogs(QObject):
     # --- what the window calls
 
     def refresh(self) -> None:
-        """Something that was asked about a file has been answered."""
+        """Something that was asked about a file has been answered, or a model was opened."""
+        self._remember_models()
         for dialog in (self._load, self._checkpoint):
             if dialog is not None:
                 dialog.refresh()

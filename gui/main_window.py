@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication, QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
     QMainWindow,
@@ -37,6 +37,7 @@ from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 from devexplorer.gui.menus import context_menu, move_order, palette_choices
 from devexplorer.gui.notifications import Notifications
 from devexplorer.gui.on_screen import OnScreen, first_size
+from devexplorer.gui.opening import Opening, dropped_files
 from devexplorer.gui.panels.devices import DevicesPanel
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.objects import ObjectsPanel
@@ -74,7 +75,7 @@ class MainWindow(QMainWindow):
     def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
         super().__init__()
         self.setWindowTitle("DevExplorer")
-        self.setAcceptDrops(False)
+        self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
         self.state, self.controller, self._theme = state, controller, theme
         self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
         self.recorder: Callable[[], Recorder | None] = lambda: None
@@ -83,6 +84,8 @@ class MainWindow(QMainWindow):
         self.axis.set_span(settings.span_s)
         self.laboratory = Laboratory(controller)
         self.laboratory_dialogs = LaboratoryDialogs(self, state, controller, self.laboratory, settings, lambda: self._theme)
+        self.opening = Opening(controller, self.laboratory_dialogs, self.hint, self)
+        self.dialogs.files_chosen.connect(self.opening.open)
         self.below = Bottom(state, controller, self.dialogs, self.laboratory_dialogs, settings, theme)
         self._specs: list[ActionSpec] = [
             *table(controller, self.dialogs, self),
@@ -212,7 +215,7 @@ class MainWindow(QMainWindow):
         self.below.refresh(changes, now_unix_s)
         if changes & Change.SNAPSHOT:
             self.dialogs.refresh_snapshot()
-        if changes & (Change.LABORATORY | Change.ANSWER):
+        if changes & (Change.LABORATORY | Change.ANSWER | Change.JOBS):
             self.laboratory_dialogs.refresh()
         if changes & Change.ALERTS:
             self._tell_alerts()
@@ -328,6 +331,10 @@ class MainWindow(QMainWindow):
         """Reason why no recording can be stopped."""
         return None if self.recorder() is not None else "Nothing is being recorded."
 
+    def quit(self) -> None:
+        """Close the window, which ends everything."""
+        self.close()
+
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)
 
@@ -398,6 +405,17 @@ class MainWindow(QMainWindow):
             splitter = self.splitters[name]
             splitter.keep(sizes) if isinstance(splitter, KeptSplitter) else splitter.setSizes(sizes)
         self._splits = {}
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped_files(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        files = dropped_files(event.mimeData())
+        if files:
+            event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
+            event.accept()
+            QTimer.singleShot(0, self, lambda: self.opening.open(files))  # who drags has to hear that it was taken, before a dialog opens
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

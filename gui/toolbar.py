@@ -47,7 +47,7 @@ class Toolbar(QFrame):
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
-        for action_id in (*FILE_ACTIONS, "", "replay", "snapshot", "", "session"):
+        for action_id in ("open", "", *FILE_ACTIONS, "", "replay", "snapshot", "", "session", "", "quit"):
             if action_id:
                 self.open_button.menu().addAction(actions[action_id])
             else:

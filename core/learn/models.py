@@ -93,7 +93,7 @@ EXERCISES = (
         (
             _build("mlp"),
             Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))),
-            Step("Create an input on the CPU: rand, 2x20", "Tensor, filled with: rand, shape: 2x20, Create",
+            Step("Create an input on the CPU: rand, 2x20", "Tensor, Fill: rand, Shape: 2x20, Create",
                  did(NewTensor, lambda c: c.shape[-1:] == (20,) and not elsewhere(c.device))),
             Step("Run the model on it: it fails", "Click the model, Ctrl+click the input, F", refused(Forward, lambda c: c.input)),
             Step("Mend it with one click", "The first offer in the inspector", did(Move)),

@@ -115,7 +115,7 @@ EXERCISES = (
         "that the same script runs everywhere.",
         (
             Step(f"Ask for a tensor on {ABSENT}, with the CPU as the way out",
-                 f"Tensor, device: type {ABSENT} and read what the dialog says; tick “use the CPU when there is no such device”, Create",
+                 f"Tensor, device: type {ABSENT} and read what the dialog says; tick “Fall back to CPU”, Create",
                  did(NewTensor, lambda c: c.fall_back and c.device == ABSENT)),
             Step("On which device is it?", "The inspector says it, and so does the tree", answers=lambda evidence: {"cpu", "the cpu"}),
         ),
@@ -134,10 +134,10 @@ EXERCISES = (
         "new-tensor", "A tensor on a device", TENSORS,
         "A tensor is created on one device, and takes memory there only.",
         (
-            Step("Create a tensor of ones", "Tensor, filled with: ones, Create", did(NewTensor, lambda c: c.fill == "ones")),
-            Step("Create one from numbers that you type: [[1, 2], [3, 4]]", "Tensor, filled with: the values typed below, values, Create",
+            Step("Create a tensor of ones", "Tensor, Fill: ones, Create", did(NewTensor, lambda c: c.fill == "ones")),
+            Step("Create one from numbers that you type: [[1, 2], [3, 4]]", "Tensor: choose Custom values, enter the numbers, click Create",
                  did(NewTensor, lambda c: c.fill == "text")),
-            Step("Create random numbers on a GPU", f"Tensor, filled with: rand, {ON_A_GPU}",
+            Step("Create random numbers on a GPU", f"Tensor, Fill: rand, {ON_A_GPU}",
                  did(NewTensor, lambda c: c.fill in ("rand", "randn") and elsewhere(c.device))),
         ), two_devices=True,
     ),
@@ -188,7 +188,7 @@ EXERCISES = (
         "dtype", "Half the bytes", TENSORS,
         "float16 takes half the memory of float32; it keeps about three decimal digits, and nothing above 65504. What was lost is counted.",
         (
-            Step("Create random numbers", "Tensor, filled with: randn, Create", did(NewTensor, lambda c: c.fill in ("rand", "randn"))),
+            Step("Create random numbers", "Tensor, Fill: randn, Create", did(NewTensor, lambda c: c.fill in ("rand", "randn"))),
             Step("Make them float16", "Select it, dtype: float16", did(Move, lambda c: c.dtype == "float16")),
             Step("Undo: the very same bits are back", "Ctrl+Z", did(Undo)),
         ),

@@ -71,10 +71,10 @@ class ModelPage(BenchPage):
         self._offered: list[str] = []
         self._ended: dict[int, TableRow] = {}
         for choice in (self.step, self.autocast):
-            choice.currentIndexChanged.connect(self.check)
-        self.target.currentTextChanged.connect(self.check)
+            choice.currentIndexChanged.connect(self._edited)
+        self.target.currentTextChanged.connect(self._edited)
         self._typed.returnPressed.connect(self.start)
-        self.compiled.toggled.connect(self.check)
+        self.compiled.toggled.connect(self._edited)
         self.set_theme(theme)
         self.check()
 

@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.benchmark.runner import devices_of
 from devexplorer.core.errors import BadInput
+from devexplorer.core.formats import sentence
 from devexplorer.core.jobs import Run
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.state import State
@@ -58,6 +59,10 @@ class BenchPage(QWidget):
         super().__init__()
         self._state, self._theme, self._clock = state, theme, clock
         self._refused, self._words = False, ""
+        self._problem = ""
+        """Why the form cannot be started as it stands; empty: it can."""
+        self._touched = False
+        """Whether the user has done something to the form: before that what is missing is no mistake, and is not said in red."""
         self.start_button = QPushButton("Start")
         self.start_button.setProperty("look", "primary")
         self.stop_button = QPushButton("Stop")
@@ -125,11 +130,16 @@ class BenchPage(QWidget):
         both = labelled(words, field) if words else field
         self._fields.row.addWidget(both)
         if isinstance(field, QLineEdit):
-            field.textChanged.connect(self.check)
+            field.textChanged.connect(self._edited)
             field.returnPressed.connect(self.start)
         if isinstance(field, DeviceChoice):
             field.changed.connect(self.check)
+            field.picked.connect(self._edited)
         return both
+
+    def _edited(self) -> None:
+        self._touched = True
+        self.check()
 
     @staticmethod
     def rename(both: QWidget, words: str) -> None:
@@ -176,7 +186,7 @@ class BenchPage(QWidget):
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
         runs = self.runs
-        if self._refused:  # a run that ended, or memory that was freed, may have put it right
+        if self._refused or self._problem:  # a run that ended, or memory that was freed, may have put it right
             self.check()
         self._results.setCurrentWidget(self._view if runs else self._empty)
         if runs and self.isVisible():  # up to thirty times a second; a page that is not on show is drawn when it is
@@ -201,6 +211,7 @@ class BenchPage(QWidget):
 
     def start(self) -> None:
         """Ask for what the form says, or say what is wrong with it."""
+        self._touched = True
         try:
             specs = self.specs()
         except BadInput as error:
@@ -238,13 +249,20 @@ class BenchPage(QWidget):
 
     def check(self) -> None:
         """Say what the form comes to, or what is wrong with it."""
+        self._problem = ""
         if not self._state.usable_devices:  # the engine has not named them yet, which is nobody's mistake
+            self._problem = NOT_READY
             self.say("")
             self.show_offer("")
-            return
+        else:
+            self._check_form()
+        self.show_buttons()
+
+    def _check_form(self) -> None:
         try:
             specs = self.specs()
         except BadInput as error:
+            self._problem = sentence(str(error))
             self.say(str(error), refused=True)
             self.show_offer("")
             return
@@ -256,9 +274,10 @@ class BenchPage(QWidget):
     def say(self, text: str, *, refused: bool = False) -> None:
         """One line: what the form comes to, or what is wrong with it."""
         self._refused = refused
-        self.message.setVisible(refused)
-        self.message.setText(f"✕ {text}" if refused else "")  # never colour alone
-        self._words = "" if refused else text
+        loud = refused and self._touched
+        self.message.setVisible(loud)
+        self.message.setText(f"✕ {text}" if loud else "")  # never colour alone
+        self._words = "" if loud else text
         self._show_progress()
 
     def show_offer(self, words: str) -> None:
@@ -275,7 +294,7 @@ class BenchPage(QWidget):
         self.progress.setVisible(bool(active) and len(shares) == len(active))
         if shares:
             self.progress.setValue(round(1000 * min(shares)))
-        self.hint.setVisible(bool(active) or not self._refused)  # what is wrong stands in its place
+        self.hint.setVisible(bool(active) or not self.message.text())  # what is wrong stands in its place
         if not active:
             self.hint.set_full_text(self._words)
             self.hint.setAccessibleName(f"What would be measured: {self._words}")
@@ -294,8 +313,9 @@ class BenchPage(QWidget):
         self.stop_button.setToolTip("" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS)
         live = self._state.recording is None
         for button in (self.start_button, self.offer_button):
-            button.setEnabled(live)
-            button.setToolTip("" if live else NOT_IN_A_RECORDING)
+            reason = NOT_IN_A_RECORDING if not live else self._problem if button is self.start_button else ""
+            button.setEnabled(not reason)
+            button.setToolTip(tip(reason))
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(tip("The finished runs of this kind, as the command line prints them" if finished else NONE_ENDED))
@@ -305,6 +325,7 @@ class BenchPage(QWidget):
         self.refresh()
 
 
+NOT_READY = "The engine is not ready yet."
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
 

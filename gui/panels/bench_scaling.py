@@ -113,7 +113,9 @@ class ScalingPage(BenchPage):
         if not self._state.usable_devices or not self.alone:
             super().check()
             return
+        self._problem = "Scaling compares two devices or more, and there is only one here."
         self.say("")  # the empty state says it
+        self.show_buttons()
         possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
         self.show_offer("Add two virtual GPUs" if possible else "")
 

@@ -15,6 +15,8 @@ class DeviceChoice(QToolButton):
     """One or several usable devices. Until the user picks, it is the first accelerator there is, or the CPU."""
 
     changed = Signal()
+    picked = Signal()
+    """Somebody has chosen, which a list of devices that came does not."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,6 +40,7 @@ class DeviceChoice(QToolButton):
         wanted = set(devices)
         self._picked = True
         self._take([name for name in self._state.usable_devices if name in wanted])
+        self.picked.emit()
 
     def refresh(self) -> None:
         """Follow the list of devices."""

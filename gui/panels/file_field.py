@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+from devexplorer.gui.save_dialog import SaveDialog
 
 
 class FileField(QWidget):
@@ -14,8 +17,16 @@ class FileField(QWidget):
 
     changed = Signal()
 
-    def __init__(self, title: str, kinds: str, *, save: bool = False, folder: bool = False, parent: QWidget | None = None) -> None:
-        """`kinds` as Qt writes them: `Tensors (*.safetensors *.pt)`."""
+    def __init__(
+        self,
+        title: str,
+        kinds: str,
+        *,
+        save: Callable[[], Mapping[str, str]] | None = None,
+        folder: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        """`kinds` as Qt writes them: `Tensors (*.safetensors *.pt)`. `save`: the formats to save in now, as `SaveDialog` takes them."""
         super().__init__(parent)
         self._title, self._kinds, self._save, self._folder = title, kinds, save, folder
         self.edit = QLineEdit()
@@ -44,16 +55,17 @@ class FileField(QWidget):
         self.edit.setText(path)
 
     def _choose(self) -> None:
-        dialog = QFileDialog(self, self._title, str(self.path.parent) if self.path else "", f"{self._kinds};;All files (*)")
+        folder = str(self.path.parent) if self.path else ""
+        if self._save is not None:
+            formats = self._save()
+            name = self.path.name if self.path else f"untitled.{next(iter(formats))}"
+            saving = SaveDialog(self, self._title, name, formats, folder, ask=False)  # the form says that there is a file, and asks
+            saving.saved.connect(lambda path: self.edit.setText(str(path)))
+            saving.open()
+            return
+        dialog = QFileDialog(self, self._title, folder, f"{self._kinds};;All files (*)")
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        if self._folder:
-            dialog.setFileMode(QFileDialog.FileMode.Directory)
-        elif self._save:
-            dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-            dialog.setFileMode(QFileDialog.FileMode.AnyFile)
-            dialog.setOption(QFileDialog.Option.DontConfirmOverwrite)  # the form says that there is one, and asks
-        else:
-            dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.setFileMode(QFileDialog.FileMode.Directory if self._folder else QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(self.edit.setText)
         dialog.open()
 

@@ -37,6 +37,7 @@ from devexplorer.gui.panels.history_source import HistorySource
 from devexplorer.gui.panels.history_table import HistoryTable
 from devexplorer.gui.panels.panel import EDGE_PX, ElidedLabel, EmptyState, label
 from devexplorer.gui.plain import tip
+from devexplorer.gui.save_dialog import SaveDialog
 from devexplorer.gui.theme import Theme
 
 PAGE = 200
@@ -47,9 +48,9 @@ TYPING_MS = 200
 """After so long without a key the filter is asked for."""
 KINDS = ("matmul", "sweep", "bandwidth", "scaling", "model")
 FORMATS = {
-    "csv": ("CSV table…", "CSV (*.csv)"),
-    "json": ("JSON, to be imported elsewhere…", "JSON (*.json)"),
-    "html": ("HTML report with plots…", "HTML (*.html)"),
+    "csv": ("CSV table…", "CSV"),
+    "json": ("JSON, to be imported elsewhere…", "JSON"),
+    "html": ("HTML report with plots…", "HTML"),
 }
 IMPORT_TIP = "Take over runs from somebody's JSON: an export, or what “bench --json” printed"
 NOT_OPEN = "The history is not open yet."
@@ -317,11 +318,9 @@ class HistoryPanel(QWidget):
             self._source.delete(ids, self.say)
 
     def _ask_where(self, kind: str) -> None:
-        dialog = self._file_dialog("Export runs", FORMATS[kind][1])
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(kind)
-        dialog.selectFile(f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}")
-        dialog.fileSelected.connect(functools.partial(self._export, kind, self._exported))
+        name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
+        dialog = SaveDialog(self, "Export runs", name, {kind: FORMATS[kind][1]}, self.folder)
+        dialog.saved.connect(functools.partial(self._export, kind, self._exported))
         dialog.open()
 
     @property
@@ -329,10 +328,10 @@ class HistoryPanel(QWidget):
         """The chosen runs; all that are listed when none is."""
         return tuple(run.id for run in self.table.chosen or self.model.runs)
 
-    def _export(self, kind: str, ids: Sequence[int], name: str) -> None:
-        self.folder = str(Path(name).parent)
+    def _export(self, kind: str, ids: Sequence[int], path: Path) -> None:
+        self.folder = str(path.parent)
         if self._source is not None:
-            self._source.export(kind, Path(name), ids, names=self.names_action.isChecked(), say=self.say)
+            self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _ask_what(self) -> None:
         dialog = self._file_dialog("Import runs", "JSON (*.json);;All files (*)")

@@ -10,20 +10,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QDialog,
-    QFileDialog,
-    QGridLayout,
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from devexplorer.core.devices.device_id import choose_device, parse_device
 from devexplorer.core.dtypes import ITEM_BYTES, item_bytes, parse_dtype
@@ -31,10 +19,9 @@ from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import MISSING, bytes_text, sentence
 from devexplorer.core.records.messages import NewTensor
 from devexplorer.core.state import State
-from devexplorer.gui.icons import pixmap
-from devexplorer.gui.panels.panel import EDGE_PX, label
+from devexplorer.gui.panels.file_field import FileField
+from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.plain import tip
-from devexplorer.gui.theme import theme_of
 
 _Parsed = TypeVar("_Parsed")
 
@@ -44,13 +31,14 @@ FILLS = {
     "rand": "rand: uniform from 0 to 1",
     "randn": "randn: normal, mean 0, deviation 1",
     "arange": "arange: 0, 1, 2, …",
-    "text": "the values typed below",
+    "text": "Custom values",
     "file": "a .npy file",
 }
 """What a tensor can be filled with, in words."""
 
-SAME = "as filled"
+SAME = "automatic"
 """No dtype chosen: what torch takes for these values."""
+WIDTH_PX = 440
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -84,98 +72,49 @@ class Checked(NamedTuple):
     device: str | None
 
 
-class NewTensorDialog(QDialog):
+class NewTensorDialog(FormDialog):
     """Fill in, see the size, create."""
 
     created = Signal(object)
     """The `NewTensor` command."""
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        super().__init__("New tensor", "Create", WIDTH_PX, parent)
         self._state = state
-        self.setWindowTitle("New tensor")
-        self.setMinimumWidth(440)
+        self.create_button = self.accept_button
         self.name = QLineEdit()
-        self.name.setPlaceholderText("chosen for you")
+        self.name.setPlaceholderText("automatic")
         self.fill = QComboBox()
         for fill, words in FILLS.items():
             self.fill.addItem(words, fill)
         self.shape = QLineEdit("2x3")
         self.values = QLineEdit()
         self.values.setPlaceholderText("[[1, 2], [3, 4]]")
-        self.browse = QPushButton("Choose…")
-        self.browse.clicked.connect(self._on_browse)
+        self.file = FileField("Array", "NumPy arrays (*.npy)")
+        self.file.edit.setPlaceholderText("path/to/array.npy")
         self.dtype = QComboBox()
         self.dtype.setEditable(True)  # the short forms are accepted too
         self.dtype.addItems([SAME, *ITEM_BYTES])
         self.device = QComboBox()
         self.device.setEditable(True)  # a device that is not there is a thing to try, with the fall-back
         self.requires_grad = QCheckBox("requires grad")
-        self.fall_back = QCheckBox("use the CPU when there is no such device")
-        self.message = label(wrap=True)
-        self._sign = QLabel()
-        self._sign.setFixedSize(16, 16)
-        self.create_button = QPushButton("Create")
-        self.create_button.setProperty("look", "primary")
-        self.create_button.setDefault(True)
+        self.fall_back = QCheckBox("Fall back to CPU")
+        self.fall_back.setToolTip(tip("Create it on the CPU where there is no such device"))
+        for words, field in (
+            ("Name", self.name), ("Fill", self.fill), ("Shape", self.shape), ("Values", self.values), ("File", self.file),
+            ("dtype", self.dtype), ("Device", self.device), ("", self.requires_grad), ("", self.fall_back),
+        ):  # fmt: skip
+            self.add_row(words, field)
+        for check in (self.requires_grad, self.fall_back):
+            check.setAccessibleName(check.text())
         self.create_button.clicked.connect(self._on_create)
-        cancel = QPushButton("Cancel")
-        cancel.setAutoDefault(False)
-        self.browse.setAutoDefault(False)
-        cancel.clicked.connect(self.reject)
-        self._lay_out(cancel)
-        for edit in (self.name, self.shape, self.values):
+        for edit in (self.name, self.shape, self.values, self.file.edit):
             edit.textChanged.connect(self.refresh)
         for box in (self.fill, self.dtype, self.device):
             box.currentTextChanged.connect(self.refresh)
         for check in (self.requires_grad, self.fall_back):
             check.toggled.connect(self.refresh)
         self.refresh_devices()
-
-    def _lay_out(self, cancel: QPushButton) -> None:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(EDGE_PX)
-        grid.setVerticalSpacing(8)
-        grid.setColumnStretch(1, 1)
-        values = QHBoxLayout()
-        values.addWidget(self.values, 1)
-        values.addWidget(self.browse)
-        self._value_label = label("values", words="dim")
-        self._shape_label = label("shape", words="dim")
-        fields: list[tuple[QLabel, QWidget | QHBoxLayout]] = [
-            (label("name", words="dim"), self.name),
-            (label("filled with", words="dim"), self.fill),
-            (self._shape_label, self.shape),
-            (self._value_label, values),
-            (label("dtype", words="dim"), self.dtype),
-            (label("device", words="dim"), self.device),
-            (label(), self.requires_grad),
-            (label(), self.fall_back),
-        ]
-        for at, (name, field) in enumerate(fields):
-            grid.addWidget(name, at, 0)
-            if isinstance(field, QWidget):
-                grid.addWidget(field, at, 1)
-                name.setBuddy(field)
-                field.setAccessibleName(name.text() or field.property("text"))
-            else:
-                grid.addLayout(field, at, 1)
-        self.values.setAccessibleName("values")
-        note = QHBoxLayout()
-        note.setSpacing(8)
-        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
-        note.addWidget(self.message, 1)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.create_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 16, 16, 16)
-        layout.setSpacing(EDGE_PX)
-        layout.addLayout(grid)
-        layout.addLayout(note)
-        layout.addStretch(1)
-        layout.addLayout(buttons)
 
     def choose_device(self, device: str) -> None:
         """Have this device chosen."""
@@ -194,22 +133,28 @@ class NewTensorDialog(QDialog):
     def refresh(self) -> None:
         """Say what the fields come to, and whether it can be created."""
         fill = self.fill.currentData()
-        from_text, from_file = fill == "text", fill == "file"
-        self._value_label.setText("file" if from_file else "values")
-        self._value_label.setVisible(from_text or from_file)
-        self.values.setVisible(from_text or from_file)
-        self.values.setPlaceholderText("path/to/array.npy" if from_file else "[[1, 2], [3, 4]]")
-        self.browse.setVisible(from_file)
-        self.shape.setVisible(not (from_text or from_file))
-        self._shape_label.setVisible(not (from_text or from_file))
+        wanted = self.values if fill == "text" else self.file if fill == "file" else self.shape
+        fields: tuple[QWidget, ...] = (self.shape, self.values, self.file)
+        if [field for field in fields if self.form.isRowVisible(field)] != [wanted]:
+            for field in fields:
+                self.form.setRowVisible(field, field is wanted)
+            self.fit()
         checked = self.check()
-        self.create_button.setEnabled(checked.command is not None)
-        self.create_button.setToolTip("" if checked.command is not None else tip("; ".join(checked.findings)))
-        self._sign.setVisible(bool(checked.findings))
-        if checked.findings:
-            self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, 16, 2.0))
-        self.message.setText("\n".join(sentence(finding) for finding in checked.findings) or self._size_words(checked))
-        self._set_look("error" if checked.findings else "dim")
+        if missing := self._missing():
+            self.say(missing, ready=False)
+        elif checked.findings:
+            self.say("\n".join(sentence(finding) for finding in checked.findings), wrong=True)
+        else:
+            self.say(self._size_words(checked))
+
+    def _missing(self) -> str:
+        """What is not typed yet, which is nobody's mistake; empty: nothing."""
+        fill = self.fill.currentData()
+        if fill == "text" and not self.values.text().strip():
+            return "Enter the values, like [[1, 2], [3, 4]]."
+        if fill == "file" and not self.file.edit.text().strip():
+            return "Choose a .npy file."
+        return ""
 
     def check(self) -> Checked:
         """What the fields come to now."""
@@ -218,7 +163,7 @@ class NewTensorDialog(QDialog):
         shape: tuple[int, ...] = ()
         device: str | None = None
         dtype: str | None = None
-        text = self.values.text().strip()
+        text = (self.file.edit if fill == "file" else self.values).text().strip()
         if fill == "text":
             shape = self._take(findings, _shape_of_values, text) or ()
         elif fill == "file":
@@ -292,17 +237,6 @@ class NewTensorDialog(QDialog):
             return f"{size}. There is no {device} here, so it will be on the CPU."
         free = self._free(device)
         return f"{size}. {device} has {bytes_text(free) if free is not None else MISSING} free."
-
-    def _set_look(self, words: str) -> None:
-        if self.message.property("words") != words:
-            self.message.setProperty("words", words)
-            self.message.style().polish(self.message)
-
-    def _on_browse(self) -> None:
-        chooser = QFileDialog(self, "Open an array", "", "NumPy arrays (*.npy)")
-        chooser.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        chooser.fileSelected.connect(self.values.setText)
-        chooser.open()
 
     def _on_create(self) -> None:
         command = self.check().command

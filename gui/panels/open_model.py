@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
@@ -27,6 +28,7 @@ KINDS = {
 DTYPES = ("as built", "float32", "float16", "bfloat16", "float64")
 TYPES = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "roberta", "whisper")
 """Model types that are offered; any other can be typed."""
+FACTORY = "enter the class or function that creates the model"
 
 
 class OpenModelDialog(FormDialog):
@@ -63,7 +65,7 @@ class OpenModelDialog(FormDialog):
         self.inputs = QLineEdit()
         self.inputs.setPlaceholderText("found out when it runs; or 2x16:int64, 4x12")
         self.name = QLineEdit()
-        self.name.setPlaceholderText("chosen for you")
+        self.name.setPlaceholderText("automatic")
         self.device = QComboBox()
         self.device.addItems(state.usable_devices or ["cpu"])
         self.dtype = QComboBox()
@@ -95,6 +97,11 @@ class OpenModelDialog(FormDialog):
         self.accept_button.clicked.connect(self._accept)
         self._check()
 
+    def show_file(self, path: Path) -> None:
+        """Have this Python file chosen; its class or function is to be named."""
+        self.kind.setCurrentIndex(self.kind.findData("file"))
+        self.file.set_path(str(path))
+
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, as the fields stand; `BadInput` when something is missing."""
         if self.recent.currentData() is not None:
@@ -103,16 +110,18 @@ class OpenModelDialog(FormDialog):
         kind, factory = self.kind.currentData(), self.factory.text().strip()
         if kind == "file":
             path = self.file.path
-            if path is None or not is_file(path):
-                raise BadInput("choose a Python file" if path is None else f"there is no file {path}")
-            return f"{path}:{_needed(factory, 'name the class or function that makes the model')}", str(path.parent)
+            if path is None:
+                raise _Missing("choose a Python file")
+            if not is_file(path):
+                raise BadInput(f"there is no file {path}")
+            return f"{path}:{_needed(factory, FACTORY)}", str(path.parent)
         if kind == "module":
-            module = _needed(self.module.text().strip(), "name the module: package.module")
+            module = _needed(self.module.text().strip(), "enter the module: package.module")
             folder = "" if self.folder.path is None else str(self.folder.path)
-            return f"{module}:{_needed(factory, 'name the class or function that makes the model')}", folder
+            return f"{module}:{_needed(factory, FACTORY)}", folder
         name = self.type.currentText() if kind == "transformers" else self.vision.text()
         options = "&".join(part for part in re.split(r"[\s,&]+", self.options.text().strip()) if part)
-        return f"{kind}:{_needed(name.strip(), 'name the model')}{f'?{options}' if options else ''}", ""
+        return f"{kind}:{_needed(name.strip(), 'choose a model')}{f'?{options}' if options else ''}", ""
 
     def _check(self) -> None:
         changed = self._show_rows()
@@ -122,7 +131,7 @@ class OpenModelDialog(FormDialog):
 
     def _say_what_runs(self) -> None:
         if not self._is_filled():
-            self.say("Say which model.", ready=False)
+            self.say("Choose a model.", ready=False)
             return
         try:
             source, folder = self.source()
@@ -130,6 +139,9 @@ class OpenModelDialog(FormDialog):
             name = self.name.text().strip()
             if name in self._state.objects:
                 raise BadInput(f"there is a '{name}' already; choose another name")
+        except _Missing as error:  # not typed yet, which is nobody's mistake
+            self.say(sentence(error.findings[0]), ready=False)
+            return
         except BadInput as error:
             self.say(sentence(error.findings[0]), wrong=True)
             return
@@ -169,7 +181,11 @@ class OpenModelDialog(FormDialog):
         self.accept()
 
 
+class _Missing(BadInput):
+    """A field that has to be filled in is still empty."""
+
+
 def _needed(text: str, otherwise: str) -> str:
     if not text:
-        raise BadInput(otherwise)
+        raise _Missing(otherwise)
     return text

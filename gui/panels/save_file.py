@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.formats import bytes_text, count_text
 from devexplorer.core.records.laboratory import Save
@@ -14,6 +14,7 @@ from devexplorer.core.state import State
 from devexplorer.gui.panels.file_field import FileField, is_file, is_folder
 from devexplorer.gui.panels.form_dialog import FormDialog
 from devexplorer.gui.panels.panel import label
+from devexplorer.gui.save_dialog import SaveDialog
 
 WIDTH_PX = 520
 FORMS = {
@@ -22,6 +23,7 @@ FORMS = {
     "module": (".pt: a whole model with torch.save, which needs its class to load", ".pt"),
 }
 """Forms of `Save`, in words, with their suffixes."""
+_SUFFIXES = {suffix for _, suffix in FORMS.values()}
 
 
 class SaveFileDialog(FormDialog):
@@ -38,13 +40,13 @@ class SaveFileDialog(FormDialog):
         for form, (words, _) in FORMS.items():
             if (form == "safetensors" or targets) and (form != "module" or one_model):
                 self.form_choice.addItem(words, form)
-        self.file = FileField("Save to", "Tensors (*.safetensors *.pt)", save=True)
-        self.overwrite = QCheckBox("replace the file that is there")
+        self.file = FileField("Save to", "", save=lambda: {self._suffix.removeprefix("."): FORMS[self.form_choice.currentData()][0]})
+        self.overwrite = QCheckBox("replace the existing file")
         self.add_row("what", label(self._what(), wrap=True))
-        self.add_row("form", self.form_choice)
         self.add_row("file", self.file)
+        self.add_row("Format", self.form_choice)
         self.add_row("", self.overwrite)
-        self.form_choice.currentIndexChanged.connect(self._check)
+        self.form_choice.currentIndexChanged.connect(self._follow_format)
         self.file.changed.connect(self._check)
         self.overwrite.toggled.connect(self._check)
         self.accept_button.clicked.connect(self._accept)
@@ -60,10 +62,22 @@ class SaveFileDialog(FormDialog):
         parts = any(":" in target for target in self._targets)
         return f"{_things(self._targets) if self._targets else count_text(len(names), 'object')}{'' if parts else f', {bytes_text(size)}'}"
 
-    def _path(self) -> Path | None:
-        """With the form's suffix where none was typed."""
+    @property
+    def _suffix(self) -> str:
+        """Of the chosen format."""
+        return FORMS[self.form_choice.currentData()][1]
+
+    def _follow_format(self) -> None:
+        """The typed name's extension follows the format."""
         path = self.file.path
-        return path if path is None or path.suffix or is_folder(path) else path.with_suffix(FORMS[self.form_choice.currentData()][1])
+        if path is not None and path.suffix in _SUFFIXES and path.suffix != self._suffix:
+            self.file.set_path(self.file.edit.text().strip().removesuffix(path.suffix) + self._suffix)
+        self._check()
+
+    def _path(self) -> Path | None:
+        """With the format's extension where none was typed; `model-1.5` has none."""
+        path = self.file.path
+        return path if path is None or path.suffix in _SUFFIXES or is_folder(path) else path.with_name(path.name + self._suffix)
 
     def _check(self) -> None:
         path = self._path()
@@ -73,6 +87,8 @@ class SaveFileDialog(FormDialog):
             self.say("Choose a file.", ready=False)
         elif is_folder(path):
             self.say(f"{path} is a folder; name a file in it.", wrong=True)
+        elif path.suffix != self._suffix:
+            self.say(f"The format is {self._suffix}: name it {path.stem}{self._suffix}, or choose another format.", wrong=True)
         elif not is_folder(path.parent):
             self.say(f"There is no folder {path.parent}.", wrong=True)
         elif there and not self.overwrite.isChecked():
@@ -80,7 +96,7 @@ class SaveFileDialog(FormDialog):
         elif self.form_choice.currentData() == "module":
             self.say("Loading such a file needs the model's class and runs code: a state dict is better. DevExplorer will not open it.")
         else:
-            self.say(f"{path.name} is written whole or not at all.")
+            self.say(f"Saves to {path.name}; a file there is replaced only after a complete write.")
 
     def _accept(self) -> None:
         path = self._path()
@@ -96,18 +112,6 @@ def _things(targets: tuple[str, ...]) -> str:
 
 def choose_script(parent: QWidget, chosen: Callable[[Path], None]) -> None:
     """A file for the session as a script (`.py`) or a notebook (`.ipynb`); one that is there is replaced after the system's question."""
-    dialog = QFileDialog(parent, "Save the session as Python", "session.py", "Python script (*.py);;Jupyter notebook (*.ipynb)")
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.setFileMode(QFileDialog.FileMode.AnyFile)
-    dialog.setDefaultSuffix("py")
-
-    def take_suffix(kind: str) -> None:
-        suffix = "ipynb" if "ipynb" in kind else "py"
-        dialog.setDefaultSuffix(suffix)
-        if named := dialog.selectedFiles():
-            dialog.selectFile(Path(named[0]).with_suffix(f".{suffix}").name)
-
-    dialog.filterSelected.connect(take_suffix)
-    dialog.fileSelected.connect(lambda name: chosen(Path(name)))
+    dialog = SaveDialog(parent, "Save the session as Python", "session.py", {"py": "Python script", "ipynb": "Jupyter notebook"})
+    dialog.saved.connect(chosen)
     dialog.open()

@@ -11,7 +11,7 @@ from time import strftime
 from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.state import State
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
@@ -20,9 +20,10 @@ from devexplorer.gui.plots.export_dialog import Choice, ExportDialog
 from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.slot import PlotSlot
 from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.save_dialog import SaveDialog
 from devexplorer.gui.theme import theme_of
 
-FILTERS = {"csv": "CSV (*.csv)", "parquet": "Parquet (*.parquet)", "png": "PNG picture (*.png)", "svg": "SVG picture (*.svg)"}
+FORMATS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG picture", "svg": "SVG picture"}
 THREAD = "export"
 
 Start = Callable[[str, str, Callable[[], str]], None]
@@ -45,6 +46,8 @@ class PlotExport(QObject):
     def __init__(self, state: State, axis: TimeAxis, slots: Sequence[PlotSlot], start: Start, parent: QWidget) -> None:
         super().__init__(parent)
         self._state, self._axis, self._slots, self._start, self._window = state, axis, tuple(slots), start, parent
+        self._folder = ""
+        """Where the last file was saved."""
 
     def ask(self, kind: str) -> None:
         """Open the dialogs for a file of this kind, a key of `time_control.FORMATS`."""
@@ -84,10 +87,8 @@ class PlotExport(QObject):
         QTimer.singleShot(0, self, lambda: self._collect(job))
 
     def _ask_where(self, kind: str, then: Callable[[Path], None]) -> None:
-        dialog = QFileDialog(self._window, "Export", "", FILTERS[kind])
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(kind)
-        dialog.selectFile(f"devexplorer-{strftime('%Y%m%d-%H%M%S')}.{kind}")
-        dialog.fileSelected.connect(lambda name: then(Path(name)))
+        name = f"devexplorer-{strftime('%Y%m%d-%H%M%S')}.{kind}"
+        dialog = SaveDialog(self._window, "Export", name, {kind: FORMATS[kind]}, self._folder)
+        dialog.saved.connect(lambda path: setattr(self, "_folder", str(path.parent)))
+        dialog.saved.connect(then)
         dialog.open()

@@ -20,6 +20,7 @@ from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import State
 from devexplorer.gui.item_models.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.panels.bench_page import BenchPage
 from devexplorer.gui.panels.benchmark import BenchmarkPanel
 from devexplorer.gui.theme import DARK, LIGHT
 
@@ -437,3 +438,42 @@ def test_the_rows_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
     changes.clear()
     model.set_rows([*rows("a"), *rows("b", text="y")])
     assert changes == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "why"), [("size_edit", "abc", "not a size"), ("batch_edit", "0", "above 0"), ("seconds_edit", "soon", "seconds")]
+)
+def test_start_cannot_be_clicked_over_input_that_is_wrong_and_says_why(
+    qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, why: str
+) -> None:
+    page = panel.matmul
+    edit = getattr(page, field)
+    before = edit.text()
+    assert page.start_button.isEnabled()
+    edit.setFocus()
+    edit.selectAll()
+    qtbot.keyClicks(edit, text)
+    assert not page.start_button.isEnabled()
+    assert why in page.start_button.toolTip()
+    with qtbot.assertNotEmitted(panel.start_requested):
+        qtbot.mouseClick(page.start_button, LEFT)
+    edit.selectAll()
+    qtbot.keyClicks(edit, before)
+    assert page.start_button.isEnabled()
+    assert page.start_button.toolTip() == ""
+
+
+def test_nothing_is_said_in_red_before_the_user_has_done_something(qtbot: QtBot) -> None:
+    state = State()
+    state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=1 << 34),)))
+    panel = hosted(qtbot, lambda host: BenchmarkPanel(state, DARK, host, clock=lambda: NOW + 4), 1280, 160)
+    for kind in ("matmul", "sweep", "bandwidth", "scaling", "model"):
+        panel.show_kind(kind)
+        panel.refresh()
+        page = next(page for page in panel.findChildren(BenchPage) if page.kind == kind)
+        assert not page.message.isVisible(), kind
+        assert page.start_button.isEnabled() or page.start_button.toolTip(), f"{kind}: disabled without a reason"
+    panel.show_kind("model")
+    assert not panel.models.start_button.isEnabled(), "no model is chosen"
+    qtbot.keyClicks(panel.models.batch_edit, "x")
+    assert panel.models.message.isVisible()

@@ -63,7 +63,8 @@ def test_a_python_file_becomes_a_source_with_its_folder(opening: OpenModelDialog
     (tmp_path / "nets.py").write_text("def make(): ...\n")
     assert not opening.accept_button.isEnabled()
     opening.file.set_path(str(tmp_path / "nets.py"))
-    assert "name the class or function" in opening.message.text().lower()
+    assert opening.message.text() == "Enter the class or function that creates the model."
+    assert opening.message.property("words") == "dim", "what is not typed yet is no mistake"
     qtbot.keyClicks(opening.factory, "make")
     assert "nets.py" in opening.message.text()
     opening.device.setCurrentText("vgpu:0")
@@ -145,7 +146,15 @@ def test_a_file_that_exists_is_replaced_only_when_that_was_ticked(qtbot: QtBot, 
     assert sent.args == [Save(targets=("x",), path=str(tmp_path / "x.safetensors"), overwrite=True)]
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "Choose"), ("missing/x.pt", "There is no folder"), (".", "is a folder")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "Choose"),
+        ("missing/x", "There is no folder"),
+        ("x.pt", "The format is .safetensors: name it x.safetensors"),
+        (".", "is a folder"),
+    ],
+)
 def test_a_place_that_cannot_be_written_to_is_named(qtbot: QtBot, state: State, tmp_path: Path, name: str, said: str):
     dialog = SaveFileDialog(state, ())
     qtbot.addWidget(dialog)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, sample, show, state_with, tensor
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.errors import BadInput
@@ -130,9 +133,9 @@ def test_rows_of_different_lengths_are_refused(dialog: NewTensorDialog):
 
 def test_only_arrays_without_code_are_opened(dialog: NewTensorDialog):
     choose_fill(dialog, "file")
-    dialog.values.setText("model.pt")
+    dialog.file.set_path("model.pt")
     assert "npy" in findings(dialog)[0]
-    dialog.values.setText("a.npy")
+    dialog.file.set_path("a.npy")
     assert dialog.message.text().startswith("The file decides the size.")
 
 
@@ -175,3 +178,35 @@ def test_every_field_has_a_name_for_those_who_cannot_see_it(dialog: NewTensorDia
         dialog.name, dialog.fill, dialog.shape, dialog.values, dialog.dtype, dialog.device, dialog.requires_grad, dialog.fall_back,
     )  # fmt: skip
     assert all(field.accessibleName() for field in fields)
+
+
+def test_nothing_is_wrong_before_something_is_typed(dialog: NewTensorDialog):
+    dialog.show()
+    for fill, words in (("text", "Enter the values"), ("file", "Choose a .npy file.")):
+        choose_fill(dialog, fill)
+        assert dialog.message.text().startswith(words)
+        assert dialog.message.property("words") == "dim"
+        assert not dialog.create_button.isEnabled()
+        assert dialog.create_button.toolTip()
+
+
+def test_no_field_is_squeezed_however_much_is_wrong(dialog: NewTensorDialog, qtbot: QtBot):
+    dialog.show()
+    qtbot.waitExposed(dialog)
+    for fill in FILLS:
+        choose_fill(dialog, fill)
+        dialog.shape.setText("2xa, b, c")
+        dialog.values.setText("[[1, 2], [3")
+        dialog.dtype.setCurrentText("float17")
+        dialog.device.setCurrentText("a device whose name is so long that the message about it takes several lines in the dialog")
+        dialog.name.setText("a:b")
+        QApplication.processEvents()
+        fields = [dialog.name, dialog.fill, dialog.shape, dialog.values, dialog.file, dialog.dtype, dialog.device]
+        shown = [field for field in fields if field.isVisible()]
+        assert len(shown) == 5, fill
+        for field in (*shown, dialog.requires_grad, dialog.fall_back, dialog.create_button):
+            assert field.height() >= field.sizeHint().height(), f"{fill}: {field.accessibleName()}"
+        for above, below in pairwise(shown):
+            assert above.geometry().bottom() < below.geometry().top()
+        message = dialog.message
+        assert message.height() >= message.heightForWidth(message.width()), "all of what is wrong can be read"

@@ -109,7 +109,7 @@ ORDER = {
     "trust": ["Cancel", "Run it", "do not ask again for this folder"],
     "load": ["File", "Choose: File", "to device", "name", "What the file holds", "Cancel"],
     "checkpoint": ["File", "Choose: File", "take away", "load what fits and leave the rest", "Keys that do not match", "Cancel"],
-    "save": ["form", "Save to", "Choose: Save to", "Cancel"],
+    "save": ["Save to", "Choose: Save to", "Format", "Cancel"],
     "initialise": ["rule", "mean", "deviation", "seed", "Cancel", "Initialise"],
 }
 """What Tab reaches in each dialog as it opens; the button that cannot be pressed yet is left out."""
