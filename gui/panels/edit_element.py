@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLineEdit, QPus
 from devexplorer.core.formats import shape_text
 from devexplorer.core.records.messages import EditElement
 from devexplorer.gui.panels.panel import label
+from devexplorer.gui.plain import tip
 
 MIN_PX = 380
 """Room for what is wrong in two lines."""
@@ -31,7 +32,10 @@ class EditElementDialog(QDialog):
         self.value.setAccessibleName("Value")
         self.message = label("", words="error", wrap=True)
         self.message.hide()
-        accept, cancel = QPushButton("Set"), QPushButton("Cancel")
+        accept = self.set_button = QPushButton("Set")
+        cancel = QPushButton("Cancel")
+        for edit in (self.index, self.value):
+            edit.textChanged.connect(self._check)
         accept.setProperty("look", "primary")
         accept.setDefault(True)
         accept.clicked.connect(self._accept)
@@ -52,7 +56,8 @@ class EditElementDialog(QDialog):
         form.addRow(self.message)
         form.addRow(buttons)
 
-    def _accept(self) -> None:
+    def _check(self) -> EditElement | None:
+        """Say what is wrong with the fields; what they come to where nothing is."""
         wrong: list[str] = []
         index: tuple[int, ...] = ()
         value = math.nan
@@ -69,7 +74,13 @@ class EditElementDialog(QDialog):
             wrong.append("The value must be a number.")
         self.message.setText(f"✕ {' '.join(wrong)}" if wrong else "")  # never colour alone
         self.message.setVisible(bool(wrong))
+        self.set_button.setEnabled(not wrong)
+        self.set_button.setToolTip(tip(" ".join(wrong)))
         self.adjustSize()
-        if not wrong:
-            self.chosen.emit(EditElement(target=self._target, index=index, value=value))
+        return None if wrong else EditElement(target=self._target, index=index, value=value)
+
+    def _accept(self) -> None:
+        command = self._check()
+        if command is not None:
+            self.chosen.emit(command)
             self.accept()

@@ -29,6 +29,8 @@ class FileField(QWidget):
         """`kinds` as Qt writes them: `Tensors (*.safetensors *.pt)`. `save`: the formats to save in now, as `SaveDialog` takes them."""
         super().__init__(parent)
         self._title, self._kinds, self._save, self._folder = title, kinds, save, folder
+        self.suggested = "untitled"
+        """The name of a new file, without its extension."""
         self.edit = QLineEdit()
         self.edit.setAccessibleName(title)
         self.edit.setPlaceholderText("path")
@@ -58,7 +60,7 @@ class FileField(QWidget):
         folder = str(self.path.parent) if self.path else ""
         if self._save is not None:
             formats = self._save()
-            name = self.path.name if self.path else f"untitled.{next(iter(formats))}"
+            name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats))}"
             saving = SaveDialog(self, self._title, name, formats, folder, ask=False)  # the form says that there is a file, and asks
             saving.saved.connect(lambda path: self.edit.setText(str(path)))
             saving.open()

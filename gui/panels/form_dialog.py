@@ -13,6 +13,7 @@ from devexplorer.gui.reading_order import reading_order
 from devexplorer.gui.theme import theme_of
 
 MARGIN_PX = 16
+TORCH_WORDS = ("dtype",)
 _SIGN_PX = 16
 
 
@@ -69,8 +70,8 @@ class FormDialog(QDialog):
         self.words.show()
 
     def add_row(self, words: str, field: QWidget) -> QLabel:
-        """A field behind its label."""
-        name = label(words, words="dim")
+        """A field behind its label, which begins with a capital unless it is a name of torch's."""
+        name = label(words if words in TORCH_WORDS else words[:1].upper() + words[1:], words="dim")
         name.setBuddy(field)
         if not field.accessibleName():
             field.setAccessibleName(words)
