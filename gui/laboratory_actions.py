@@ -22,10 +22,17 @@ SPLIT_ACTIONS = ("split", "insert_hops", "join")
 def laboratory_table(lab: Laboratory, controller: Controller, dialogs: LaboratoryDialogs, window: MainWindow) -> list[ActionSpec]:
     """Every action of the laboratory, in the order of menus and palette."""
     c, d, page = controller, dialogs, window.below.show_page
+
+    def open_model() -> None:
+        d.open_model()
+
+    def load() -> None:
+        d.load()
+
     return [
-        ActionSpec("open_model", "Open a model…", "A model of your own: a Python file, a module, torchvision, transformers", d.open_model,
+        ActionSpec("open_model", "Open a model…", "A model of your own: a Python file, a module, torchvision, transformers", open_model,
                    c.why_no_engine, "Ctrl+Shift+O", "open"),
-        ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device", d.load, c.why_no_engine),
+        ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device", load, c.why_no_engine),
         ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model", d.checkpoint, lab.why_no_model),
         ActionSpec("save", "Save…", "Write the selected objects to a file", d.save, c.why_no_selection, "Ctrl+S"),
         ActionSpec("save_all", "Save the workspace…", "Write every object to one file", d.save_all, window.why_nothing_there),
