@@ -41,6 +41,8 @@ class LaboratoryDialogs(QObject):
         """Folders whose code may run without a question."""
         self.recent_models = list(settings.recent_models)
         """What was opened last, the newest first."""
+        self._failed: tuple[str, str] | None = None
+        """Source and folder of the model that could not be opened last: the dialog has it ready to be tried again."""
         self._done_count = 0
         """How many commands were over when the recent models were brought up to date."""
         self._checkpoint: CheckpointDialog | None = None
@@ -59,6 +61,8 @@ class LaboratoryDialogs(QObject):
         dialog = OpenModelDialog(self._state, tuple(self.recent_models), self._window)
         if path is not None:
             dialog.show_file(path)
+        elif self._failed is not None:
+            dialog.show_source(*self._failed)
         dialog.chosen.connect(self.run_after_question)
         self._open(dialog)
         return dialog
@@ -90,9 +94,12 @@ class LaboratoryDialogs(QObject):
         new = min(self._state.done_count - self._done_count, len(self._state.done))
         self._done_count = self._state.done_count
         for done in list(self._state.done)[len(self._state.done) - new :] if new > 0 else ():
-            if isinstance(done.command, OpenModel) and done.ok:
-                recent = (done.command.source, done.command.folder)
-                self.recent_models = [recent, *(one for one in self.recent_models if one != recent)][:MOST_RECENT]
+            if not isinstance(done.command, OpenModel):
+                continue
+            source = (done.command.source, done.command.folder)
+            self._failed = None if done.ok else source
+            if done.ok:
+                self.recent_models = [source, *(one for one in self.recent_models if one != source)][:MOST_RECENT]
 
     # --- files
 

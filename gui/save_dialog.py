@@ -58,6 +58,11 @@ class SaveDialog(QFileDialog):
 
     def accept(self) -> None:
         """Correct the name first: Qt asks about the file of the name that stands in the field."""
+        typed = Path(self.name_field.text().strip()).suffix.lower().removeprefix(".")
+        chosen = next((words for words, suffix in self._formats.items() if suffix == typed), None)
+        if chosen is not None and chosen != self.selectedNameFilter():  # who types the extension of another format here means that format
+            self.selectNameFilter(chosen)
+            self.setDefaultSuffix(typed)
         self._correct()
         super().accept()
 

@@ -102,6 +102,23 @@ class OpenModelDialog(FormDialog):
         self.kind.setCurrentIndex(self.kind.findData("file"))
         self.file.set_path(str(path))
 
+    def show_source(self, source: str, folder: str) -> None:
+        """Have the fields say this, as `source` gives it."""
+        target, _, rest = source.partition(":")
+        if target in ("transformers", "torchvision"):
+            name, _, options = rest.partition("?")
+            self.kind.setCurrentIndex(self.kind.findData(target))
+            self.type.setCurrentText(name) if target == "transformers" else self.vision.setText(name)
+            self.options.setText(options.replace("&", " "))
+            return
+        target, _, factory = source.rpartition(":")
+        is_path = target.endswith(".py")
+        self.kind.setCurrentIndex(self.kind.findData("file" if is_path else "module"))
+        self.file.set_path(target if is_path else "")
+        self.module.setText("" if is_path else target)
+        self.folder.set_path("" if is_path else folder)
+        self.factory.setText(factory)
+
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, as the fields stand; `BadInput` when something is missing."""
         if self.recent.currentData() is not None:

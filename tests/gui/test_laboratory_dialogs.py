@@ -323,3 +323,18 @@ def test_a_number_that_is_none_is_named_and_nothing_is_sent(qtbot: QtBot, weight
     with qtbot.assertNotEmitted(dialog.command_requested):
         qtbot.mouseClick(dialog.accept_button, LEFT)
     assert "deviation" in dialog.message.text()
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [
+        ("package.module:make", "/somewhere"),
+        ("transformers:gpt2?n_layer=2&n_embd=64", ""),
+        ("torchvision:resnet50", ""),
+        ("transformers:llama", ""),
+    ],
+)
+def test_the_fields_can_be_filled_from_a_source(opening: OpenModelDialog, source: str, folder: str):
+    opening.show_source("somewhere/nets.py:other", "somewhere")  # what was there before is replaced
+    opening.show_source(source, folder)
+    assert opening.source() == (source, folder)

@@ -45,7 +45,7 @@ def test_a_model_is_saved_and_comes_back_tensor_by_tensor(hands: Hands, tmp_path
     hands.point("mlp")
     hands.press(Qt.Key.Key_S, CTRL)
     saving = hands.dialog(SaveFileDialog)
-    assert saving.focusWidget() is saving.form_choice
+    assert saving.focusWidget() is saving.file.edit
     hands.write(saving.file.edit, str(tmp_path / "mine"))
     QTest.keyClick(saving.file.edit, Qt.Key.Key_Return)
     _closed(hands)

@@ -117,7 +117,10 @@ def test_code_that_ends_its_process_costs_nothing_but_an_answer(start: Start, tm
     assert hands.state.engine is not None
     assert not hands.state.objects
     hands.press(Qt.Key.Key_O, CTRL | SHIFT)
-    assert hands.dialog(OpenModelDialog).recent.count() == 2, "it can be tried again when it is repaired"
+    again = hands.dialog(OpenModelDialog)
+    assert again.recent.count() == 1, "what failed is not among the recent ones"
+    assert again.source()[0].endswith("hostile/nets.py:small"), "but it is ready to be tried again when it is repaired"
+    assert again.accept_button.isEnabled()
 
 
 def test_code_that_hangs_is_cancelled_in_the_status_bar(start: Start, tmp_path: Path) -> None:

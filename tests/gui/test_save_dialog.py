@@ -89,3 +89,12 @@ def test_the_extension_follows_the_chosen_format(make: Make, qtbot: QtBot, tmp_p
     assert dialog.name_field.selectedText() == "today"
     QTest.keyClick(dialog.name_field, Qt.Key.Key_Return)
     assert qtbot.__dict__["saved"] == [tmp_path / "today.ipynb"]
+
+
+def test_an_extension_of_another_format_that_is_typed_chooses_that_format(make: Make, qtbot: QtBot, tmp_path: Path) -> None:
+    dialog = make("session.py", {"py": "Python script", "ipynb": "Jupyter notebook"})
+    dialog.name_field.selectAll()
+    QTest.keyClicks(dialog.name_field, "mine.ipynb")
+    QTest.keyClick(dialog.name_field, Qt.Key.Key_Return)
+    assert dialog.suffix == "ipynb"
+    assert qtbot.__dict__["saved"] == [tmp_path / "mine.ipynb"]
