@@ -90,6 +90,11 @@ class _Out:
         self._speaking = threading.Lock()
         self._last = ("", -1.0)
 
+    @property
+    def step(self) -> str:
+        """What is being done."""
+        return self._last[0]
+
     def progress(self, done: float, text: str) -> None:
         """Say how far it is, not too often."""
         now = time.monotonic()
@@ -138,14 +143,17 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
     try:
         ended, _, _ = select.select([lifeline], [], [], max(envelope.until - time.monotonic(), 0.0))
         if not ended:
-            where = _where(sys._current_frames().get(main_thread), home)
+            where = _where(sys._current_frames().get(main_thread), home, out.step)
             out.say(Said(error=(f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}",)))
     finally:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _where(frame: FrameType | None, home: str) -> str:
-    """` (it was at net.py, line 4)`: the innermost line of the user's folder, else of other code that is not ours; empty for neither."""
+def _where(frame: FrameType | None, home: str, step: str) -> str:
+    """` (it was at net.py, line 4)`: the innermost line of the user's folder, else of their code elsewhere.
+
+    Where none of theirs is being run it is the step, ` (while: importing torch)`: a line of a library would say nothing. Empty for neither.
+    """
     innermost, below = frame, os.path.join(os.path.abspath(home), "")
     while frame is not None:
         file = os.path.abspath(frame.f_code.co_filename)
@@ -153,7 +161,9 @@ def _where(frame: FrameType | None, home: str) -> str:
             return f" (it was at {os.path.basename(file)}, line {frame.f_lineno})"
         frame = frame.f_back
     place = place_of(innermost)
-    return "" if place is None else f" (it was at {os.path.basename(place.file)}, line {place.line})"
+    if place is not None and not place.library:
+        return f" (it was at {os.path.basename(place.file)}, line {place.line})"
+    return f" (while: {step})" if step else ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.errors import BadInput
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
+from devexplorer.core.planner.imitation import run_on_cards
 from devexplorer.core.planner.measuring import Measuring
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
@@ -103,7 +104,8 @@ def _ran(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bo
                 model, inputs = _with_values(subject, way, batch, cards)
             else:
                 model, inputs = _without_values(subject, way, batch, cards, placing)
-            _steps(subject, way, cards, model, inputs, split=len(placing.profiles) > 1, named=values)
+            with run_on_cards(len(placing.profiles)) if subject.imitated else nullcontext():
+                _steps(subject, way, cards, model, inputs, split=len(placing.profiles) > 1, named=values)
         except BadInput:
             raise
         except (Exception, SystemExit) as error:

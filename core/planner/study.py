@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.errors import BadInput
+from devexplorer.core.planner.imitation import SAID, asks_for_cuda
 from devexplorer.core.planner.run import OnlyWithValues, Placing, Way, run_step
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Law, Trace, law
@@ -49,9 +50,27 @@ class Study:
         key = _key(way, batch, placing)
         if key not in self._runs:
             began = self._now()
-            self._runs[key] = self._run(way, batch, placing)
+            self._runs[key] = self._ran(way, batch, placing)
             self._longest = max(self._longest, self._now() - began)
         return self._runs[key]
+
+    def _ran(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:
+        """The first run of code that asks for CUDA is done again with cards that it is told of. Raises `BadInput`."""
+        if self.subject.imitated:
+            self.notes[SAID] = None
+        before = self.subject
+        try:
+            return self._run(way, batch, placing)
+        except BadInput as error:
+            if self._runs or self.subject.imitated or not asks_for_cuda(error):
+                raise
+            try:
+                self.subject, self._values = before.told_of_cuda(), False
+                found = self._run(way, batch, placing)
+            except BadInput:
+                raise error from None
+        self.notes[SAID] = None
+        return found
 
     def _run(self, way: Way, batch: int, placing: Placing) -> tuple[Trace, ...]:
         if not self._values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput
 from devexplorer.core.formats import bytes_text
+from devexplorer.core.planner.imitation import asks_for_cuda, made_without_cards
 from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.models.build import Recipe
 from devexplorer.core.workspace.models.inputs import InputSpec, specs_for, tensors
@@ -33,6 +35,9 @@ class Subject:
     """Whether the model was made with values."""
     _source: str
     _folder: str
+    _inputs: str = ""
+    imitated: bool = False
+    """Whether its code was told of CUDA cards."""
 
     @property
     def parameters(self) -> int:
@@ -51,13 +56,33 @@ class Subject:
                 f"'{self.title}' cannot run without values ({one_line(why)}), and with values it takes {bytes_text(needed)} of this "
                 f"machine's memory, more than the {bytes_text(VALUES_BYTES)} that the planner takes for one; plan for a smaller one"
             ) from why
-        model = self.model if self.values else _made(self._source, self._folder, values=True)
-        _complete(model, self.specs)
+        with _cards(self.imitated):
+            model = self.model if self.values else _made(self._source, self._folder, values=True)
+            _complete(model, self.specs)
         return replace(self, model=model, values=True)
+
+    def told_of_cuda(self) -> Subject:
+        """The same model, made by code that is told of CUDA cards. Raises `BadInput`."""
+        with _cards(True):
+            return replace(_subject(self._source, self._folder, self._inputs), imitated=True)
 
 
 def subject_of(source: str, folder: str, inputs: str) -> Subject:
     """Make the model and find out what it takes. Raises `BadInput` in one line when there is none, or nobody knows its inputs."""
+    try:
+        return _subject(source, folder, inputs)
+    except BadInput as error:
+        if not asks_for_cuda(error):
+            raise
+        with _cards(True):
+            return replace(_subject(source, folder, inputs), imitated=True)
+
+
+def _cards(imitated: bool) -> AbstractContextManager[None]:
+    return made_without_cards() if imitated else nullcontext()
+
+
+def _subject(source: str, folder: str, inputs: str) -> Subject:
     own = ":" in source
     title = source.partition("?")[0] if own else zoo.find(source).name
     recipe = None if own else zoo.find(source)
@@ -77,7 +102,7 @@ def subject_of(source: str, folder: str, inputs: str) -> Subject:
         specs = _specs(model, title, inputs, recipe)
     _complete(model, specs)
     _demand_unpacked(title, model)
-    return Subject(title, model, specs, values, source, folder)
+    return Subject(title, model, specs, values, source, folder, inputs)
 
 
 def _made(source: str, folder: str, *, values: bool) -> nn.Module:

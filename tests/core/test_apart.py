@@ -160,6 +160,18 @@ def test_a_line_outside_of_the_users_folder_is_better_than_none(run: Apart, tmp_
         run("time.sleep(600)", seconds=2.5, folder="/no/such")
 
 
+def test_where_none_of_the_users_lines_is_run_the_step_is_named_and_no_line_of_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "child_of_a_test.py").write_text(f"{HEAD}    progress(0.1, 'importing torch')\n    time.sleep(600)\n{TAIL}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH")))))
+    with pytest.raises(BadInput) as refused:
+        run_apart("child_of_a_test", Request("", "/no/such"), Result, title="the work", seconds=2.5, watch=NOBODY, lacking="no text")
+    assert str(refused.value) == "the work was not ready after 2.5 s and was ended (while: importing torch)"
+
+
 def test_work_that_is_stuck_below_python_is_ended_too(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SPARE_SECONDS", 0.5)
     body = "import ctypes\nctypes.PyDLL(None).sleep(600)  # keeps the interpreter's lock"

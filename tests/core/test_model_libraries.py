@@ -40,6 +40,27 @@ def test_the_head_is_the_one_that_was_asked_for_or_that_of_its_kind(source: str,
     assert type(made(source).model).__name__ == expected
 
 
+def test_the_way_that_attention_is_computed_is_an_option_too() -> None:
+    one = made(f"transformers:gpt2?{TINY}&attn_implementation=eager")
+    assert one.model.config._attn_implementation == "eager"
+    with pytest.raises(BadInput, match="attn_implementation"):
+        made(f"transformers:gpt2?{TINY}&attn_implementations=eager")
+
+
+def test_options_of_a_configuration_within_the_configuration(tmp_path: Path) -> None:
+    small = "&".join(f"{part}.{key}" for part in ("text_config", "vision_config") for key in ("num_hidden_layers=1", "hidden_size=32"))
+    options = f"{small}&text_config.num_attention_heads=2&vision_config.num_attention_heads=2&vision_config.image_size=32&projection_dim=8"
+    config = made(f"transformers:clip?{options}&vision_config.patch_size=16").model.config
+    assert (config.text_config.num_hidden_layers, config.vision_config.image_size, config.projection_dim) == (1, 32, 8)
+    assert config.text_config.vocab_size == 49408, "what is not given is as it usually is"
+    content = {"model_type": "clip", "text_config": {"num_hidden_layers": 2, "vocab_size": 60}, "vision_config": {"num_hidden_layers": 2}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    config = made(f"transformers:config.json?{options}&vision_config.patch_size=16", str(tmp_path)).model.config
+    assert (config.text_config.num_hidden_layers, config.text_config.vocab_size) == (1, 60)
+    with pytest.raises(BadInput, match=r"clip has no 'text_config.num_hidden_layer'; did you mean text_config.num_hidden_layers"):
+        made("transformers:clip?text_config.num_hidden_layer=1")
+
+
 def test_a_configuration_of_a_file_names_its_own_architecture_and_its_code_is_not_run(tmp_path: Path) -> None:
     content = {
         "model_type": "gpt2", "architectures": ["GPT2DoubleHeadsModel"], "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 50,

@@ -23,6 +23,8 @@ from devexplorer.core.workspace.models.source import Source, describe, parse
         ("C:\\\\nets\\\\net.py:Net", ("file", "C:\\\\nets\\\\net.py", "Net", {})),
         ("torchvision:resnet50", ("torchvision", "resnet50", "", {})),
         ("transformers:gpt2?n_layer=2&n_embd=64", ("transformers", "gpt2", "", {"n_layer": 2, "n_embd": 64})),
+        ("transformers:clip?text_config.hidden_size=8&text_config.layer.name=a&x=1", (
+            "transformers", "clip", "", {"text_config": {"hidden_size": 8, "layer": {"name": "a"}}, "x": 1})),
         ("transformers:path/to/config.json?x=[1, 2]&y=None&z=-0.5", (
             "transformers", "path/to/config.json", "", {"x": [1, 2], "y": None, "z": -0.5})),
     ],
@@ -47,6 +49,9 @@ def test_what_a_source_means(text: str, expected: tuple[object, ...]) -> None:
         ("net:make?width", "is no option; options are written key=value"),
         ("net:make?wi dth=3", "is no option"),
         ("net:make?width=3&width=4", "stands twice"),
+        ("net:make?width=3&width.low=4", "has a value of its own already"),
+        ("net:make?width.low=3&width.low=4", "stands twice"),
+        ("net:make?width..low=3", "is no option"),
     ],
 )
 def test_what_is_no_source_is_refused_in_one_line(text: str, words: str) -> None:

@@ -13,6 +13,7 @@ from devexplorer.core.planner import desk as desks
 from devexplorer.core.planner import plan as planning
 from devexplorer.core.planner import subject
 from devexplorer.core.planner.eight_bit import state_sizes
+from devexplorer.core.planner.imitation import SAID
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import Placing, Way
 from devexplorer.core.planner.study import WITH_VALUES
@@ -242,9 +243,36 @@ def test_a_model_that_is_wrong_says_so_in_one_line(tmp_path):
         asked(**source, inputs="2x8")
 
 
-def test_code_that_asks_for_cuda_is_for_the_doctor(tmp_path):
-    text = "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 8)\n"
-    source = write(tmp_path, "asking", text + "    def forward(self, x): return super().forward(x) + torch.ones(8).cuda()\n")
+ASKING = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8){0}
+        self.register_buffer("scale", torch.ones(8{1}))
+    def forward(self, x):
+        return self.layer(x{2}) * self.scale{3}
+"""
+CARD = ', device="cuda:0"'
+
+
+@pytest.mark.parametrize(
+    "where",
+    [(".cuda()", "", "", ""), ('.to("cuda")', CARD, "", ""), ("", "", ".cuda()", ' * torch.ones(8, device="cuda")')],
+    ids=["in the constructor", "with a name", "in forward"],
+)
+def test_code_that_asks_for_cuda_is_told_of_the_cards(tmp_path, where):
+    report = asked(**write(tmp_path, "asking", ASKING.format(*where)), inputs="2x8", train=True)
+    held = report.fits[0].bytes
+    assert held.parameters == held.gradients == rounded(4 * 8 * 8) + rounded(4 * 8)
+    assert held.buffers == rounded(4 * 8)
+    assert SAID in report.assumptions
+    assert WITH_VALUES not in report.assumptions
+
+
+def test_code_that_asks_for_more_cards_than_it_is_planned_for_fails_in_one_line(tmp_path):
+    source = write(tmp_path, "asking", ASKING.format("", "", "", ' * torch.ones(8, device="cuda:1")'))
     with pytest.raises(BadInput, match="its code asks for CUDA itself, and devexplorer doctor names the line"):
         asked(**source, inputs="2x8")
 

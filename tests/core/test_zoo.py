@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -114,3 +117,22 @@ def test_the_data_pitfall_computes_what_the_layer_without_it_does_and_learns_not
 def test_a_file_without_a_class_is_told_how_to_name_one():
     with pytest.raises(BadInput, match=r"as in nets\.py:Net"):
         zoo.find("nets.py")
+
+
+def test_the_name_of_a_type_of_transformers_is_answered_with_its_source() -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(BadInput, match=r"there is no sample model 'gpt2'; did you mean transformers:gpt2\?$"):
+        zoo.find("gpt2")
+    with pytest.raises(BadInput, match=r"did you mean transformers:xlm-roberta\?$"):
+        zoo.find("xlm-roberta")
+    with pytest.raises(BadInput, match="there are mlp"):
+        zoo.find("no-type-of-anything")
+
+
+def test_asking_for_a_type_of_transformers_imports_nothing() -> None:
+    code = (
+        "import sys; from devexplorer.core.workspace.models.offered import type_of_transformers as ask; "
+        "print(ask('gpt2'), 'transformers' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said[1] == "False"

@@ -141,11 +141,29 @@ def _content(source: Source, folder: str) -> dict[str, Any]:
 
 
 def _config(kind: Any, content: dict[str, Any], options: dict[str, Any], name: str) -> Any:
-    known = {*kind().to_dict(), *getattr(kind, "attribute_map", {}), *content}
+    usual = kind()
+    ways = {key.removeprefix("_") for key in dir(kind) if key.startswith("_") and key.endswith("_implementation")}
+    known = {*usual.to_dict(), *getattr(kind, "attribute_map", {}), *content, *ways}
     unknown = [key for key in options if key not in known]
     if unknown:
         raise BadInput(*(f"the configuration of {name} has no '{key}'; {_near(key, sorted(known))}" for key in unknown))
-    return kind.from_dict(content, **options) if content else kind(**options)
+    for key, value in options.items():
+        _check_part(name, key, getattr(usual, key, None), value)
+    merged = {
+        key: {**content[key], **value} if isinstance(value, dict) and isinstance(content.get(key), dict) else value
+        for key, value in options.items()
+    }
+    return kind.from_dict(content, **merged) if content else kind(**merged)
+
+
+def _check_part(name: str, key: str, part: Any, given: Any) -> None:
+    """A configuration within one: `text_config.num_hidden_layers=2`. Raises `BadInput` for what it has not."""
+    if not isinstance(given, dict) or not hasattr(part, "to_dict"):
+        return
+    known = [f"{key}.{one}" for one in (*part.to_dict(), *getattr(part, "attribute_map", {}))]
+    unknown = [path for one in given if (path := f"{key}.{one}") not in known]
+    if unknown:
+        raise BadInput(*(f"the configuration of {name} has no '{path}'; {_near(path, known)}" for path in unknown))
 
 
 def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 `package.module:factory`, `path/to/file.py:factory`, `torchvision:NAME`, `transformers:TYPE`, `transformers:path/config.json`, each with
 options behind a question mark: `transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`);
-whatever is none is text.
+whatever is none is text. `text_config.num_hidden_layers=2` is an option within an option.
 """
 
 from __future__ import annotations
@@ -157,9 +157,15 @@ def _options(text: str, source: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in filter(None, text.split("&")):
         key, equals, value = one.partition("=")
-        if not equals or not key.strip().isidentifier():
+        *outer, name = key.strip().split(".")
+        if not equals or not all(part.isidentifier() for part in (*outer, name)):
             raise BadInput(f"'{one}' in '{source}' is no option; options are written key=value, with & between them")
-        if key.strip() in found:
+        inner = found
+        for part in outer:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise BadInput(f"'{key.strip()}' in '{source}' has a value of its own already; name it once")
+        if name in inner:
             raise BadInput(f"'{key.strip()}' stands twice in '{source}'; name it once")
-        found[key.strip()] = literal(value)
+        inner[name] = literal(value)
     return found

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.errors import BadInput
+from devexplorer.core.workspace.models.offered import type_of_transformers
 from devexplorer.core.workspace.zoo import blocks, custom, sequence, vision
 from devexplorer.core.workspace.zoo.recipe import InputSpec, Recipe
 
@@ -53,6 +54,7 @@ def find(name: str) -> Recipe:
     near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
     if key.endswith(".py"):
         raise BadInput(f"there is no sample model '{name}'; a model of a file is named with its class or function, as in {name}:Net")
+    near = [*filter(None, [type_of_transformers(name)]), *near]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise BadInput(f"there is no sample model '{name}'; {hint}")
 
