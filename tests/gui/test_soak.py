@@ -1,0 +1,18 @@
+"""A short part of the soak tests: the scripts that are run for hours work, and find nothing in half a minute."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SOAK = Path(__file__).parents[1] / "soak"
+
+
+def test_a_monkey_at_the_real_window_and_engine_finds_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    """Random clicks, keys, texts, drags and files in a process of its own; see tests/soak/monkey.py."""
+    command = [sys.executable, SOAK / "monkey.py", "--actions", "400", "--seed", "7", "--pace", "3", "--log", tmp_path / "actions"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "actions").read_text().splitlines()) == 400
+    assert "Traceback" not in done.stdout + done.stderr

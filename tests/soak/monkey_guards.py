@@ -1,0 +1,160 @@
+"""What must not happen while the monkey plays, and what is counted: errors, Qt's warnings, windows, processes, memory. Main thread."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from monkey_sandbox import TOKEN
+from PySide6.QtCore import QMetaMethod, QObject
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.state import Change, State
+from devexplorer.gui.app import App
+
+EXPECTED = (
+    r"Qt: This plugin does not support",  # the offscreen plugin's own words
+    r"The engine ended by signal SIGKILL",  # the monkey restarts it, and chooses other visible devices
+    r"Restarted",
+    r"That is \d+ times within a minute",
+)
+PROCESSES = 40
+"""More than so many children at once is a fork bomb; each check and each trial has one."""
+
+
+class Sample(NamedTuple):
+    """One look at everything that can grow."""
+
+    number: int
+    seconds: float
+    window_mib: float
+    engine_mib: float
+    objects: int
+    """Of Python."""
+    qobjects: int
+    tops: int
+    """Windows, hidden ones included."""
+    threads: int
+    processes: int
+
+
+class Guards:
+    """`problems` is what went wrong, in words; empty is good."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._started = time.monotonic()
+        self.problems: list[str] = []
+        self.errors_seen = 0
+        """Expected ones included."""
+        self.samples: list[Sample] = []
+        self._listen()
+
+    def _listen(self) -> None:
+        """Every event on its way into the state, whichever state is on show."""
+        apply = State.apply
+
+        def listening(state: State, event: Event) -> Change:
+            if isinstance(event, Log):
+                self._log(event)
+            return apply(state, event)
+
+        State.apply = listening  # type: ignore[method-assign]
+
+    def _log(self, event: Log) -> None:
+        if event.level != "error" and not event.text.startswith("Qt: "):
+            return
+        self.errors_seen += 1
+        if not any(re.match(pattern, event.text) for pattern in EXPECTED):
+            self.problems.append(f"{event.level}: {event.text}")
+
+    def sample(self, number: int) -> Sample:
+        """Look now."""
+        children = psutil.Process().children(recursive=True)
+        engine = self._app.state.engine
+        found = Sample(
+            number,
+            time.monotonic() - self._started,
+            resident_mib(psutil.Process().pid),
+            resident_mib(engine.pid) if engine is not None else 0.0,
+            len(gc.get_objects()),
+            len(self._app.window.findChildren(QObject)),
+            len(QApplication.topLevelWidgets()),
+            psutil.Process().num_threads(),
+            len(children),
+        )
+        if len(children) > PROCESSES:
+            self.problems.append(f"{len(children)} child processes")
+        self.samples.append(found)
+        return found
+
+    def strays(self) -> list[str]:
+        """Windows that nobody can have opened: without a parent, and not the one window."""
+        return [
+            type(top).__name__
+            for top in QApplication.topLevelWidgets()
+            if top.isVisible() and top.parent() is None and top is not self._app.window and type(top).__name__ not in HARMLESS
+        ]
+
+
+HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFrame"}
+"""What Qt itself opens and closes: menus, tooltips, lists."""
+
+
+def census() -> Counter[str]:
+    """How many of each kind there are: Python's objects by type, and Qt's by class of every window."""
+    counted: Counter[str] = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+    for top in QApplication.topLevelWidgets():
+        counted[f"window {type(top).__name__}"] += 1
+        counted.update(f"Qt {one.metaObject().className()}" for one in top.findChildren(QObject))
+    return counted
+
+
+def connections() -> Counter[str]:
+    """How many receivers each signal has, of everything in every window: what is connected again and again, and never let go."""
+    counted: Counter[str] = Counter()
+    every = [one for top in QApplication.topLevelWidgets() for one in (top, *top.findChildren(QObject))]
+    for one in (*every, QApplication.instance()):
+        meta = one.metaObject()
+        for number in range(meta.methodCount()):
+            method = meta.method(number)
+            if method.methodType() == QMetaMethod.MethodType.Signal:
+                signature = bytes(method.methodSignature().data()).decode()
+                counted[f"{meta.className()}.{signature}"] += one.receivers(f"2{signature}")
+    return counted
+
+
+def resident_mib(pid: int) -> float:
+    """What a process has in memory; 0 when it is gone."""
+    try:
+        return psutil.Process(pid).memory_info().rss / 2**20
+    except psutil.Error:
+        return 0.0
+
+
+def give_back() -> None:
+    """Collect, and let the C library give free memory back, so that what is measured is what is held."""
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):
+        pass  # another C library
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Processes that carry the token of this sandbox, this one not among them."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != psutil.Process().pid and process.environ().get(TOKEN) == folder.name and process.status() != "zombie":
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+        except psutil.Error:
+            continue
+    return found
