@@ -21,6 +21,7 @@ from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import Card, Nvml
 from devexplorer.core.devices.visible import VARIABLE, assignment, checked
 from devexplorer.core.devices.visible_words import explained
+from devexplorer.core.engine.giving_way import GivingWay
 from devexplorer.core.engine.journal import Journal
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.engine.rebuild import Rebuild, describe
@@ -75,6 +76,7 @@ class EngineLike(Protocol):
     def kill(self) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
     def join(self, deadline_s: float) -> bool: ...  # noqa: D102
+    def set_group_nice(self, nice: int) -> bool: ...  # noqa: D102
 
 
 class Drained(NamedTuple):
@@ -146,12 +148,17 @@ class Session:
         """Whether the devices are those of the engine that runs."""
         self._catalog_due = True
         self._engine = self._make_engine(self._tap.put, virtual_spec, None)
+        self._giving_way = GivingWay(lambda nice: self._engine.set_group_nice(nice))
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
         self._sampler.start()
         self._drm.start()
         self._engine.start()
+
+    def beat(self) -> None:
+        """The window beats: the engine stands back while it holds the window up."""
+        self._giving_way.beat()
 
     def send(self, command: Command) -> int:
         """Send a command to the engine; returns the request number that its events will carry."""
@@ -391,6 +398,7 @@ class Session:
 
     def _new_engine(self) -> None:
         self._given_up = False
+        self._giving_way.forget()
         self._engine = self._make_engine(self._tap.put, self._virtual_spec, self._visible_devices)
         self._engine.start()
 

@@ -139,6 +139,7 @@ class App:
             self.heartbeat = Heartbeat(source, self.state, self.window)
             self.heartbeat.beaten.connect(self.replaying.follow)
             self.heartbeat.beaten.connect(self._deliver_history)
+            self.heartbeat.beaten.connect(self._beat)
             self.window.hidden_changed.connect(self.heartbeat.set_hidden)
             self.window.hidden_changed.connect(self._set_hidden)
             self.window.restart_requested.connect(self._restart_engine)
@@ -146,6 +147,10 @@ class App:
             self.window.tour_requested.connect(self.take_tour)
             self.heartbeat.start()
         return self.heartbeat
+
+    def _beat(self) -> None:
+        if self.session is not None:  # also behind a recording that is on show
+            self.session.beat()
 
     def _set_hidden(self, hidden: bool) -> None:
         if self.session is not None:  # also behind a recording that is on show

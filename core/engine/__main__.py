@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, pieces, read_payload
@@ -21,8 +20,8 @@ from devexplorer.core.errors import LinkError
 from devexplorer.core.records.messages import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
 
-NICE = 10
-"""The window must stay smooth while the engine computes on every core."""
+NICE = 2
+"""Two thirds of the window's weight."""
 
 
 class _Writer:
@@ -70,17 +69,12 @@ def _frame(event: Event) -> bytes:
 
 
 def _stand_back() -> None:
-    """Let the window go first wherever both want a core.
+    """Let the window go first wherever both want a core and are scheduled one by one: where Linux has no groups, or another system.
 
-    Linux schedules sessions as groups (autogroup), and this process leads one of its own: within it a nice value counts among its own
-    threads only (man 7 sched), so the group gets one as well.
+    A larger value would starve the engine beside other programs. Where sessions are groups the window sees to it: `engine.giving_way`.
     """
     if hasattr(os, "nice"):
         os.nice(NICE)
-    try:
-        Path("/proc/self/autogroup").write_text(str(NICE), encoding="ascii")
-    except OSError:
-        pass  # another system, or a kernel without such groups: the nice value above is all there is
 
 
 def main() -> NoReturn:

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
@@ -74,6 +75,16 @@ class EngineProcess:
         """End the process and its group at once; `EngineLost` follows."""
         if self._process is not None and not self._ended.is_set():
             _kill_group(self._process.pid)
+
+    def set_group_nice(self, nice: int) -> bool:
+        """Give the session of the process a nice value among all sessions; False where there are no such groups, or not just now."""
+        if self._process is None or self._ended.is_set():
+            return False
+        try:
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(nice), encoding="ascii")
+        except OSError:  # another system, a kernel without such groups; or one was changed less than 0.1 s ago
+            return False
+        return True
 
     def close(self) -> None:
         """Ask the process to end by ending its input. Returns at once; no `EngineLost` follows."""

@@ -103,7 +103,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_it_works_in_a_session_of_its_own_behind_everything_else_and_ends_with_its_input(
+def test_it_works_in_a_session_of_its_own_gives_way_to_nobody_but_the_window_and_ends_with_its_input(
     children: Callable[..., Child], tmp_path: Path
 ) -> None:
     with open(tmp_path / "ours", "w") as ours:
@@ -113,10 +113,10 @@ def test_it_works_in_a_session_of_its_own_behind_everything_else_and_ends_with_i
     pid = child.ready.pid
     assert pid == child.process.pid != os.getpid()
     assert os.getsid(pid) == os.getpgid(pid) == pid
-    assert psutil.Process(pid).nice() >= 10
+    assert psutil.Process(pid).nice() <= psutil.Process().nice() + 2, "it has to get on beside other programs"
     group = Path(f"/proc/{pid}/autogroup")
     if group.exists() and (standing := group.read_text().split()):
-        assert standing[-1] == "10", "a session is a scheduling group: beside the window's only the group's nice value counts"
+        assert standing[-1] == "0", "its session is a scheduling group: one that is nice by itself starves on a busy machine"
     built = child.run(1, BuildModel(request=1, recipe="mlp"))
     assert any(isinstance(event, ObjectChanged) for event in built)
     moved = child.run(2, Move(request=2, targets=("mlp",), device="vgpu:1"))

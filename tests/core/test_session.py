@@ -64,6 +64,9 @@ class PlayedEngine:
     def join(self, deadline_s: float) -> bool:
         return True
 
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
 
 class Stage:
     """A session, the engines it made, and a clock."""

@@ -111,6 +111,9 @@ class PlayedEngine:
     def join(self, deadline_s: float) -> bool:
         return True
 
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
 
 def played(clock: Callable[[], float]) -> tuple[Session, list[PlayedEngine]]:
     engines: list[PlayedEngine] = []

@@ -43,3 +43,7 @@ class EngineHere:
     def join(self, deadline_s: float) -> bool:
         """It has ended in `close`."""
         return True
+
+    def set_group_nice(self, nice: int) -> bool:
+        """It has no process of its own."""
+        return False

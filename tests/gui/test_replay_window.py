@@ -55,6 +55,9 @@ class SilentEngine:
     def join(self, deadline_s: float) -> bool:
         return True
 
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
 
 class Driver:
     """The window, beaten by hand."""

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from devexplorer.core.engine.giving_way import BACK, BEAT_S, CALM_S, FIRST_S, PAUSE_S, GivingWay
+from devexplorer.core.engine.process import EngineProcess
+
+
+class Beats:
+    """A window that beats on played clocks, and an engine whose nice values are kept."""
+
+    def __init__(self, *, possible: bool = True) -> None:
+        self.now = self.cpu = 100.0
+        self.nice: list[int] = []
+        self.possible = possible
+        self.way = GivingWay(self._renice, clock=lambda: self.now, cpu_clock=lambda: self.cpu)
+
+    def _renice(self, nice: int) -> bool:
+        if self.possible:
+            self.nice.append(nice)
+        return self.possible
+
+    def beat(self, waited_s: float = 0.0, computed_s: float = 0.001) -> None:
+        self.now += max(BEAT_S, computed_s) + waited_s
+        self.cpu += computed_s
+        self.way.beat()
+
+    def smooth(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.beat()
+
+
+def test_the_engine_is_as_nice_as_anybody_while_the_window_beats_in_time() -> None:
+    beats = Beats()
+    beats.smooth(60)
+    assert beats.nice == []
+
+
+def test_it_stands_back_while_the_window_waits_for_a_core_and_goes_on_later() -> None:
+    beats = Beats()
+    beats.smooth(1)
+    beats.beat(waited_s=0.05)
+    assert beats.nice == [], "one late beat is nothing"
+    beats.beat(waited_s=0.05)
+    assert beats.nice == [BACK]
+    beats.smooth(FIRST_S - 0.1)
+    assert beats.nice == [BACK]
+    beats.smooth(0.2)
+    assert beats.nice == [BACK, 0]
+
+
+def test_each_time_lasts_longer_until_it_was_calm_for_a_while() -> None:
+    def stands_for(beats: Beats) -> float:
+        beats.beat(waited_s=0.05)
+        beats.beat(waited_s=0.05)
+        assert beats.way.standing_back
+        began = beats.now
+        while beats.way.standing_back:
+            beats.beat()
+        return beats.now - began
+
+    beats = Beats()
+    beats.smooth(1)
+    first, second, third = (stands_for(beats) for _ in range(3))
+    assert first == pytest.approx(FIRST_S, abs=0.1)
+    assert second == pytest.approx(2 * first, abs=0.1)
+    assert third == pytest.approx(4 * first, abs=0.2)
+    beats.smooth(CALM_S + 1)
+    assert stands_for(beats) == pytest.approx(first, abs=0.1)
+
+
+def test_what_the_window_computes_itself_is_no_waiting() -> None:
+    beats = Beats()
+    for _ in range(20):
+        beats.beat(computed_s=0.2)
+    assert beats.nice == []
+
+
+def test_it_goes_on_when_standing_back_is_in_vain() -> None:
+    """Others keep the machine busy: an engine that stands back would starve, and the window would be no better off."""
+    beats = Beats()
+    beats.smooth(1)
+    for _ in range(12):
+        beats.beat(waited_s=0.05)
+    assert beats.nice == [BACK, 0]
+    for _ in range(9):
+        beats.beat(waited_s=0.05)
+    assert beats.nice == [BACK, 0], "not tried again at once"
+    beats.smooth(PAUSE_S)
+    for _ in range(2):
+        beats.beat(waited_s=0.05)
+    assert beats.nice == [BACK, 0, BACK]
+
+
+def test_beats_of_a_hidden_window_tell_nothing() -> None:
+    beats = Beats()
+    for _ in range(20):
+        beats.beat(waited_s=1.0)
+    assert beats.nice == []
+
+
+def test_where_there_are_no_groups_it_is_asked_again_and_nothing_else_happens() -> None:
+    beats = Beats(possible=False)
+    for _ in range(20):
+        beats.beat(waited_s=0.05)
+    assert beats.nice == []
+    assert not beats.way.standing_back
+
+
+def test_another_engine_begins_as_nice_as_anybody() -> None:
+    beats = Beats()
+    for _ in range(2):
+        beats.beat(waited_s=0.05)
+    beats.way.forget()
+    assert not beats.way.standing_back
+
+
+def test_a_process_is_given_its_groups_nice_value_and_back(tmp_path: Path) -> None:
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("this kernel has no groups of sessions")
+    process = EngineProcess(lambda _event: None, command=[sys.executable, "-c", "import sys; sys.stdin.read()"])
+    assert not process.set_group_nice(BACK), "there is no process yet"
+    process.start()
+    while process.pid is None:
+        os.sched_yield()
+    try:
+        for nice in (BACK, 0):
+            while not process.set_group_nice(nice):  # the kernel allows one change in a tenth of a second
+                os.sched_yield()
+            assert Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1] == str(nice)
+    finally:
+        process.close()
+        assert process.join(3.0)
+    assert not process.set_group_nice(BACK), "it has ended"
