@@ -253,7 +253,7 @@ class History:
             return Window(times, values, values, values, 0.0)
         first, stop = self._bin_range(tier, left_unix_s, right_unix_s, extra=1)
         numbers = np.arange(first, stop)
-        cells = numbers % tier.capacity
+        cells = tier.cells(numbers)
         low, mean, high, count = (table[cells, column] for table in (tier.low, tier.mean, tier.high, tier.count))
         together = int(point_s // tier.seconds)
         if together > 1 and len(numbers):
@@ -276,7 +276,7 @@ class History:
             low, high = float(values.min()), float(values.max())
             return Span(low, min(max(float(values.mean()), low), high), high, len(values))
         first, stop = self._bin_range(tier, left_unix_s, right_unix_s)
-        cells = np.arange(first, stop) % tier.capacity
+        cells = tier.cells(np.arange(first, stop))
         counts = tier.count[cells, column].astype(np.float64)
         if not counts.any():
             return NOTHING
@@ -293,7 +293,7 @@ class History:
         if tier is not None:
             self._fold(tier)
             number = int(time_unix_s // tier.seconds)
-            return float(tier.mean[number % tier.capacity, column]) if tier.start <= number < tier.stop else math.nan
+            return float(tier.mean[number % len(tier.mean), column]) if tier.start <= number < tier.stop else math.nan
         times = self._rows.times()
         index = int(np.searchsorted(times, time_unix_s, side="right")) - 1
         if index < 0 or time_unix_s - times[index] > max(LAG_S, 2 * self._step_s):
@@ -315,13 +315,13 @@ class History:
             return Table(times.copy(), values, values, values, 0.0)
         first, stop = self._bin_range(tier, left_unix_s, right_unix_s)
         numbers = np.arange(first, stop)
-        low, mean, high = (_chosen(table[numbers % tier.capacity], columns) for table in (tier.low, tier.mean, tier.high))
+        low, mean, high = (_chosen(table[tier.cells(numbers)], columns) for table in (tier.low, tier.mean, tier.high))
         return Table(tier.middles(numbers), low, mean, high, tier.seconds)
 
     def _tier(self, left_s: float) -> BinRing | None:
         """The finest ring that has everything from `left_s` on; None: the readings themselves."""
         rows = self._rows
-        if rows.start == rows.begin or left_s >= rows.times()[0]:
+        if rows.start == rows.begin or left_s > rows.times()[0]:  # of the same moment there may have been more
             return None
         for tier in self._tiers:
             if tier.start == tier.begin or left_s >= tier.start * tier.seconds:

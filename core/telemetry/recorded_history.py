@@ -131,7 +131,7 @@ class Bins:
     def copy_to(self, tier: BinRing, first: int, stop: int, columns: npt.NDArray[np.intp]) -> None:
         """Write the bins of these numbers into a ring that has the given quantities."""
         numbers = np.arange(max(first, self.first), min(stop, self.stop))
-        cells, source = numbers % tier.capacity, np.ix_(numbers - self.first, columns)
+        cells, source = tier.cells(numbers), np.ix_(numbers - self.first, columns)
         tier.low[cells], tier.high[cells], count = self.low[source], self.high[source], self.count[source]
         with np.errstate(invalid="ignore"):
             tier.mean[cells] = np.clip(self.sums[source] / count, tier.low[cells], tier.high[cells])
@@ -188,6 +188,7 @@ class RecordedHistory(History):
             first, stop, before = newest.first, newest.stop, None
         if stop > first:
             oldest = max(first, stop - tier.capacity)
+            tier.reserve(stop - oldest)
             if before is not None:
                 before.copy_to(tier, oldest, min(seam, stop), self._taken)
             newest.copy_to(tier, oldest, stop, self._taken)

@@ -2,12 +2,18 @@
 
 Both are tables with a row per moment and a column per quantity, so that a reading of thirty quantities is one write. Rows are numbered
 without end; the ring has the newest. NaN is "not known".
+
+A table begins small and grows until it has its capacity: a device that was there for a minute takes a minute's worth.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
+
+T = TypeVar("T", np.float64, np.uint32)
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.uint32]
@@ -21,6 +27,17 @@ def unrolled(ring: Floats, first: int, stop: int) -> Floats:
     return ring[start:end] if start < end else np.concatenate((ring[start:], ring[:end]))
 
 
+FIRST_ROWS, FIRST_BINS = 256, 32
+"""Size of a table at first."""
+
+
+def _resized(table: npt.NDArray[T], size: int, numbers: npt.NDArray[np.intp]) -> npt.NDArray[T]:
+    """The endless rows of these numbers in a table of another size; the others are not known."""
+    result = np.full((size, *table.shape[1:]), np.nan if table.dtype == np.float64 else 0, dtype=table.dtype)
+    result[numbers % size] = table[numbers % len(table)]
+    return result
+
+
 class RowRing:
     """The newest `capacity` readings."""
 
@@ -30,8 +47,9 @@ class RowRing:
         """Number of the first row since the last `clear`."""
         self.stop = 0
         """Number of the row that comes next."""
-        self._times: Floats = np.zeros(2 * capacity)  # each time stands in it twice, one capacity apart: every part is one view
-        self._values: Floats = np.empty((capacity, 0))
+        size = min(FIRST_ROWS, capacity)
+        self._times: Floats = np.zeros(2 * size)  # each time stands in it twice, one size apart: every part is one view
+        self._values: Floats = np.empty((size, 0))
 
     @property
     def start(self) -> int:
@@ -41,18 +59,27 @@ class RowRing:
     @property
     def last_time(self) -> float:
         """Time of the newest row; there must be one."""
-        return float(self._times[(self.stop - 1) % self.capacity])
+        return float(self._times[(self.stop - 1) % len(self._values)])
 
     def add_columns(self, count: int) -> None:
         """Room for `count` more quantities; they were not known so far."""
-        self._values = np.concatenate((self._values, np.full((self.capacity, count), np.nan)), axis=1)
+        self._values = np.concatenate((self._values, np.full((len(self._values), count), np.nan)), axis=1)
 
     def append(self, time_s: float, row: Floats) -> None:
         """Add a reading; the oldest one leaves when the ring is full. `row` has shape `(columns,)`."""
-        at = self.stop % self.capacity
-        self._times[at] = self._times[at + self.capacity] = time_s
+        if self.stop - self.begin >= len(self._values) < self.capacity:
+            self._grow()
+        size = len(self._values)
+        at = self.stop % size
+        self._times[at] = self._times[at + size] = time_s
         self._values[at] = row
         self.stop += 1
+
+    def _grow(self) -> None:
+        numbers, size = np.arange(self.start, self.stop), min(2 * len(self._values), self.capacity)
+        times = _resized(self._times[: len(self._values)], size, numbers)
+        self._times = np.concatenate((times, times))
+        self._values = _resized(self._values, size, numbers)
 
     def clear(self) -> None:
         """Forget every reading."""
@@ -60,7 +87,8 @@ class RowRing:
 
     def times(self) -> Floats:
         """Times of `start` to `stop`: a view, right until the next `append`."""
-        end = (self.stop - 1) % self.capacity + 1 + self.capacity
+        size = len(self._values)
+        end = (self.stop - 1) % size + 1 + size
         return self._times[end - (self.stop - self.start) : end] if self.stop > self.start else self._times[:0]
 
     def rows(self, first: int, stop: int) -> Floats:
@@ -89,8 +117,9 @@ class BinRing:
         """When the newest bin ends."""
         self.folded = 0
         """Number of the first row that is in no bin yet."""
-        self.low, self.mean, self.high = (np.empty((capacity, 0)) for _ in range(3))
-        self.count: Counts = np.empty((capacity, 0), dtype=np.uint32)
+        size = min(FIRST_BINS, capacity)
+        self.low, self.mean, self.high = (np.empty((size, 0)) for _ in range(3))
+        self.count: Counts = np.empty((size, 0), dtype=np.uint32)
 
     @property
     def start(self) -> int:
@@ -101,18 +130,31 @@ class BinRing:
         """Unix seconds of the middles of these bins."""
         return np.asarray((numbers + 0.5) * self.seconds, dtype=np.float64)
 
+    def cells(self, numbers: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Where these bins stand in the tables."""
+        return numbers % len(self.count)
+
+    def reserve(self, bins: int) -> None:
+        """Make room for so many bins, as far as the capacity goes."""
+        if len(self.count) >= min(bins, self.capacity):
+            return
+        numbers, size = np.arange(self.start, self.stop), min(max(2 * len(self.count), bins), self.capacity)
+        self.low, self.mean, self.high = (_resized(table, size, numbers) for table in (self.low, self.mean, self.high))
+        self.count = _resized(self.count, size, numbers)
+
     def add_columns(self, count: int) -> None:
         """Room for `count` more quantities; they were not known so far."""
-        unknown = np.full((self.capacity, count), np.nan)
+        unknown = np.full((len(self.count), count), np.nan)
         self.low, self.mean, self.high = (np.concatenate((table, unknown), axis=1) for table in (self.low, self.mean, self.high))
-        self.count = np.concatenate((self.count, np.zeros((self.capacity, count), dtype=np.uint32)), axis=1)
+        self.count = np.concatenate((self.count, np.zeros((len(self.count), count), dtype=np.uint32)), axis=1)
 
     def move_to(self, time_s: float) -> None:
         """Begin the bin that `time_s` lies in, later than the newest one; those between stay empty."""
         number = int(time_s // self.seconds)
         if self.stop == self.begin:
             self.begin = self.stop = number
-        fresh = np.arange(max(self.stop, number + 1 - self.capacity), number + 1) % self.capacity
+        self.reserve(number + 1 - self.begin)
+        fresh = self.cells(np.arange(max(self.stop, number + 1 - self.capacity), number + 1))
         self.low[fresh] = self.mean[fresh] = self.high[fresh] = np.nan
         self.count[fresh] = 0
         self.stop = number + 1
@@ -120,7 +162,7 @@ class BinRing:
 
     def fold(self, rows: Floats) -> None:
         """Take readings of shape `(n, columns)` into the newest bin."""
-        at = (self.stop - 1) % self.capacity
+        at = (self.stop - 1) % len(self.count)
         known = ~np.isnan(rows)
         new = known.sum(axis=0, dtype=np.uint32)
         total = self.count[at] + new

@@ -42,6 +42,8 @@ class PlotSlot(QWidget):
         self._plots: dict[type[TimelinePlot], TimelinePlot] = {}
         self._choice = FIRST
         self.menu = QMenu(self)
+        self._inside = QMenu("Allocator and parts", self.menu)  # made once: `clear` forgets a submenu without deleting it
+        self._parts_of = QMenu("Memory parts of", self.menu)
         self.menu.aboutToShow.connect(self._fill_menu)
         self._stack = QStackedLayout(self)
         self._stack.setContentsMargins(0, 0, 0, 0)
@@ -147,13 +149,15 @@ class PlotSlot(QWidget):
         self.menu.addSeparator()
         inside = told((*PARTS, *ALLOCATOR))
         if inside:
-            below = self.menu.addMenu("Allocator and parts")
-            for metric in inside:
-                self._add(below, metric.id, metric.label)
-        below = self.menu.addMenu("Memory parts of")
+            self.menu.addMenu(self._inside)
+        self._inside.clear()
+        for metric in inside:
+            self._add(self._inside, metric.id, metric.label)
+        self.menu.addMenu(self._parts_of)
+        self._parts_of.clear()
         for device in devices:
             word = " (simulated)" if device.info.simulated else ""
-            self._add(below, f"{PARTS_PREFIX}{device.info.id}", f"{device.info.id}{word}")
+            self._add(self._parts_of, f"{PARTS_PREFIX}{device.info.id}", f"{device.info.id}{word}")
 
     def _add(self, menu: QMenu, choice: str, words: str) -> None:
         action = QAction(words.replace("&", "&&"), menu)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.records.devices import AllocatorSample, DeviceSample
@@ -20,7 +21,7 @@ from devexplorer.core.telemetry.history import (
     History,
     device_row,
 )
-from devexplorer.core.telemetry.metrics import METRICS
+from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.core.telemetry.waterfall import MemoryParts
 
 START = 1_800_000_000.0
@@ -56,6 +57,7 @@ def test_the_newest_readings_are_kept_as_they_came(capacity: int, rows: list[tup
 
 
 @given(st.integers(1, 30), steps)
+@example(1, [(0.0, None, 0.0), (0.0, None, None)])
 def test_bins_say_of_all_readings_what_the_readings_say(capacity: int, rows: list[tuple[float, float | None, float | None]]) -> None:
     """However few readings are kept one by one, lowest, mean, highest and number of all of them stay right."""
     history = small(capacity)
@@ -252,3 +254,36 @@ def test_a_row_has_the_sample_the_parts_and_the_allocator() -> None:
     alone = device_row(sample, MemoryParts(None, None, None, None, 600, 400), None)
     assert len(alone) == len(DEVICE_METRICS)
     assert set(alone[len(METRICS) :]) == {None}, "nobody asked the allocator: the parts are not known"
+
+
+def test_a_device_that_was_there_for_a_minute_takes_little_memory() -> None:
+    """Sixty virtual GPUs that were added and taken away again took 2 MiB each, as if they had been there for a day."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        histories = [History() for _ in range(10)]
+        for history in histories:
+            for tick in range(600):
+                history.append(1_800_000_000 + tick / 10, [1.0] * len(DEVICE_METRICS))
+        taken = (tracemalloc.get_traced_memory()[0] - before) / len(histories)
+    finally:
+        tracemalloc.stop()
+    assert taken < 0.8 * 2**20
+    assert [len(history) for history in histories] == [600] * 10
+
+
+@pytest.mark.parametrize("readings", [255, 256, 257, 300, 1000, READINGS, READINGS + 10])
+def test_a_history_that_grew_has_what_one_of_full_size_has(readings: int) -> None:
+    history = History((Metric("m", "m", ""),), gap_s=math.inf)
+    times = [1_800_000_000 + 7 * tick for tick in range(readings)]
+    for tick, time_s in enumerate(times):
+        history.append(time_s, (float(tick),))
+    there = min(readings, READINGS)
+    kept, values = history.readings("m")
+    assert kept.tolist() == times[-there:]
+    assert values.tolist() == [float(tick) for tick in range(readings)][-there:]
+    window = history.window("m", times[0], times[-1], 30.0)
+    inside = window.times <= times[-1]
+    assert np.nanmax(window.high) == readings - 1
+    assert (np.diff(window.times) > 0).all()
+    assert not np.isnan(window.mean[inside][1:]).any()
