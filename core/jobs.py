@@ -20,6 +20,8 @@ class Run:
     datasheet_tflops: float | None = None
     latest: BenchPoint | None = None
     points: int = 0
+    rated: bool = False
+    """Whether one of them had a throughput."""
     cells: list[SweepCell] = field(default_factory=list)
     """Shapes that this run has finished so far."""
     rows: list[BandwidthRow] = field(default_factory=list)

@@ -47,12 +47,15 @@ from devexplorer.core.records.messages import (
     Undid,
     UndoState,
 )
+from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
 from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memory_parts
 from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
+LEFT_S = 600.0
+"""A device that left so long ago is forgotten with its history: it takes a megabyte."""
 COMMANDS = 1000
 MARKERS = 200
 
@@ -128,6 +131,8 @@ class Marker(NamedTuple):
     time_unix_s: float
     text: str
     device: str | None
+    kind: str = ""
+    """`move`, `cast`, `copy`; empty for anything else."""
 
 
 class State(Found):
@@ -149,7 +154,7 @@ class State(Found):
         self.log: deque[Log] = deque(maxlen=LOG_LINES)
         self.answer: Answer | None = None
         self.answers: dict[str, Answer] = {}
-        """The latest answer about each object, for the inspector."""
+        """The latest answer about each object, and about each part (`name:path`) since, the newest last. See `latest_answer`."""
         self.engine: EngineReady | None = None
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
@@ -185,6 +190,7 @@ class State(Found):
         # By UUID where there is one: a card that was nvml:0 until the engine had looked is still the same card as cuda:0.
         # Devices that left are remembered: virtual GPUs come back a moment after a new engine has announced itself without them.
         self._known |= {device.info.uuid or name: device for name, device in self.devices.items()}
+        self._forget_those_that_left(catalog)
         self.devices = {}
         for info in catalog.devices:
             device = self._known.get(info.uuid or info.id)
@@ -196,6 +202,14 @@ class State(Found):
         self.problems = catalog.problems
         ended = [*self.alerts.keep(list(self.devices)), *self.alerts.problems(catalog.problems)]
         return Change.DEVICES | self._welcome() | (Change.ALERTS if ended else Change.NOTHING)
+
+    def _forget_those_that_left(self, catalog: Catalog) -> None:
+        here = {info.uuid or info.id for info in catalog.devices}
+        read = {key: device.history.latest_unix_s for key, device in self._known.items()}
+        newest = max((time_s for time_s in read.values() if not math.isnan(time_s)), default=math.nan)
+        for key, time_s in read.items():
+            if key not in here and newest - time_s > LEFT_S:
+                del self._known[key]
 
     def apply(self, event: Event) -> Change:
         """Take over one event; returns what changed."""
@@ -227,7 +241,7 @@ class State(Found):
                 return self._rows_changed(event)
             case ObjectRemoved(name=name):
                 self.objects.pop(name, None)
-                self.answers.pop(name, None)
+                self._forget_answers(name, "")
                 self.forget(name)
                 self.outlines.keep(self.objects)
                 return Change.OBJECTS
@@ -236,15 +250,15 @@ class State(Found):
                 if request in self.jobs:
                     self.jobs[request].answer = event
                 if event.subject is not None:
-                    self.answers[event.subject] = event
+                    self._forget_answers(event.subject, event.part)
+                    self.answers[f"{event.subject}:{event.part}" if event.part else event.subject] = event
                 return Change.ANSWER
             case Moved(request=request, report=report, time_unix_s=time_s):
                 if request in self.jobs:
                     self.jobs[request].report = report
                 if report.already_there:
                     return Change.NOTHING
-                names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
-                self.markers.append(Marker(time_s, f"{names} → {report.destination}", report.destination))
+                self.markers.append(Marker(time_s, _marker_words(report), report.destination, report.kind))
                 return Change.MARKERS
             case UndoState():
                 self.undo = event
@@ -280,6 +294,16 @@ class State(Found):
                 return Change.NOTHING  # the session's business: it joins the one with NVML's knowledge, and journals the other
             case _:
                 return Change.LABORATORY if self.find(event) else Change.NOTHING
+
+    def _forget_answers(self, name: str, part: str) -> None:
+        """Those that an answer about this replaces: of the same, and of what is in it."""
+        inside = f"{name}:{part}." if part else f"{name}:"
+        for target in [one for one in self.answers if one == inside[:-1] or one.startswith(inside)]:
+            del self.answers[target]
+
+    def latest_answer(self, target: str) -> Answer | None:
+        """The newest answer about `name` or `name:path`, about what that is in, or about a part of it."""
+        return next((answer for answer in reversed(self.answers.values()) if is_about(answer, target)), None)
 
     def _job_ended(self, request: int, ok: bool) -> Change:
         job = self.jobs.pop(request, None)
@@ -333,6 +357,7 @@ class State(Found):
         if point.row is not None:
             run.rows.append(point.row)
         if point.tflops is not None:  # a copy has no throughput of this kind
+            run.rated = True
             device.throughput.append(point.time_unix_s, (point.tflops,))
         return Change.SAMPLES | Change.POINTS
 
@@ -384,3 +409,21 @@ class State(Found):
         words = "The engine runs again. Sample models and tensors were made again from their recipes and moved to where they were."
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
         return Change.ANSWER
+
+
+def is_about(answer: Answer, target: str) -> bool:
+    """Whether an answer is about `name` or `name:path`: about that itself, what it is in, or what is in it; never about a sibling."""
+    name, _, path = target.partition(":")
+    if answer.subject != name:
+        return False
+    shorter, longer = sorted((path, answer.part), key=len)
+    return not shorter or longer == shorter or longer.startswith(f"{shorter}.")
+
+
+def _marker_words(report: MoveReport) -> str:
+    """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
+    names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
+    if report.kind == "cast":
+        return f"{names} cast {f'to {report.dtype}' if report.dtype else 'back'}"
+    there = f"copied to {report.destination}" if report.kind == "copy" else f"→ {report.destination}"
+    return f"{names} {there}{f', {report.dtype}' if report.dtype else ''}"

@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
 import torch
 
 from devexplorer.core.devices.backend import Fleet
@@ -222,7 +221,7 @@ class Engine:
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
         answer = words.refusal(error, command)
-        self.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=self.clock()))
+        self.send(handlers.stamped(self, command, answer))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
 

@@ -82,7 +82,15 @@ def _on_workspace(engine: Engine, command: Command) -> None:
 
 
 def _say(engine: Engine, command: Command, answer: Answer) -> None:
-    engine.send(msgspec.structs.replace(answer, request=command.request, time_unix_s=engine.clock()))
+    engine.send(stamped(engine, command, answer))
+
+
+def stamped(engine: Engine, command: Command, answer: Answer) -> Answer:
+    """The answer to this command, now; where the command was about one part of the subject, so is the answer."""
+    targets = getattr(command, "targets", None) or (getattr(command, "target", None) or "",)
+    name, _, path = targets[0].partition(":")
+    part = path if len(targets) == 1 and name == answer.subject else ""
+    return msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=engine.clock())
 
 
 def _added(engine: Engine, spec: str, names: list[str]) -> Answer:

@@ -279,6 +279,8 @@ class Answer(BaseEvent, frozen=True, kw_only=True):
     """The Python that does the same."""
     subject: str | None = None
     """The object that it is about."""
+    part: str = ""
+    """The path of the part of it that it is about; empty: all of it."""
     failed: bool = False
     offers: tuple[Offer, ...] = ()
     time_unix_s: float = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -94,6 +96,9 @@ class CastLosses(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the tensor with the largest relative change, overflows and NaN first; empty for a tensor of the workspace."""
 
 
+MoveKind = Literal["move", "cast", "copy"]
+
+
 class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one move did, in numbers. The words for it are made from this record by `core.workspace.words`."""
 
@@ -136,3 +141,10 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
     kept_for_undo_bytes: int = 0
     losses: CastLosses | None = None
     """What a cast that can lose did to the values; None: it cannot, or nobody could count."""
+
+    @property
+    def kind(self) -> MoveKind:
+        """`copy`: the original stays. `cast`: nothing left its device, the dtype alone changed. `move`: everything else."""
+        if self.copied:
+            return "copy"
+        return "cast" if self.source == (self.destination,) else "move"

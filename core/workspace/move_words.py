@@ -40,8 +40,9 @@ def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
     """A move that was undone."""
     verb = "are" if len(report.objects) > 1 else "is"
     words = "The originals that were kept are back in place" if report.parameters and not report.bytes else _amount(report).rstrip(".")
+    back = "in its old dtype again" if report.kind == "cast" else f"back on {report.destination}"
     return Answer(
-        title=f"{_things(report.objects)} {verb} back on {report.destination}",
+        title=f"{_things(report.objects)} {verb} {back if len(report.objects) == 1 else back.replace('its', 'their')}",
         words=f"{words}. Everything is where it was before." if words else "Everything is where it was before.",
         facts=_move_facts(report, (), after),
         subject=after[0].name if len(after) == 1 else None,
@@ -107,6 +108,8 @@ def _things(titles: Sequence[str]) -> str:
 def _title(report: MoveReport) -> str:
     titles = report.created if report.copied else report.objects
     verb = "are" if len(titles) > 1 else "is"
+    if report.kind == "cast":
+        return f"{_things(titles)} {verb} now {report.dtype}"
     if report.uninitialised and not (report.parameters or report.buffers or report.tensors):
         verb = "will be"
     elif not report.copied:
@@ -136,11 +139,13 @@ def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str
         its = "its" if one else "their"
         what = "The model is the same object" if one else "The models are the same objects"
         buffers = f", {its} buffers replaced by new tensors" if report.buffers else ""
-        sentences.append(f"{what}; {its} parameters were moved in place{buffers}, and {its} class is unchanged.")
+        done = "cast" if report.kind == "cast" else "moved"
+        sentences.append(f"{what}; {its} parameters were {done} in place{buffers}, and {its} class is unchanged.")
     ties = [row for snap in models for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
     if ties:
         sentences.append(
-            f"{ties[0].path} and {ties[0].tied_to} are two names of one Parameter: it was moved once, counts once, and is still shared."
+            f"{ties[0].path} and {ties[0].tied_to} are two names of one Parameter: "
+            f"it was {'cast' if report.kind == 'cast' else 'moved'} once, counts once, and is still shared."
         )
     if report.uninitialised:
         sentences.append(
@@ -157,16 +162,18 @@ def _tensor_sentences(report: MoveReport, before: Sequence[ObjectSnapshot], afte
             continue
         name, source = variable(new.name), old.rows[0].devices[0]
         if old.rows[0].requires_grad:
+            done = "cast" if report.kind == "cast" else "moved"
             sentences.append(
                 f"{name} requires a gradient, so the result is no leaf: its grad_fn is {new.rows[0].grad_fn}, and the original "
-                f"on {source} lives on in the graph, where its gradient will arrive. To train the moved values, move first "
+                f"on {source} lives on in the graph, where its gradient will arrive. To train the {done} values, {report.kind} first "
                 "and call requires_grad_() then."
             )
             continue
         rest = "nobody holds the old one any more" + ("" if separated else " and its memory is free")
         rest = "it is kept for undo" if report.lossy else rest
+        call = f"torch.{report.dtype}" if report.kind == "cast" else quoted(report.destination)
         sentences.append(
-            f"{name}.to({quoted(report.destination)}) made a new tensor and left the old one on {source} as it was; because "
+            f"{name}.to({call}) made a new tensor and left the old one on {source} as it was; because "
             f"the name {name} now means the new one, {rest}."
         )
     return sentences
@@ -241,7 +248,7 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
         title = f"{things} has nothing to move"
     else:
         verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
-        title = f"{things} {verb} on {where} already"
+        title = f"{things} {verb} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
         words = f".to({quoted(where)}) gives {same} back: nothing was copied and no memory was taken."
         words = " ".join([words, *_cautions(report)])
     return Answer(
@@ -254,7 +261,10 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
 
 
 def _move_facts(report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> tuple[Fact, ...]:
-    facts = [Fact("from", ", ".join(report.source)), Fact("to", report.destination)]
+    if report.kind == "cast":
+        facts = [Fact("on", report.destination), *((Fact("dtype", report.dtype),) if report.dtype else ())]
+    else:
+        facts = [Fact("from", ", ".join(report.source)), Fact("to", report.destination)]
     facts.append(Fact("copied", bytes_text(report.bytes)))
     if report.gb_per_s is not None:
         facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{' simulated' if report.simulated else ''}"))

@@ -9,7 +9,7 @@ from typing import Any
 _DOING: Mapping[str, Callable[[Any], str]] = {
     "BuildModel": lambda c: f"building {c.recipe}",
     "NewTensor": lambda c: f"creating {c.name or 'a tensor'}",
-    "Move": lambda c: f"{'copying' if c.copy else 'moving'} {_things(c.targets)} to {c.device}",
+    "Move": lambda c: _moving(c),
     "Undo": lambda c: "undoing the last change",
     "Redo": lambda c: "doing again what was undone",
     "Remove": lambda c: f"removing {', '.join(c.names)}",
@@ -107,8 +107,19 @@ def refused(command: object) -> str:
     """The title of the answer to a command that was refused or failed."""
     if type(command).__name__ == "Move":
         targets = command.targets  # type: ignore[attr-defined]  # records are known by their names here
-        return f"{_things(targets)} {'was' if len(targets) == 1 else 'were'} not moved"
+        what = "copied" if command.copy else "cast" if command.dtype else "moved"  # type: ignore[attr-defined]
+        return f"{_things(targets)} {'was' if len(targets) == 1 else 'were'} not {what}"
     return _REFUSED.get(type(command).__name__, "That did not work")
+
+
+def _moving(command: Any) -> str:
+    """A dtype makes it a cast, whether or not the device changes too: the command does not say where the targets are."""
+    things = _things(command.targets)
+    if command.copy:
+        return f"copying {things} to {command.device}{f' as {command.dtype}' if command.dtype else ''}"
+    if command.dtype:
+        return f"casting {things} to {command.dtype} on {command.device}"
+    return f"moving {things} to {command.device}"
 
 
 def _things(targets: tuple[str, ...]) -> str:

@@ -260,7 +260,10 @@ class Workspace:
         report = result.report
         if report.already_there:
             return report
-        self.changed(f"the move of {_list(report.objects)} to {device}", MovedThere(result.was), command=command)
+        title = f"the move of {_list(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
+        if report.kind == "cast":
+            title = f"the cast of {_list(report.objects)} to {report.dtype}"
+        self.changed(title, MovedThere(result.was), command=command)
         return _with_kept(report, self.history.kept_bytes)
 
     def _copy(self, aims: list[Aim], device: str, command: Move, watch: Watch) -> MoveReport:

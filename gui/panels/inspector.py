@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollA
 
 from devexplorer.core.records.messages import Answer, Offer
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.state import State
+from devexplorer.core.state import State, is_about
 from devexplorer.gui.icons import pixmap
 from devexplorer.gui.item_models.totals import Preparing
 from devexplorer.gui.panels.code_view import CodeView
@@ -121,8 +121,10 @@ class InspectorPanel(Panel):
         if targets == self._selection:
             return
         self._selection = targets
-        if targets and (self._answer is None or self._answer.subject not in {_name(target) for target in targets}):
-            self._answer = self._state.answers.get(_name(targets[0])) if len(targets) == 1 else None
+        if len(targets) == 1:
+            self._answer = self._state.latest_answer(targets[0])
+        elif targets and self._answer is not None and not any(is_about(self._answer, target) for target in targets):
+            self._answer = None
         self.refresh()
 
     def refresh(self) -> None:

@@ -6,7 +6,7 @@ curve: what would stand in the plot stands in the lane, which the canvas keeps f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from PySide6.QtCore import QPointF, QRectF, Qt
@@ -25,6 +25,8 @@ KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which does not stand at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
 """Where there is one row only, labels of guides take no more of it than this share: what just happened has to have room."""
+DASHES: Mapping[str, tuple[float, ...]] = {"copy": (5.0, 3.0), "cast": (1.0, 3.0)}
+"""How the line of a copy and of a cast differ from that of a move, by `core.state.Marker.kind`."""
 SHORTEST_LABEL_PX = 44.0
 """A label that would be cut shorter than this is left out."""
 
@@ -35,6 +37,8 @@ class Line(NamedTuple):
     at_px: float
     text: str
     colour: str
+    dash: tuple[float, ...] = ()
+    """Of a marker, in pixels; solid without."""
 
 
 class PlacedLabel(NamedTuple):
@@ -214,7 +218,7 @@ class LinesItem(QGraphicsItem):
         tops = {edge: label.rect.top() + 2 for label in self.labels for edge in (label.rect.left() - GAP_PX, label.rect.right() + GAP_PX)}
         for marker in self._markers:
             if 0 <= marker.at_px <= self._rect.width():
-                painter.setPen(_pen(marker.colour, MARKER_ALPHA))
+                painter.setPen(_pen(marker.colour, MARKER_ALPHA, marker.dash))
                 x = round(marker.at_px) + 0.5
                 painter.drawLine(QPointF(x, tops.get(marker.at_px, 0.0)), QPointF(x, self._rect.height()))
         backdrop = QColor(self._theme.panel)  # a label may stand across another marker's line, and stays readable

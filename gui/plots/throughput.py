@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.formats import number_text, shape_text
 from devexplorer.core.jobs import Run
-from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, SweepSpec
+from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, ScalingSpec, SweepSpec
 from devexplorer.core.state import Device, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
 from devexplorer.gui.item_models.runs import kind_of, tflops_of
@@ -41,12 +42,7 @@ class ThroughputPlot(DevicePlot):
         self.show_empty(True)
 
     def refresh(self, now_unix_s: float) -> None:
-        # The last run of each device that measured something; runs that still warm up have the device's name already.
-        self._runs = {
-            run.spec.device: run
-            for run in self._state.runs.values()
-            if not isinstance(run.spec, BandwidthSpec) and (run.points or not run.ended or run.result)
-        }
+        self._runs = _latest(self._state.runs.values())
         self.show_empty(not self._runs)
         if not self._runs:
             self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
@@ -114,3 +110,20 @@ class ThroughputPlot(DevicePlot):
     def _offer_taken(self) -> None:
         spec = MatmulSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
         self.start_requested.emit((spec,))
+
+
+def _latest(runs: Iterable[Run]) -> dict[str, Run]:
+    """The last run of each device that measured its throughput; runs that still warm up have the device's name already.
+
+    A run that asks for something else (copies, how jobs share the devices) takes nobody's place: it has no figure to put there.
+    """
+    found: dict[str, Run] = {}
+    for run in runs:
+        if isinstance(run.spec, BandwidthSpec):
+            continue
+        if isinstance(run.spec, ScalingSpec):
+            if run.rated:
+                found.setdefault(run.spec.device, run)
+        elif run.points or not run.ended or run.result:
+            found[run.spec.device] = run
+    return found

@@ -79,13 +79,19 @@ class TimeAxis(QObject):
         self.paused = paused
         if not paused:
             self.now_unix_s = self.clock_unix_s
-            self.left_s, self.right_s = -self.span_s, 0.0
+            self._show(-self.span_s, 0.0)
         self.changed.emit()
+
+    def _show(self, left_s: float, right_s: float) -> None:
+        """Show this range; the cursor stays where it is on the screen, where the pointer is, and so comes to stand at another time."""
+        if self.cursor_s is not None:
+            self.cursor_s = left_s + (self.cursor_s - self.left_s) / self.width_s * (right_s - left_s)
+        self.left_s, self.right_s = left_s, right_s
 
     def set_span(self, span_s: float) -> None:
         """Show that many seconds; while paused the right edge stays."""
         self.span_s = span_s
-        self.left_s = self.right_s - span_s
+        self._show(self.right_s - span_s, self.right_s)
         self.changed.emit()
 
     def step_span(self, steps: int) -> None:
@@ -97,7 +103,7 @@ class TimeAxis(QObject):
         """Show earlier (negative) or later times, never the future. Only while paused."""
         if self.paused:
             seconds = min(seconds, self.clock_unix_s - self.right_unix_s)
-            self.left_s, self.right_s = self.left_s + seconds, self.right_s + seconds
+            self._show(self.left_s + seconds, self.right_s + seconds)
             self.changed.emit()
 
     def zoom(self, factor: float, about_s: float) -> None:
@@ -105,8 +111,7 @@ class TimeAxis(QObject):
         if self.paused:
             width = min(max(self.width_s * factor, SHORTEST_S), LONGEST_S)
             share = (about_s - self.left_s) / self.width_s
-            self.left_s = about_s - share * width
-            self.right_s = self.left_s + width
+            self._show(about_s - share * width, about_s + (1 - share) * width)
             self.pan(0.0)  # not beyond the present; tells everybody
 
     def set_cursor(self, seconds: float | None) -> None:
@@ -145,8 +150,8 @@ class TimeAxis(QObject):
         early, late = self.selection
         width = min(max(1.1 * (late - early), SHORTEST_S), LONGEST_S)
         self.set_paused(True)
-        self.left_s = (early + late - width) / 2 - self.now_unix_s
-        self.right_s = self.left_s + width
+        left_s = (early + late - width) / 2 - self.now_unix_s
+        self._show(left_s, left_s + width)
         self.pan(0.0)
 
 

@@ -27,7 +27,7 @@ from devexplorer.gui.plots.canvas import Canvas, TimeViewBox, ValueTicks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend
-from devexplorer.gui.plots.markers import GridItem, Line, LinesItem
+from devexplorer.gui.plots.markers import DASHES, GridItem, Line, LinesItem
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
 from devexplorer.gui.reading_order import put_in_order
@@ -311,7 +311,12 @@ class TimelinePlot(Panel):
         width, height = float(self._view.width()), float(self._view.height())
         per_s = width / axis.width_s
         markers = [
-            Line(round((marker.time_unix_s - axis.left_unix_s) * per_s), marker.text, self._marker_colour(marker.device))
+            Line(
+                round((marker.time_unix_s - axis.left_unix_s) * per_s),
+                marker.text,
+                self._marker_colour(marker.device),
+                DASHES.get(marker.kind, ()),
+            )
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
@@ -380,8 +385,8 @@ class TimelinePlot(Panel):
         self._spans = {} if chosen is None else {line.key: line.history.span(line.metric, *chosen) for line in self._series()}
 
     def _show_readout(self) -> None:
-        axis = self._axis
-        if (axis.cursor_s is None and axis.selection is None) or not self.isVisible() or self.is_empty:
+        axis, selection = self._axis, self._measured_selection()
+        if (axis.cursor_s is None and selection is None) or not self.isVisible() or self.is_empty:
             self._cursor.hide()
             return
         self._cursor.show_line(axis.cursor_s)
@@ -394,25 +399,35 @@ class TimelinePlot(Panel):
             ago = "" if axis.paused else f"−{duration_text(-axis.cursor_s)} · "
             titles.append(f"{ago}{clock_text(time_s)}{f' · mean of {bin_s:g} s' if bin_s else ''}")
             heads.append("here")
-        if axis.selection is not None:
-            early, late = axis.selection
+        if selection is not None:
+            early, late = selection
             unit = self._scale.unit.name
             titles.append(f"{clock_text(early)} to {clock_text(late)} · {duration_text(late - early)}{f' · {unit}' if unit else ''}")
             heads += ["min", "mean", "max"]
             if axis.cursor_s is None:
                 at_s = late - axis.now_unix_s
-        readings = [Reading(line.key, line.colour, self._values(line, time_s), line.simulated) for line in series]
+        readings = [Reading(line.key, line.colour, self._values(line, time_s, selection), line.simulated) for line in series]
         x_px = (min(max(at_s, axis.left_s), axis.right_s) - axis.left_s) / axis.width_s * self._view.width()
         corner = self.canvas.mapFromScene(self._view.mapToScene(QPointF(0, 0)))
         plot = self.canvas.mapFromScene(self._view.mapRectToScene(self._view.rect())).boundingRect()
         self._cursor.show_box(x_px + corner.x(), plot, titles, heads, readings)
 
-    def _values(self, line: Series, time_s: float) -> tuple[str, ...]:
+    def _measured_selection(self) -> tuple[float, float] | None:
+        """The selected span as far as there is something to say of it: it is in the picture, and something was read in it."""
+        axis = self._axis
+        if axis.selection is None or axis.selection[1] < axis.left_unix_s or axis.selection[0] > axis.right_unix_s:
+            return None
+        return axis.selection if any(self._span(line, axis.selection).readings for line in self._series()) else None
+
+    def _span(self, line: Series, selection: tuple[float, float]) -> Span:
+        return self._spans.get(line.key) or line.history.span(line.metric, *selection)
+
+    def _values(self, line: Series, time_s: float, selection: tuple[float, float] | None) -> tuple[str, ...]:
         """One value with its unit at the cursor, or with a selection four numbers whose unit stands in the title."""
         here = () if self._axis.cursor_s is None else (line.history.value_at(line.metric, time_s),)
-        if self._axis.selection is None:
+        if selection is None:
             return tuple(self._value_text(value) for value in here)
-        span = self._spans.get(line.key) or line.history.span(line.metric, *self._axis.selection)
+        span = self._span(line, selection)
         return tuple(self._number_text(value) for value in (*here, span.low, span.mean, span.high))
 
 

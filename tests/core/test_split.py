@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import importlib.util
 import logging
 import os
@@ -377,6 +378,22 @@ def test_the_python_of_split_and_join_runs_in_a_script(place: Place):
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[:2] == ["['vgpu:0', 'vgpu:1'] cpu vgpu:0", "['vgpu:1'] vgpu:1 vgpu:1"]
     assert "vgpu:0" in ran.stdout.splitlines()[2]
+    assert "not available" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("recipe", "room"), [("mlp", 22_000), ("two-towers", 40_000), ("transformer", 500_000)])
+def test_the_python_of_a_plan_prints_the_plan_itself(place: Place, recipe: str, room: int, capsys: pytest.CaptureFixture[str]):
+    """It asked accelerate again, which numbers devices, warns that there is no 0, and answers something else than the repaired plan."""
+    built(place, recipe)
+    outcome = place.do(PlanSplit(target=recipe, budgets={"vgpu:0": room, "vgpu:1": room}))
+    (event,) = outcome.events
+    exec(outcome.answer.code, {})
+    printed = capsys.readouterr()
+    assert isinstance(event, SplitPlanned)
+    applied = next(offer.command for offer in outcome.answer.offers if isinstance(offer.command, Split))
+    assert ast.literal_eval(printed.out) == applied.device_map == {block.path: block.device for block in event.plan.blocks}
+    assert len(set(applied.device_map.values())) == 2
+    assert printed.err == ""
 
 
 def test_on_the_cpu_alone_a_plan_offers_virtual_gpus():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from devexplorer.core.devices.catalog import Catalog
@@ -25,7 +26,7 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.state import Change, State
+from devexplorer.core.state import LEFT_S, Change, State
 from devexplorer.core.telemetry.waterfall import MemoryParts
 
 READY = EngineReady(
@@ -119,6 +120,44 @@ def test_moves_leave_markers_and_moves_to_where_it_is_do_not(state: State) -> No
     assert [marker.text for marker in state.markers] == ["mlp → vgpu:1"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "text", "kind"),
+    [
+        ({}, "x → vgpu:1", "move"),
+        ({"dtype": "float16"}, "x → vgpu:1, float16", "move"),
+        ({"copied": True, "created": ("x2",)}, "x copied to vgpu:1", "copy"),
+        ({"source": ("vgpu:1",), "dtype": "float16"}, "x cast to float16", "cast"),
+        ({"source": ("vgpu:1",)}, "x cast back", "cast"),
+        ({"objects": ("x", "y"), "source": ("vgpu:1",), "dtype": "int8"}, "2 objects cast to int8", "cast"),
+    ],
+)
+def test_moves_casts_and_copies_each_have_their_own_words_and_marker(
+    state: State, changes: dict[str, object], text: str, kind: str
+) -> None:
+    report = MoveReport(
+        objects=("x",), source=("cpu",), destination="vgpu:1", dtype=None, parameters=0, buffers=0, gradients=0, tensors=1, bytes=8,
+        seconds=1.0, wall_seconds=1.0, gb_per_s=None, simulated=True,
+    )  # fmt: skip
+    state.apply(Moved(report=msgspec.structs.replace(report, **changes), time_unix_s=3.0))
+    [marker] = state.markers
+    assert (marker.text, marker.kind, marker.device) == (text, kind, "vgpu:1")
+
+
+def test_an_answer_about_a_part_is_kept_beside_that_about_the_whole_until_the_whole_has_a_newer_one(state: State) -> None:
+    state.apply(Answer(title="whole", words="w", subject="m"))
+    state.apply(Answer(title="part", words="w", subject="m", part="a.b"))
+    state.apply(Answer(title="other", words="w", subject="m2", part="a"))
+    found = {target: state.latest_answer(target) for target in ("m", "m:a", "m:a.b", "m:a.b.c", "m:a.bc", "m:c", "m2:a", "nothing")}
+    assert {target: answer and answer.title for target, answer in found.items()} == {
+        "m": "part", "m:a": "part", "m:a.b": "part", "m:a.b.c": "part", "m:a.bc": "whole", "m:c": "whole", "m2:a": "other", "nothing": None,
+    }  # fmt: skip
+    state.apply(Answer(title="again", words="w", subject="m"))
+    assert state.latest_answer("m:a.b").title == "again"  # type: ignore[union-attr]
+    state.apply(Answer(title="part", words="w", subject="m", part="a"))
+    state.apply(ObjectRemoved(name="m"))
+    assert list(state.answers) == ["m2:a"]
+
+
 def test_a_lost_engine_takes_its_objects_and_jobs_along_and_is_said(state: State) -> None:
     state.apply(READY)
     state.apply(ObjectChanged(snapshot=snapshot("mlp")))
@@ -182,3 +221,19 @@ def test_the_context_is_what_the_driver_counts_for_the_engine_beyond_its_allocat
     assert state.devices["nvml:0"].parts.context is None, "not before the allocator has reserved the same before and after"
     state.apply(inside)
     assert state.devices["nvml:0"].parts == MemoryParts(150, 0, 50, 300, 150, 350)
+
+
+def test_a_device_that_left_long_ago_is_forgotten_and_one_that_left_just_now_comes_back_with_its_history() -> None:
+    state = State()
+    vgpu = [DeviceInfo(id=f"vgpu:{number}", kind="virtual", name="T4", uuid=f"VGPU-{number}", simulated=True) for number in range(3)]
+    state.set_catalog(Catalog((CPU, *vgpu)))
+    for tick in range(3):
+        for name in ("cpu", "vgpu:0", "vgpu:1", "vgpu:2"):
+            state.apply(DeviceSample(device=name, time_unix_s=1000.0 + tick, memory_used_bytes=5))
+    state.set_catalog(Catalog((CPU,)))
+    state.set_catalog(Catalog((CPU, vgpu[0])))
+    assert len(state.devices["vgpu:0"].history) == 3
+    state.apply(DeviceSample(device="cpu", time_unix_s=1002.0 + LEFT_S + 1, memory_used_bytes=5))
+    state.set_catalog(Catalog((CPU, vgpu[0])))
+    state.set_catalog(Catalog((CPU, *vgpu)))
+    assert [len(device.history) for device in state.devices.values()] == [5, 3, 0, 0]

@@ -27,6 +27,7 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace import words
 from devexplorer.core.workspace.move_words import move_code
+from devexplorer.core.workspace.titles import doing
 
 
 @pytest.fixture
@@ -105,6 +106,29 @@ def test_a_lossy_cast_says_so_and_what_undo_keeps(place: Place) -> None:
     assert answer.code == 'mlp.to("cpu", torch.bfloat16)'
     exact = place.answer(Move(targets=("mlp",), device="cpu", dtype="float32"))
     assert "cannot hold" not in exact.words
+
+
+def test_a_cast_is_no_move_in_any_of_its_words(place: Place) -> None:
+    """ "x is now on cpu" of a tensor that was there all along."""
+    place.do(NewTensor(name="x", fill="randn", shape=(5,)))
+    place.do(BuildModel(recipe="tied"))
+    for target, title in (("x", "x is now float16"), ("tied", "tied is now float16")):
+        command = Move(targets=(target,), device="cpu", dtype="half")
+        assert doing(command) == f"casting {target} to half on cpu"
+        answer = place.answer(command)
+        assert answer.title == title
+        assert "move" not in answer.words, answer.words
+        assert {fact.label: fact.value for fact in answer.facts}["dtype"] == "float16"
+        assert place.workspace.undo_state().title == f"the cast of {target} to float16"
+        assert place.answer(command).title == f"{target} is float16 on cpu already"
+        undone = place.answer(Undo())
+        assert undone.title == f"{target} is in its old dtype again"
+    both = place.answer(Move(targets=("x",), device="vgpu:0", dtype="half"))
+    assert both.title == "x is now on vgpu:0"
+    assert place.workspace.undo_state().title == "the move of x to vgpu:0 as float16"
+    assert doing(Move(targets=("x",), device="vgpu:0", copy=True)) == "copying x to vgpu:0"
+    assert place.answer(Move(targets=("gone",), device="cpu", dtype="half")).title == "gone was not cast"
+    assert place.answer(Move(targets=("gone",), device="cpu", copy=True)).title == "gone was not copied"
 
 
 REPORT = MoveReport(

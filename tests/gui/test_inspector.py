@@ -131,6 +131,29 @@ def test_choosing_an_object_shows_its_own_latest_answer(qtbot: QtBot):
     assert panel.title.text() == "both moved"
 
 
+def test_a_part_never_has_the_headline_of_its_sibling(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp:hidden",))
+    state.apply(Answer(title="mlp is built", words="w", subject="mlp"))
+    state.apply(Answer(title="mlp:hidden is now on cuda:0", words="w", subject="mlp", part="hidden"))
+    panel.refresh()
+    assert panel.title.text() == "mlp:hidden is now on cuda:0"
+    panel.set_selection(("mlp:out",))
+    assert panel.title.text() == "mlp is built"
+    panel.set_selection(("mlp:hidden.weight",))
+    assert panel.title.text() == "mlp:hidden is now on cuda:0", "it is in what was moved"
+    panel.set_selection(("mlp:out.weight",))
+    assert panel.title.text() == "mlp is built"
+    panel.set_selection(("mlp",))
+    assert panel.title.text() == "mlp:hidden is now on cuda:0", "the newest about anything in it"
+    state.apply(Answer(title="mlp is now on cpu", words="w", subject="mlp"))
+    panel.set_selection(("mlp:hidden",))
+    panel.refresh()
+    assert panel.title.text() == "mlp is now on cpu"
+
+
 def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
     state = state_with(CPU, CUDA)
     rows = (

@@ -329,6 +329,23 @@ def test_a_selection_stays_with_its_readings_while_time_passes(show: Show, axis:
     assert "20.0" in slot.plot.cursor_text
 
 
+def test_a_selection_of_which_nothing_is_known_has_no_box(show: Show, axis: TimeAxis) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", temperature_c=lambda age: age if age > 30 else None)
+    slot = show(state, "temperature_c")
+    axis.select(NOW - 20, NOW - 10)
+    assert slot.plot.cursor_text == "", "nothing was read in it"
+    axis.set_cursor(-60.0)
+    assert "60.0" in slot.plot.cursor_text
+    assert "min" not in slot.plot.cursor_text
+    axis.set_cursor(None)
+    axis.select(NOW - 60, NOW - 50)
+    assert "55.0" in slot.plot.cursor_text
+    slot.refresh(NOW + 100)
+    slot.refresh(NOW + 101)
+    assert slot.plot.cursor_text == "", "it has left the picture"
+
+
 def test_a_plain_drag_selects_nothing(show: Show, axis: TimeAxis) -> None:
     state = make_state("cuda:0")
     fill(state, "cuda:0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, clock_ticks, live_ticks, span_text
@@ -54,6 +55,25 @@ def test_there_is_nothing_to_see_in_the_future() -> None:
     assert axis.right_unix_s == NOW + 5
     axis.zoom(2, axis.right_s)
     assert axis.right_unix_s <= NOW + 5
+
+
+def test_the_cursor_stays_under_the_pointer_and_never_leaves_the_axis() -> None:
+    axis = live_axis()
+    axis.set_cursor(-110)
+    axis.set_span(30)
+    assert axis.cursor_s == -27.5, "where the pointer is there is another time now"
+    axis.set_span(120)
+    axis.set_paused(True)
+    for factor, about in ((0.1, -110.0), (8.0, -110.0), (0.01, -1.0), (1e6, -60.0)):
+        axis.zoom(factor, about)
+        assert axis.cursor_s is not None
+        assert axis.left_s <= axis.cursor_s <= axis.right_s
+        assert (axis.cursor_s - axis.left_s) / axis.width_s == pytest.approx(10 / 120)
+    axis.select(NOW - 50, NOW - 40)
+    axis.show_selection()
+    axis.pan(-500)
+    axis.set_paused(False)
+    assert axis.cursor_s == pytest.approx(-110)
 
 
 def test_going_live_again_shows_the_chosen_span() -> None:

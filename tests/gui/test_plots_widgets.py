@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
 from devexplorer.core.state import Marker, State
@@ -407,6 +407,29 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
     QApplication.processEvents()
     assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
     assert np.isnan(plot.curve_data("vgpu:0")[1][-1])
+
+
+def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu", "vgpu:0")
+    plot = show_throughput(state)
+
+    def scaling(number: int, tflops: float | None) -> None:
+        state.apply(BenchPreparing(run=number, spec=ScalingSpec(devices=("vgpu:0", "cpu")), simulated=True))
+        state.apply(BenchStarted(run=number, time_unix_s=NOW - 1))
+        state.apply(BenchPoint(run=number, device="vgpu:0", time_unix_s=NOW - 0.5, tflops=tflops, iterations=1, seconds=0.1))
+        state.apply(BenchEnded(run=number, time_unix_s=NOW, result=None))
+        plot.refresh(NOW + number)
+        QApplication.processEvents()
+
+    scaling(1, None)
+    assert plot.is_empty, "it has measured nothing that could stand here"
+    start_run(state, 2, "vgpu:0", datasheet=65.0, tflops=41.0)
+    end_run(state, 2, 40.5)
+    scaling(3, 12.0)
+    assert not plot.is_empty
+    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
+    assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
+    assert plot.guide_labels == ["datasheet 65.0  simulated"]
 
 
 def test_a_datasheet_far_above_the_curve_keeps_its_label_and_not_its_line(show_throughput: ShowThroughput) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from devexplorer.core.formats import bytes_text
+from devexplorer.core.records.laboratory import SplitPlan
 from devexplorer.core.virtual.books import KIND
 from devexplorer.core.workspace.move_words import LAZILY
 from devexplorer.core.workspace.names import expression, quoted, variable
@@ -114,22 +116,11 @@ def join(name: str, model: nn.Module, device: str, *, hops: bool, hooks: bool) -
     return "\n".join([*([LAZILY] if "move_lazily" in moved else []), *lines, moved])
 
 
-def plan(name: str, budgets: Mapping[str, int], kept: Collection[str]) -> str:
-    """Asks accelerate, whose map has numbers for accelerators, and prints its answer."""
-    room = ", ".join(f"{number}: {budget}" for number, budget in enumerate(budgets.values()))
-    devices = ", ".join(map(quoted, budgets))
-    whole = ", ".join(map(quoted, sorted(kept)))
-    return (
-        "from accelerate import infer_auto_device_map\n\n"
-        f"devices = [{devices}]  # accelerate counts them and knows no other names\n"
-        "try:\n"
-        f"    device_map = infer_auto_device_map({variable(name)}, max_memory={{{room}}}, no_split_module_classes=[{whole}])\n"
-        "except IndexError:  # as it does for some tied weights that do not fit together on one device\n"
-        '    print("accelerate has no plan for this")\n'
-        "else:\n"
-        "    for path, number in device_map.items():\n"
-        '        print(path, devices[number] if number != "disk" else "no room")'
-    )
+def plan(plan: SplitPlan) -> str:
+    """Says the plan itself, and not how accelerate was asked: what it answers is repaired, and it knows no virtual GPUs."""
+    room = ", ".join(f"{bytes_text(share.budget_bytes)} on {share.device}" for share in plan.shares)
+    lines = [f"    {quoted(block.path)}: {quoted(block.device)}," for block in plan.blocks]
+    return "\n".join([f"# a plan for {variable(plan.target)} within {room}", "device_map = {", *lines, "}", "print(device_map)"])
 
 
 def _handles(name: str) -> str:

@@ -52,8 +52,7 @@ def _plan(workspace: Workspace, command: PlanSplit, watch: Watch) -> Outcome:
     elif not command.budgets and len(accelerators) > 1 and len({block.device for block in plan.blocks}) == 1 and len(blocks) > 1:
         spread = PlanSplit(target=name, budgets=even(blocks, accelerators, budgets))
         offers.append(Offer(f"Spread it over {len(accelerators)} devices", spread))
-    python = code.plan(name, budgets, {block.type for block in blocks if block.whole and any(block.module.children())})
-    return Outcome(words.planned(plan, python, offers), events=(SplitPlanned(plan=plan),))
+    return Outcome(words.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
 
 
 def _as_plan(name: str, blocks: list[Block], budgets: dict[str, int], devices: list[str], warnings: tuple[str, ...]) -> SplitPlan:
