@@ -54,8 +54,8 @@ from devexplorer.core.telemetry.waterfall import ContextWatch, MemoryParts, memo
 from devexplorer.core.welcome import this_machine
 
 LOG_LINES = 2000
-LEFT_S = 600.0
-"""A device that left so long ago is forgotten with its history: it takes a megabyte."""
+LEFT_S = 120.0
+"""A device that left so long ago is forgotten with its history, which takes a megabyte; after a restart of the engine it is back sooner."""
 COMMANDS = 1000
 MARKERS = 200
 

@@ -239,7 +239,8 @@ class TopologyPanel(QWidget):
         self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
 
     def _pair_px(self) -> int:
-        return PAIR_PX + (SIMULATED_PX if any(self._state.devices[name].info.simulated for name in self._names) else 0)
+        known = [self._state.devices[name] for name in self._names if name in self._state.devices]  # one may have left since `refresh`
+        return PAIR_PX + (SIMULATED_PX if any(device.info.simulated for device in known) else 0)
 
 
 class _Names(QHeaderView):

@@ -72,6 +72,18 @@ def test_without_a_gpu_virtual_ones_are_offered_once_there_is_an_engine(qtbot: Q
     assert not panel.empty.button.isVisible()
 
 
+def test_a_panel_that_is_resized_after_a_device_has_left_waits_for_its_refresh(qtbot: QtBot) -> None:
+    """The engine was restarted while another page was in front."""
+    state = virtual("2x Tesla T4")
+    panel = panel_for(qtbot, state)
+    assert not panel.is_empty
+    state.set_catalog(Catalog((CPU,)))
+    panel.resize(700, 240)
+    QApplication.processEvents()
+    panel.refresh()
+    assert panel.is_empty
+
+
 def test_links_that_nobody_told_are_explained(qtbot: QtBot) -> None:
     problem = Problem("this driver cannot tell how cards are joined", field="topology")
     panel = panel_for(qtbot, state_with(CPU, server_card(0), server_card(1), problems=(problem,)))

@@ -42,6 +42,7 @@ from PySide6.QtWidgets import (
     QTextEdit,
     QWidget,
 )
+from shiboken6 import isValid
 
 from devexplorer.gui.app import App
 from devexplorer.gui.item_models.dragging import encode
@@ -286,8 +287,10 @@ class Hands:
             QTest.mouseDClick(widget, BUTTONS[button], MODIFIERS[with_], QPoint(x, y))
         else:
             QTest.mouseMove(widget, QPoint(x, y))
+            if not isValid(widget):
+                return  # what the pointer came to has gone because it came
             QTest.mouseClick(widget, BUTTONS[button], MODIFIERS[with_], QPoint(x, y))
-            if button == "right":  # what the platform adds to a click
+            if button == "right" and isValid(widget):  # what the platform adds to a click
                 _context_menu(widget, QPoint(x, y))
 
     def _do_key(self, widget: QWidget, key: str, with_: str) -> None:
