@@ -34,7 +34,7 @@ COLUMNS = (
     Column("Lasted", is_number=True),
     Column("Why"),
 )
-COLUMN_PX = [76, 132, 232, 76, 80, 76, 72, 0]
+COLUMN_PX = [92, 136, 216, 76, 80, 76, 72, 0]
 
 
 class AlertsPanel(QWidget):

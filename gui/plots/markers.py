@@ -19,7 +19,7 @@ GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
 GRID_ALPHA, MARKER_ALPHA = 0.15, 0.5
-ROWS_FROM_PX = (0, 150, 260)
+ROWS_FROM_PX = (0, 140, 260)
 """A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its label."""
 KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which does not stand at the line itself."""

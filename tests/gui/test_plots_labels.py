@@ -131,4 +131,4 @@ def test_the_guide_says_what_it_stands_for_since_it_is_not_at_its_line(qtbot: Qt
 
 
 def test_a_low_plot_gives_labels_one_row_and_a_high_one_three() -> None:
-    assert [lane_rows(height) for height in (90, 149, 150, 260, 900)] == [1, 1, 2, 3, 3]
+    assert [lane_rows(height) for height in (90, 139, 140, 260, 900)] == [1, 1, 2, 3, 3]
