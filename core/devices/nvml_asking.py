@@ -45,8 +45,14 @@ class Question(NamedTuple):
     """Fields that come with the same answer, and are missing for the same reason."""
     parts: bool = False
     """Whether a part of the answer can be refused: it then has `refused`, field -> why."""
+    text: bool = False
+    """Whether the answer is text: bytes in it that are no UTF-8 are then replaced."""
     many: bool = False
     """Whether it makes many calls, each of which has the time limit for itself."""
+
+
+_COUNT = Question("still_there", ())
+NO_TEXT = "the driver answers bytes that are no text, which cannot be right"
 
 
 class LostError(Exception):
@@ -178,6 +184,12 @@ class Asker:
             try:
                 answer = ways[number](_Counting(self._module, line) if question.many else self._module, opened.handle)
             except UnicodeDecodeError as error:  # names come as bytes, and pynvml insists on UTF-8
+                self._returned(opened, question, line)
+                if not question.text:
+                    self.miss(
+                        opened, question, "the driver answers bytes that are no text, which cannot be right", problem=question.expected
+                    )
+                    return None
                 answer = bytes(error.object).decode("utf-8", "replace")
             except Exception as error:
                 self._returned(opened, question, line)
@@ -290,8 +302,21 @@ class Asker:
             words = self._known_words[self._lost]
             self.note(opened, None, words)
             raise LostError(words)
-        if code in self._gone:
+        if code in self._gone and not self._still_answers(opened):
             raise GoneError(self.code_words(int(str(code))))
+
+    def _still_answers(self, opened: Opened) -> bool:
+        """Whether NVML counts its cards: then it was one function that said that NVML is gone, and no other card is concerned."""
+        line = opened.line
+        line.calls += 1
+        line.subject = (opened, _COUNT)
+        try:
+            self._module.nvmlDeviceGetCount()
+        except Exception:
+            return False
+        finally:
+            self._returned(opened, _COUNT, line)
+        return True
 
     def miss(self, opened: Opened, question: Question, words: str, *, problem: bool) -> None:
         """There is no answer, and this is why."""

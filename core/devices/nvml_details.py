@@ -114,12 +114,16 @@ def _one(field: str, *ways: Way) -> Question:
     return Question(field, ways)
 
 
+def _text(field: str, way: Way) -> Question:
+    return Question(field, (way,), text=True)
+
+
 QUESTIONS: tuple[Question, ...] = (
     _one("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
     _one("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
-    _one("serial", lambda n, h: told(n.nvmlDeviceGetSerial(h))),  # serial
-    _one("board_part_number", lambda n, h: told(n.nvmlDeviceGetBoardPartNumber(h))),
-    _one("vbios_version", lambda n, h: told(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
+    _text("serial", lambda n, h: told(n.nvmlDeviceGetSerial(h))),  # serial
+    _text("board_part_number", lambda n, h: told(n.nvmlDeviceGetBoardPartNumber(h))),
+    _text("vbios_version", lambda n, h: told(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
     _one("sm_count", _sm_count, _sm_count_from_cores),
     _one("cuda_cores", lambda n, h: int(right(n.nvmlDeviceGetNumGpuCores(h), 1, 2**20, "CUDA cores"))),
     _one("memory_bus_bits", lambda n, h: int(right(n.nvmlDeviceGetMemoryBusWidth(h), 1, 2**16, "bits"))),

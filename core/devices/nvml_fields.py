@@ -172,7 +172,7 @@ SM_CLOCK = Question("sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClock
 MEMORY_CLOCK = Question("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
 
 # What a card is: asked when it is first listed.
-NAME = Question("name", (lambda n, h: told(n.nvmlDeviceGetName(h)),), expected=True)
+NAME = Question("name", (lambda n, h: told(n.nvmlDeviceGetName(h)),), expected=True, text=True)
 UUID = Question("uuid", (lambda n, h: told(n.nvmlDeviceGetUUID(h)),), expected=True)
 BUS_ID = Question("bus_id", (_bus_id,), expected=True)
 CAPABILITY = Question("compute_capability", (_capability,), expected=True)
@@ -182,7 +182,7 @@ MIG = Question("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
 COMPUTE_MODE = Question("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
 
 # Of the machine.
-DRIVER_VERSION = Question("driver_version", (lambda n, _: told(n.nvmlSystemGetDriverVersion()),), expected=True)
+DRIVER_VERSION = Question("driver_version", (lambda n, _: told(n.nvmlSystemGetDriverVersion()),), expected=True, text=True)
 CUDA_VERSION = Question(
     "cuda_version",
     (lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion_v2()), lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion())),

@@ -39,7 +39,7 @@ def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
         version = _or_none(nvml, "nvmlDeviceGetNvLinkVersion", handle, link)
         remote = _or_none(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link) if active else None
         kind = _or_none(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) if active else None
-        bus_id = text(remote.busId) if remote is not None else ""
+        bus_id = _text(remote)
         found.append(
             NvLink(
                 link=link,
@@ -50,6 +50,14 @@ def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
             )
         )
     return tuple(found)
+
+
+def _text(remote: Any) -> str:
+    """The address of a far end; bytes that are no text are none."""
+    try:
+        return text(remote.busId) if remote is not None else ""
+    except UnicodeDecodeError:
+        return ""
 
 
 def _or_none(nvml: Any, question: str, handle: Any, link: int) -> Any:

@@ -299,6 +299,16 @@ API int fake_nvml_block(const char *function, int card) {
     return code;
 }
 
+/* Let a function not hang for a card although it does for all. */
+API int fake_nvml_unblock(const char *function, int card) { return set(gates, function, card, 0); }
+
+/* The handle by which NVML gives out a card or (instance 0, …) a part of it; any card, lost or not. */
+API int fake_nvml_handle(int card, int instance, const Handle **to) {
+    if (card < 0 || card >= card_count || instance >= MOST_INSTANCES) return INVALID_ARGUMENT;
+    *to = &handles[card][instance + 1];
+    return SUCCESS;
+}
+
 /* Let go whatever hangs. */
 API void fake_nvml_release(void) {
     pthread_mutex_lock(&lock);
