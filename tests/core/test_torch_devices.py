@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +11,12 @@ import pytest
 import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
+from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, Fleet
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
+from devexplorer.core.devices.time_limit import any_left_behind
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.errors import BadInput, Unavailable
 
@@ -409,3 +413,52 @@ def test_the_facts_of_a_cuda_build() -> None:
     facts = torch_facts(FakeCudaTorch(2), {})
     assert (facts.cuda_version, facts.cuda_available, facts.cuda_device_count) == ("12.6", True, 2)
     assert facts.cuda_visible_devices is None
+
+
+# --- a driver that hangs
+
+
+class Hanging:
+    """A CUDA library of which one function hangs until it is let go."""
+
+    def __init__(self, function: str) -> None:
+        self.gate = threading.Event()
+        self.function = function
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: object) -> int:
+            if name == self.function:
+                self.gate.wait()
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize("function", ["cuInit", "cuDeviceGetCount"])
+def test_a_cuda_driver_that_hangs_is_a_reason_in_time(function: str) -> None:
+    library = Hanging(function)
+    driver = CudaDriver(library, environ={}, limit_s=0.05)
+    assert driver.devices() == ()
+    assert driver.problem is not None
+    assert driver.problem.reason == f"{function} did not answer within 0.05 s"
+    assert driver.cuda_version() is None
+    assert driver.has_context(0) is None
+    library.gate.set()
+    until_nobody_hangs()
+
+
+def test_an_enumeration_of_torch_s_that_hangs_is_a_reason_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_devices, "ENUMERATION_LIMIT_S", 0.05)
+    gate = threading.Event()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gate.wait())
+    assert torch_facts().cuda_available is False
+    assert torch_devices._cuda_available(torch) == (False, "torch.cuda.is_available did not answer within 0.05 s")
+    gate.set()
+    until_nobody_hangs()
+
+
+def until_nobody_hangs() -> None:
+    end = time.monotonic() + 10
+    while any_left_behind():
+        assert time.monotonic() < end
+        time.sleep(0.002)
