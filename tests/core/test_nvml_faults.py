@@ -448,6 +448,7 @@ def test_the_card_that_moves_up_to_the_place_of_one_that_is_gone_is_not_taken_fo
     until(lambda: watch.told_of("it was there and is not any more"))
     (card,) = watch.sampler.cards
     assert (card.uuid, card.index) == (UUIDS[1], 0)
+    until(lambda: len(watch.sampler.problems) == 1)  # a busy machine can keep a card waiting for longer than the patience of this test
     (problem,) = watch.sampler.problems
     assert UUIDS[0] in problem.reason
     assert problem.device is None, "its number belongs to the other card now"

@@ -51,7 +51,7 @@ def main() -> int:
         if "window" in surfaces:
             driver_faults.SURFACES["window"] = Window().shown
         with library.in_pynvml():
-            bench = Bench(library)
+            bench = Bench(library, timed=True)
             many = ERROR_CODES if arguments.codes == "all" else FEW
             todo = [case for surface in surfaces for case in cases(library, (surface,), FEW if surface == "window" else many)]
             wrong = run(bench, todo)
@@ -134,7 +134,7 @@ class Window:
                     window.refresh(changes, time.time())
                 self.qt.processEvents()
                 if after[f"nvml:{WELL}"] > 1:
-                    until = min(until, time.monotonic() + (0 if after[f"nvml:{ILL}"] > 1 else 3 * LIMIT_S))
+                    until = min(until, time.monotonic() + (0 if after[f"nvml:{ILL}"] > 1 else 2 * LIMIT_S))
                 time.sleep(0.005)
             window.refresh_texts()
         finally:
