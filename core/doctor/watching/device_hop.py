@@ -33,7 +33,7 @@ class DeviceHop:
             return
         source, destination = ends
         run, here = call.run, source.device
-        if here == destination or "meta" in (here.type, destination.type):
+        if here == destination or "meta" in (here.type, destination.type) or source.numel() == 0:
             return
         if destination.type == "cpu" and not _without_waiting(call):
             return  # a hidden synchronisation

@@ -93,7 +93,8 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     name, args, kwargs = call.kind.name, call.args, call.kwargs
     first = args[0] if args else None
     if name in _NUMBERS:
-        return next((one for one in call.operands if _there(one)), None)
+        into = kwargs.get("out")  # written, not read
+        return next((one for one in call.operands if one is not into and _there(one)), None)
     if name in ("tensor", "as_tensor", "asarray"):
         return next((one for one in call.operands if _there(one)), None) if isinstance(first, (list, tuple)) else None
     if name in _FILLS and isinstance(first, Tensor) and first.device.type == "cpu":
