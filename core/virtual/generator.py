@@ -9,7 +9,7 @@ import torch
 from devexplorer.core.virtual.books import KIND
 from devexplorer.core.virtual.streams import gpu_named
 
-_CGenerator: Any = torch._C.Generator
+_CGenerator: Any = torch.Generator
 
 
 class VirtualGenerator(_CGenerator):  # type: ignore[misc]  # torch's type is final only to mypy

@@ -19,7 +19,7 @@ from devexplorer.core.virtual.streams import PRIVATE_USE, Stream, named_event
 def register() -> None:
     """Put the classes in the place of torch's."""
     for name, virtual, accelerator_by_default in _TYPES:
-        setattr(torch, name, _either(name, getattr(torch._C, name), virtual, accelerator_by_default))
+        setattr(torch, name, _either(name, getattr(torch, name), virtual, accelerator_by_default))
 
 
 _TYPES: tuple[tuple[str, Callable[..., Any], bool], ...] = (

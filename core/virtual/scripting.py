@@ -16,8 +16,9 @@ def register() -> None:
     """Let scripted and traced modules move, and refuse in a line to write tensors that a file cannot hold."""
     base: Any = torch.jit.ScriptModule
     base._apply = _moving(base._apply)
-    scripted: Any = torch.jit.RecursiveScriptModule  # type: ignore[attr-defined]  # torch publishes no types for it
-    scripted.save = _saving(scripted.save)
+    scripted: Any = getattr(torch.jit, "RecursiveScriptModule", None)
+    if scripted is not None:
+        scripted.save = _saving(scripted.save)
     torch.jit.save = _saving(torch.jit.save)
 
 

@@ -18,8 +18,8 @@ from devexplorer.core.virtual.machine import VirtualGpu
 PRIVATE_USE: int = torch._C._autograd.DeviceType.PrivateUse1.value
 """What C++ calls the type of such devices."""
 _numbers = itertools.count(1)
-_CStream: Any = torch._C.Stream
-_CEvent: Any = torch._C.Event
+_CStream: Any = torch.Stream
+_CEvent: Any = torch.Event
 
 
 def gpu_named(device: Any = None) -> VirtualGpu:

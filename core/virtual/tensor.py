@@ -18,6 +18,7 @@ from devexplorer.core.virtual import outside
 from devexplorer.core.virtual.backward import backward_guard, failure
 from devexplorer.core.virtual.books import KIND, Held, count, gpu_of, take
 from devexplorer.core.virtual.machine import VirtualGpu
+from devexplorer.core.virtual.no_values import flat, kept, mixed, without_values
 from devexplorer.core.virtual.operations import VIEW, Operation, rate
 from devexplorer.core.virtual.same_device import changes_first, check_devices
 
@@ -278,15 +279,15 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     destination: VirtualGpu | None = gpu
     if operation.device_argument and named and named.get("device") is not None:
         destination = _redirect(named, plain)
-    if operation.mutates and _mixes_values_and_none(plain):
+    if operation.mutates and mixed(plain):
         raise RuntimeError(f"a tensor without values cannot be written into one that has some ({operation.name})")
     began = _clock()
     try:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
     except (RuntimeError, NotImplementedError):
-        if not _mixes_values_and_none(_flat(plain)):
+        if not mixed(flat(plain)):
             raise
-        plain = [_without_values(value) for value in plain]
+        plain = [without_values(value) for value in plain]
         result = operation.call(*plain, **(named or {}))
     wall = _clock() - began
     answer = _wrapped(operation, result, destination, args, kwargs)
@@ -331,7 +332,7 @@ def _wrapped(operation: Operation, result: Any, gpu: VirtualGpu | None, args: Se
             for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
         )
     if operation.reshapes:
-        for value in _flat([*args, *(kwargs or {}).values()]):
+        for value in flat([*args, *(kwargs or {}).values()]):
             if isinstance(value, VirtualTensor):
                 _match(value)
     return result
@@ -342,22 +343,12 @@ def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
         if value.layout is not torch.strided:
             raise NotImplementedError(f"virtual GPUs hold dense tensors only, not {value.layout}; keep it on the CPU or make it dense")
         if kind != VIEW:
-            value = _kept(value, gpu)
+            value = kept(value, gpu)
             count(value.untyped_storage(), gpu)
         return VirtualTensor(value, gpu)
     if isinstance(value, (list, tuple)):
         return [_wrap(item, gpu, kind) for item in value]
     return value
-
-
-def _kept(inner: torch.Tensor, gpu: VirtualGpu) -> torch.Tensor:
-    """The tensor, without its values where this card keeps none of that kind."""
-    if gpu.values_bytes is None or inner.is_meta:
-        return inner
-    floating = inner.is_floating_point() or inner.is_complex()
-    if inner.numel() == 1 or (not floating and inner.nbytes <= gpu.values_bytes):
-        return inner
-    return torch.empty_strided(inner.shape, inner.stride(), dtype=inner.dtype, device="meta")
 
 
 def _mutated(operation: Operation, position: int, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
@@ -377,8 +368,8 @@ def _match(tensor: VirtualTensor) -> None:
 
 def _first_gpu(args: Sequence[Any], kwargs: dict[str, Any] | None) -> VirtualGpu:
     """The device of a tensor deeper down than `run` looks."""
-    flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
-    return next(value._gpu for value in flat if isinstance(value, VirtualTensor))
+    leaves, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+    return next(value._gpu for value in leaves if isinstance(value, VirtualTensor))
 
 
 def _redirect(named: dict[str, Any], plain: list[Any]) -> VirtualGpu | None:
@@ -392,27 +383,11 @@ def _redirect(named: dict[str, Any], plain: list[Any]) -> VirtualGpu | None:
     return gpu_of(device)
 
 
-def _mixes_values_and_none(plain: list[Any]) -> bool:
-    kinds = {value.is_meta for value in plain if isinstance(value, torch.Tensor)}
-    return len(kinds) == 2
-
-
-def _flat(plain: list[Any]) -> list[Any]:
-    """Arguments and the items of those that are lists: `torch.cat` takes one."""
-    return [item for value in plain for item in (value if isinstance(value, (list, tuple)) else (value,))]
-
-
-def _without_values(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_without_values(item) for item in value]
-    return value.to("meta") if isinstance(value, torch.Tensor) else value
-
-
 def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:
     """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
     block = take(gpu, nbytes)
     try:
-        inner = _kept(make(), gpu)
+        inner = kept(make(), gpu)
     except BaseException:
         gpu.memory.free(block)
         raise

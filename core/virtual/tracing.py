@@ -51,6 +51,8 @@ def _or_virtual(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _accept(builder: Any) -> None:
     """Let torch.compile put virtual tensors into its graphs; it would leave every line with one to Python."""
     kind = builder.VariableBuilder
+    if not hasattr(kind, "_wrap") or not hasattr(builder, "infer_subclass_type"):
+        return
     wrap, subclass = kind._wrap, builder.infer_subclass_type
 
     def wrap_value(self: Any, value: Any) -> Any:
@@ -70,8 +72,8 @@ def _record(proxy_tensor: Any) -> None:
 
 def _leave_alone() -> None:
     """Tell the frame evaluator of torch.compile that nothing in this package, and nothing that it calls, is the user's code to compile."""
-    frames = torch._C._dynamo.eval_frame
-    if not hasattr(frames, "set_code_exec_strategy"):
+    frames: Any = torch._C._dynamo.eval_frame
+    if not all(hasattr(frames, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")):
         return
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
     for module in _modules():
