@@ -146,9 +146,10 @@ def is_virtual(tensor: Any) -> bool:
 
 @contextmanager
 def swapping() -> Iterator[None]:
-    """Let `Module.to` keep parameters the same objects on the way back from a virtual GPU, as it does on the way from a real one.
+    """Let `Module.to` swap the contents of parameters of every class, also of wrappers by other packages, so that they stay themselves.
 
-    The flag is torch's and global: hold it only around a move.
+    Parameters on virtual GPUs stay the same objects without it (`core.virtual.exchange`). The flag is torch's and global: hold it only
+    around a move.
     """
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)

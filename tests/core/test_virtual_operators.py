@@ -28,12 +28,12 @@ def run(monkeypatch):
 
 def test_a_part_of_the_database_agrees_with_the_cpu(tmp_path):
     answers = tmp_path / "answers.json"
-    command = [sys.executable, str(FOLDER / "run.py"), "--part", "30", "--samples", "3", "--json", str(answers)]
+    command = [sys.executable, str(FOLDER / "run.py"), "--part", "60", "--samples", "2", "--json", str(answers)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(answers.read_text())
     compared = sum(sum(counts.values()) for _, answer in found for counts in answer["counts"].values())
-    assert compared > 1000
+    assert compared > 800
     assert {dtype for (_, dtype), _ in found} == {"float32", "float16", "complex64", "int64"}
 
 

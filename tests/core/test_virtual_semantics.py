@@ -82,6 +82,41 @@ def rotary(device):
     return turned, grad, torch.autograd.grad((grad * grad).sum(), q)
 
 
+class Attention(nn.Module):
+    """One head whose queries and keys are turned by complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+        angles = torch.outer(torch.arange(5.0), 1 / 10 ** (torch.arange(0, 8, 2) / 8))
+        self.register_buffer("turn", torch.polar(torch.ones_like(angles), angles))
+
+    def turned(self, x, turn):
+        return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], 4, 2)) * turn).flatten(2)
+
+    def forward(self, x):
+        q, k, v = self.into(x).chunk(3, -1)
+        weights = (self.turned(q, self.turn) @ self.turned(k, self.turn).mT).softmax(-1)
+        return self.turned(self.out(weights @ v), self.turn.conj())
+
+
+def rotary_trained(device):
+    """Losses and weights of a few steps, with an optimizer made before the move."""
+    torch.manual_seed(0)
+    model = Attention()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model.to(device)
+    x = torch.linspace(-1, 1, 80).reshape(2, 5, 8).to(device)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = ((model(x) - x.flip(1)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses, list(model.parameters())
+
+
 CONJUGATES = {
     "a product": lambda d: complexes(d, 3).conj() * complexes(d, 3, seed=1),
     "trained twice": trained_twice,
@@ -117,6 +152,7 @@ CONJUGATES = {
     "foreach": lambda d: torch._foreach_add([complexes(d, 3).conj(), complexes(d, 2)], 1j),
     "cumprod, flip, roll": lambda d: complexes(d, 4).conj().cumprod(0).flip(0).roll(1) + complexes(d, 4).conj().roll(1).flip(0),
     "rotary embeddings": rotary,
+    "rotary embeddings trained": rotary_trained,
 }
 
 

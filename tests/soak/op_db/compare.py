@@ -33,6 +33,8 @@ MEMORY_LIMIT = 6 << 30
 
 
 DOUBLE = {torch.float16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
+LAZY = (torch.float32, torch.complex64)
+"""dtypes whose arguments are also given as negative and as conjugate views."""
 LOOSE = 8
 """As near as the CPU: off by at most this many times as much, or this many times the dtype's resolution."""
 
@@ -47,7 +49,7 @@ def seed(number: int) -> None:
     random.seed(number)
 
 
-def placed(value: Any, device: str, *, double: bool) -> Any:
+def placed(value: Any, device: str, *, double: bool, lazy: bool) -> Any:
     """A copy of a sample's argument there, in the same layout, storage offset included; `device="cpu"` names that device."""
     if double and isinstance(value, torch.dtype):
         return DOUBLE.get(value, value)
@@ -59,6 +61,10 @@ def placed(value: Any, device: str, *, double: bool) -> Any:
         copy = whole.as_strided(value.shape, value.stride(), value.storage_offset())
         copy = copy.conj() if value.is_conj() else copy
         copy = torch._neg_view(copy) if value.is_neg() else copy
+        if lazy and value.is_complex():
+            copy = copy.conj_physical().conj()
+        elif lazy and value.is_floating_point():
+            copy = torch._neg_view(copy.neg())
         return copy.detach().requires_grad_(value.requires_grad)
     if isinstance(value, torch.device) or value == "cpu":
         return device
@@ -68,10 +74,10 @@ def placed(value: Any, device: str, *, double: bool) -> Any:
 class Side:
     """One device's run of one sample: its arguments, and what came of each phase."""
 
-    def __init__(self, sample: Any, device: str, number: int, *, double: bool = False) -> None:
+    def __init__(self, sample: Any, device: str, number: int, *, double: bool = False, lazy: bool = False) -> None:
         self.device, self.number = device, number
         given = (sample.input, sample.args, sample.kwargs)
-        self.input, self.args, self.kwargs = tree_map(lambda value: placed(value, device, double=double), given)
+        self.input, self.args, self.kwargs = tree_map(lambda value: placed(value, device, double=double, lazy=lazy), given)
         flat = tree_flatten((self.input, self.args, self.kwargs))[0]
         self.tensors = [value for value in flat if isinstance(value, torch.Tensor)]
         self.leaves = [value for value in self.tensors if value.requires_grad]
@@ -111,6 +117,13 @@ def inference(op: Any, side: Side) -> Any:
 def gradient(op: Any, side: Side) -> Any:
     """Of every argument that requires one."""
     return side.gradients(differentiable(side.call(op.op)), side.leaves, create_graph=False)
+
+
+def lazy_views(op: Any, side: Side) -> Any:
+    """The result and gradients where the arguments have the same values as conjugate views, or as negative ones."""
+    result = side.call(op.op)
+    outputs = differentiable(result)
+    return result, changed(side), side.gradients(outputs, side.leaves, create_graph=False) if outputs and side.leaves else None
 
 
 def second(op: Any, side: Side) -> Any:
@@ -252,6 +265,8 @@ def phases(op: Any, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Any, Si
         yield "gradient", gradient
         if op.supports_gradgrad:
             yield "second gradient", second
+    if dtype in LAZY:
+        yield "lazy views", lazy_views
     if op.inplace_variant is not None:
         yield "in-place", in_place
     if op.supports_out:
@@ -265,19 +280,19 @@ def examine(op: Any, dtype: torch.dtype, most: int) -> dict[str, Any]:
     for name, phase in phases(op, dtype):
         seed(0)
         counted = counts[name] = Counter()
-        differentiated = name in ("gradient", "second gradient", "in-place") and op.supports_autograd
+        differentiated = name in ("gradient", "second gradient", "lazy views", "in-place") and op.supports_autograd
         requires_grad = differentiated and dtype in op.supported_backward_dtypes("cpu")
         for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), most)):
             if name == "in-place" and (sample.broadcasts_input or not isinstance(sample.input, torch.Tensor)):
                 continue
             try:
-                sides = [Side(sample, device, 100 * number) for device in ("cpu", VGPU)]
+                sides = [Side(sample, device, 100 * number, lazy=name == "lazy views") for device in ("cpu", VGPU)]
             except Refused:
                 counted["not dense"] += 1
                 continue
             (kind, cpu), (other, vgpu) = (outcome(phase, op, side) for side in sides)
             if kind == other == "value":
-                found = difference(cpu, vgpu, values=op.name not in UNINITIALISED, gradients="gradient" in name)
+                found = difference(cpu, vgpu, values=op.name not in UNINITIALISED, gradients="gradient" in name or name == "lazy views")
                 if found is not None and found.startswith("values"):
                     way, exact = outcome(phase, op, Side(sample, "cpu", 100 * number, double=True))
                     found = "rounded" if way == "value" and as_near(cpu, vgpu, exact) else found

@@ -15,8 +15,8 @@ class Known(NamedTuple):
     words: str
 
 
-FORWARD = "forward|inference mode"
-GRADIENTS = "gradient|second gradient"
+FORWARD = "forward|inference mode|lazy views"
+GRADIENTS = "gradient|second gradient|lazy views"
 KNOWN = (
     Known("As on CUDA: indices for tensor_split have to be on the CPU, and the sample puts them on the device.",
           "tensor_split", ".*", "RuntimeError: tensor_split expected tensor_indices_or_sections to be on cpu"),

@@ -28,7 +28,7 @@ CHILD = Path(__file__).with_name("compare.py")
 LIMIT_SECONDS = 240.0
 """For one entry in one dtype; loaded machines included."""
 START_SECONDS = 300.0
-PHASES = ("forward", "inference mode", "gradient", "second gradient", "in-place", "out=")
+PHASES = ("forward", "inference mode", "gradient", "second gradient", "lazy views", "in-place", "out=")
 OUTCOMES = ("equal", "close", "rounded", "same error", "known", "unexplained", "not dense")
 COVERS = {
     "conj", "resolve_conj", "resolve_neg", "imag", "view_as_real", "linalg.pinv", "linalg.matrix_rank", "linalg.solve_triangular", "matmul",
