@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,7 @@ from devexplorer.core.telemetry.alert_rules import Rule
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; what is broken or unknown counts as never saved, field by field."""
+    """All of it; what is damaged or unknown counts as never saved, field by field."""
 
     theme: str = "dark"
     geometry: str = ""
@@ -40,23 +42,49 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class SettingsFile:
     """Reads and writes the settings; never raises."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.damage: str | None = None
+        """One sentence about a file that `load` found damaged, and where it is now."""
         self.path = (folder or Path(platformdirs.user_config_dir("devexplorer", appauthor=False))) / "window.json"
 
     def load(self) -> Settings:
-        """The saved settings, or the defaults when there are none that can be read."""
+        """The saved settings, as far as they can be read; defaults for the rest. A damaged file is put aside."""
+        self.damage = None
         try:
             found = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
-        except (OSError, msgspec.DecodeError, RecursionError):
+        except FileNotFoundError:
+            return Settings()
+        except OSError as error:
+            self.damage = self._put_aside(f"could not be read ({error.strerror})", "defaults are used")
+            return Settings()
+        except (msgspec.DecodeError, RecursionError):
+            self.damage = self._put_aside("are damaged", "defaults are used")
             return Settings()
         kept: dict[str, Any] = {}
+        lost: list[str] = []
         for field in msgspec.structs.fields(Settings):
             if field.encode_name in found:
                 try:
                     kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
                 except msgspec.ValidationError:
-                    pass  # one that was edited by hand, or by a newer version, costs none of the others
+                    lost.append(field.encode_name)  # one that was edited by hand, or by a newer version, costs none of the others
+        if lost:
+            self.damage = self._put_aside(f"are damaged in {', '.join(lost)}", "defaults are used there", copy=True)
         return Settings(**kept)
+
+    def _put_aside(self, what: str, instead: str, *, copy: bool = False) -> str:
+        """Keep the file under another name, `window.damaged-20261122-110512.json`; returns what to say."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self._clock()))
+        aside = self.path.with_name(f"{self.path.stem}.damaged-{stamp}{self.path.suffix}")
+        try:
+            if copy:
+                aside.write_bytes(self.path.read_bytes())
+            else:
+                self.path.replace(aside)
+        except OSError as error:
+            return f"The settings in {self.path} {what}; {instead}. They could not be put aside ({error.strerror})."
+        return f"The settings {what}; {instead}. The file as it was is {aside}."
 
     def save(self, settings: Settings) -> str | None:
         """Write all or nothing; returns one sentence when that was not possible."""

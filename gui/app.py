@@ -56,6 +56,8 @@ class App:
         self.session: Session | None = None
         self.heartbeat: Heartbeat | None = None
         settings = settings_file.load()
+        if settings_file.damage is not None and sys.stderr is not None:
+            print(f"devexplorer: {settings_file.damage}", file=sys.stderr)  # and in the window, once that is shown
         chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
         self.state = State()
         self.controller = Controller(
@@ -99,8 +101,9 @@ class App:
     def show(self) -> None:
         """Show the window, as it is before anything is known."""
         self.window.show()
-        if (warning := self.settings_file.writable()) is not None:
-            self.window.say(warning)
+        warnings = [one for one in (self.settings_file.damage, self.settings_file.writable()) if one is not None]
+        if warnings:
+            self.window.say(" ".join(warnings))
 
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
