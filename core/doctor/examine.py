@@ -207,6 +207,8 @@ class Doctor:
                 again = Work(model, self._train, self._info.id, lambda done, text: None)
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
+            if work.stage != STEP and failure.kind == "other":
+                self._once_more(model, given, dtype, failure)
             self._book.path = ""
             self._failed(failure, work.stage, known, model, given)
             return None if work.stage == FORWARD else work
@@ -218,10 +220,11 @@ class Doctor:
             self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
-    def _once_more(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None) -> None:
+    def _once_more(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None, failed: Failure | None = None) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every call.
 
-        It gets the same inputs and random numbers. One that fails (a state that was kept has no second backward) says nothing.
+        It gets the same inputs and random numbers. Where it ends otherwise than the first one, which may have `failed`, it says nothing: a
+        state that was kept has no second backward.
         """
         if not any(one.rule in AT_EVERY_CALL and one.severity == "warning" for one in self._book.findings()):
             return
@@ -234,8 +237,12 @@ class Doctor:
                 with Watching(model, self._info.id, second, None, inputs):
                     work.run(inputs)
         except (Exception, SystemExit) as error:
-            failure_of(error, model, self._info.id)  # lets go of its frames
-            return
+            again = failure_of(error, model, self._info.id)
+            if failed is None or (again.words, again.place) != (failed.words, failed.place):
+                return
+        else:
+            if failed is not None:
+                return
         self._book.once(AT_EVERY_CALL, second)
 
     def _seed_all(self) -> None:

@@ -247,6 +247,21 @@ def test_what_a_run_showed_decides_how_bad_it_is(examined: Examined, name: str, 
     assert sum(one.severity == severity for one in told) == 1
 
 
+def test_what_only_the_first_call_copies_is_a_note_where_forward_fails_later_too(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.m = torch.ones(4)
+
+    def forward(self, x):
+        self.m = self.m.to(x.device)
+        y = self.layer(x) * self.m
+        if y.type() != "torch.FloatTensor":
+            raise TypeError(y.type())
+        return y
+""")
+    assert rules(found) == ["fails-on-device"]
+    assert [one.rule for one in found.notes] == ["unregistered-tensor"]
+
+
 INDICES = {
     "drawn in forward": "return y[torch.randperm(y.shape[0])]  # here",
     "in a slice": "return y[:, torch.arange(2)]  # here",

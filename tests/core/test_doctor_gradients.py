@@ -120,6 +120,7 @@ MEANT = {
     "no_grad and gradients again": "with torch.no_grad():\n    with torch.enable_grad():\n        x = x * 2\nreturn x",
     "a norm from numbers": "return x / max(1.0, float(x.detach().norm()))",
     "switched on again": "before = torch.is_grad_enabled()\ntorch.set_grad_enabled(False)\ntorch.set_grad_enabled(before)\nreturn x * 2",
+    "vmap": "return torch.vmap(lambda row: row * self.scale)(x)",
     "a checkpoint": "return checkpoint(torch.relu, x, use_reentrant=True)",
 }
 
@@ -213,6 +214,17 @@ def test_what_is_unused_dropped_frozen_or_a_copy_is_named_and_no_problem(examine
     ]  # fmt: skip
     assert "6 parameters" not in summary(diagnosis)
     assert "11 parameters (4 in a copy, 1 updated by forward, 2 frozen, 2 unused, 2 not part of the output)" in summary(diagnosis)
+
+
+def test_what_vmap_computes_is_not_followed_and_blames_no_line_that_does_nothing(examined: Examined) -> None:
+    code = f"""{HEAD}
+    def forward(self, x):
+        x = self.encoder(x)
+        return torch.vmap(lambda row: self.head(row * self.scale).detach())(x)  # here
+"""
+    diagnosis = examined(code)
+    assert cut_lines(diagnosis) == marked(code)
+    assert {one.reason: len(one.parameters) for one in diagnosis.no_gradient} == {"cut": 3, "unknown": 4}
 
 
 def test_one_of_two_equal_layers_of_a_list_is_no_copy(examined: Examined) -> None:

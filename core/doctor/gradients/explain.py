@@ -127,6 +127,8 @@ def _cause(lineage: Lineage, graph: Graph | None, refusals: Sequence[Refusal], n
     left = [one for one in lineage.exits.values() if one.parameters & bit]
     if left:
         return _of(min(left, key=lambda one: one.decides))
+    if lineage.lost:
+        return _of(through[0]) if through else _Cause("unknown")
     return _Cause("output" if lineage.used & bit else "unused")
 
 

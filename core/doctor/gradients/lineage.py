@@ -58,6 +58,8 @@ class Lineage:
         self.exits: dict[object, Exit] = {}
         self.at_output = 0
         """Cuts on the way to what the model has returned."""
+        self.lost = False
+        """Whether nothing is known of something that the model has returned (`vmap` gives other tensors back than it computes)."""
         self.switches = Switches()
         self._numbers = {id(one): number for number, one in enumerate(self.parameters)}
         self._known: dict[int, _Known] = {}
@@ -75,9 +77,10 @@ class Lineage:
         """The model has returned this."""
         for tensor in tensors_in(value):
             live, cut = self._of(tensor)
-            if live and not tensor.requires_grad:
+            if live and not needs_gradient(tensor):
                 cut |= 1 << (self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live))
             self.at_output |= cut
+            self.lost |= not live and not cut and tensor.is_floating_point()
 
     def after(self, call: Call, result: Any) -> None:
         """A call of torch's was made in forward."""
@@ -126,7 +129,7 @@ class Lineage:
             if number is not None:
                 self.used |= 1 << number
             its, its_cuts = self._of(tensor)
-            if its and number is None and not tensor.requires_grad and self._has_history():
+            if its and number is None and not needs_gradient(tensor) and self._has_history():
                 its_cuts |= 1 << self._lost_in_function(tensor, call.place, its)
                 its = 0
             live, cut = live | its, cut | its_cuts
@@ -139,7 +142,7 @@ class Lineage:
     # --- what becomes of it
 
     def _note(self, call: Call, tensor: Tensor, live: int, cut: int) -> None:
-        if live and not tensor.requires_grad:
+        if live and not needs_gradient(tensor):
             if self._has_history():
                 cut |= 1 << self._lost(call, tensor, live)
                 live = 0
@@ -169,7 +172,7 @@ class Lineage:
         if name == "detach_" and own_live:
             cut |= 1 << self._lost(call, target, own_live)
             own_live = 0
-        elif live and (not target.requires_grad or self.switches.off is not None) and self._has_history():
+        elif live and (not needs_gradient(target) or self.switches.off is not None) and self._has_history():
             cut |= 1 << self._lost(call, target, live)
             live = 0
         for tensor in (target, target._base):
@@ -246,6 +249,13 @@ class Lineage:
         wanted = call.args[1] if len(call.args) > 1 else call.kwargs.get("requires_grad", True)
         if number is not None and not wanted and not (self.frozen >> number) & 1:
             self.at_output |= 1 << self._cut_at(call, "freeze", ".requires_grad_(False)", 1 << number)
+
+
+def needs_gradient(tensor: Tensor) -> bool:
+    """Whether it has a history, also that of the tensor within one of `vmap`'s and `torch.func`'s."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def bits(number: int) -> Iterator[int]:

@@ -34,7 +34,7 @@ def _note(call: Call, tensor: Tensor) -> None:
     if any(tensor is one for one in given):
         return
     sources, kind = call.run.sources, call.kind
-    if kind.factory:
+    if kind.factory and not (kind.name == "normal" and given):  # with a tensor as its mean it draws where that is
         layer = _layer(call)
         named = call.kwargs.get("device") is not None
         sources.note(tensor, Origin("factory", path=call.run.path, op=layer or kind.words, place=call.place, named_device=named))
