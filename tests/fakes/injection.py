@@ -99,9 +99,10 @@ class Outcome:
 
 
 def corpus() -> list[Subject]:
-    """Those of `tests/doctor_models/clean` that need nothing special."""
+    """Those of `tests/doctor_models/clean` that need nothing special, and that a move takes as they are."""
     cases = [read(file) for file in files("clean")]
-    return [_of_case(case) for case in cases if "needs" not in case.directives and "unchecked" not in case.directives]
+    plain = [case for case in cases if "needs" not in case.directives and "unchecked" not in case.directives]
+    return [_of_case(case) for case in plain if not re.search(r"def (to|_apply)\(", case.file.read_text())]
 
 
 def _of_case(case: Case) -> Subject:
@@ -220,6 +221,7 @@ def looked_for(subject: Subject, kind: str, defect: Defect, folder: Path, random
     found = any(one.line == line and one.rule in defect.rules for one in mine)
     old = {one.rule for one in before.problems}
     near = range(line - 3, line + 4)
+    old.add("dtype-promotion")  # a constant of float32 in a model of half precision: true, and not what was put in
     others = tuple(one for one in diagnosis.problems if one.line not in near and one.rule not in old and one.rule not in defect.rules)
     return Outcome(subject.name, kind, "found" if found else "missed", others, diagnosis.problems)
 

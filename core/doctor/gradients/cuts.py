@@ -28,6 +28,8 @@ class Cut:
     """The line of an installed package that does it, where it is not the user's own."""
     parameters: int = 0
     """Parameters with a history up to here, as a set of bits."""
+    behind: int = 0
+    """Numbers of the cuts on other ways to here, as bits: what went there had a history up to here all the same."""
 
     @property
     def weight(self) -> int:

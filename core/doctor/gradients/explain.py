@@ -123,7 +123,11 @@ def _cause(lineage: Lineage, graph: Graph | None, refusals: Sequence[Refusal], n
         return _Cause("updated")
     arriving = [cut for cut in through if lineage.at_output >> cut.number & 1]
     if arriving:
-        return _of(min(arriving, key=lambda cut: (cut.library is not None, cut.weight, cut.number)))
+        before = 0
+        for cut in arriving:
+            before |= cut.behind
+        last = [cut for cut in arriving if not before >> cut.number & 1] or arriving
+        return _of(min(last, key=lambda cut: (cut.library is not None, cut.weight, cut.number)))
     left = [one for one in lineage.exits.values() if one.parameters & bit]
     if left:
         return _of(min(left, key=lambda one: one.decides))

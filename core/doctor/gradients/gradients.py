@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
+import torch
 from torch import Tensor, nn
+from torch._functorch import vmap
 
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.gradients.explain import explained
@@ -15,6 +18,8 @@ from devexplorer.core.doctor.gradients.graph import Graph
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.places import Place
+
+_BATCHED = ("_add_batch_dim", "_remove_batch_dim")
 
 
 class Gradients:
@@ -30,10 +35,26 @@ class Gradients:
         """The run."""
         self._lineage.switches.until = until
         try:
-            with self._lineage.switches.watching_inference():
+            with self._lineage.switches.watching_inference(), self._through_vmap():
                 yield
         finally:
             self._lineage.switches.until = None
+
+    def _through_vmap(self) -> AbstractContextManager[Any]:
+        """Within, what `vmap` makes of a tensor is known to be made of it: no call of torch's shows that."""
+
+        def passing(function: Callable[..., Any]) -> Callable[..., Any]:
+            def passed(tensor: Any, *rest: Any) -> Any:
+                result = function(tensor, *rest)
+                if isinstance(result, Tensor) and isinstance(tensor, Tensor):
+                    with torch._C.DisableTorchFunction():
+                        self._lineage.pass_on(result, tensor)
+                return result
+
+            return passed
+
+        changed: dict[str, Any] = {name: passing(getattr(vmap, name)) for name in _BATCHED}
+        return patch.multiple(vmap, **changed)
 
     def switch(self, on: bool, frame: FrameType) -> None:
         """Gradients are about to be switched on or off."""

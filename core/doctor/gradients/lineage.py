@@ -73,6 +73,12 @@ class Lineage:
         for tensor in tensors:
             self._known.pop(id(tensor), None)
 
+    def pass_on(self, tensor: Tensor, source: Tensor) -> None:
+        """One is the other in another form: what `vmap` makes of its operands and of its results."""
+        live, cut = self._of(source)
+        if live or cut:
+            self._remember(tensor, live, cut)
+
     def output(self, value: Any) -> None:
         """The model has returned this."""
         for tensor in tensors_in(value):
@@ -144,7 +150,7 @@ class Lineage:
     def _note(self, call: Call, tensor: Tensor, live: int, cut: int) -> None:
         if live and not needs_gradient(tensor):
             if self._has_history():
-                cut |= 1 << self._lost(call, tensor, live)
+                cut |= 1 << self._lost(call, tensor, live, cut)
                 live = 0
             else:
                 self._remember(tensor, live, cut, call.place)
@@ -170,17 +176,22 @@ class Lineage:
             for one in bits(own_cut):
                 self.written |= self.cuts[one].parameters if self.cuts[one].kind in ("data", "detach") else 0
         if name == "detach_" and own_live:
-            cut |= 1 << self._lost(call, target, own_live)
+            cut |= 1 << self._lost(call, target, own_live, own_cut)
             own_live = 0
         elif live and (not needs_gradient(target) or self.switches.off is not None) and self._has_history():
-            cut |= 1 << self._lost(call, target, live)
+            cut |= 1 << self._lost(call, target, live, cut)
             live = 0
         for tensor in (target, target._base):
             if tensor is not None and id(tensor) not in self._numbers:
                 self._remember(tensor, own_live | live, own_cut | cut)
 
-    def _lost(self, call: Call, tensor: Tensor, live: int) -> int:
+    def _lost(self, call: Call, tensor: Tensor, live: int, behind: int) -> int:
         """A call gives values without the history that its operands had; returns the number of the cut."""
+        number = self._number(call, tensor, live)
+        self.cuts[number].behind |= behind & ~(1 << number)
+        return number
+
+    def _number(self, call: Call, tensor: Tensor, live: int) -> int:
         name = call.kind.name
         off = self.switches.off
         if name in ("detach", "detach_", "data"):
