@@ -54,7 +54,8 @@ class Gradients:
             return passed
 
         changed: dict[str, Any] = {name: passing(getattr(vmap, name)) for name in _BATCHED}
-        return patch.multiple(vmap, **changed)
+        changing: AbstractContextManager[Any] = patch.multiple(vmap, **changed)
+        return changing
 
     def switch(self, on: bool, frame: FrameType) -> None:
         """Gradients are about to be switched on or off."""
