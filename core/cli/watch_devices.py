@@ -135,14 +135,15 @@ class WatchedDevices:
 
     def _reasons(self, info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> dict[str, str]:
         empty = [field for field in DeviceSample.__struct_fields__ if field not in _NOT_READ and getattr(sample, field) is None]
-        if not empty:
-            return {}
         writer = Writer(info, sample, self._details.get(info.id), problems)
         if info.kind == "cpu":
             return {field: writer.reason(field) or NO_CPU_FIELD for field in empty}
         card = next((card for card in self._cards if info.nvml_index is not None and _is(card, info)), None)
         said = {} if card is None or card.broken else self._nvml.missing(card)
-        return {field: said.get(field) or writer.why(field) for field in empty}
+        reasons = {field: said.get(field) or writer.why(field) for field in empty}
+        if card is not None and not card.named and (why := writer.reason("name")):
+            reasons["name"] = why  # the one in its place is made of the card's number
+        return reasons
 
     def _joined(self) -> Catalog:
         buses: dict[str, list[str]] = {}

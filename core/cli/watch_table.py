@@ -151,10 +151,14 @@ class WatchTable:
         for reading in readings:
             if reading.info.kind not in _CARDS or (reading.problem and reading.age_s is None):
                 continue
-            subjects = [("memory", ("memory_used_bytes", "memory_total_bytes")), *((column.title, column.fields) for column in shown)]
+            subjects = [
+                ("name", ("name",)),
+                ("memory", ("memory_used_bytes", "memory_total_bytes")),
+                *((column.title, column.fields) for column in shown),
+            ]
             for title, fields in subjects:
                 for field in fields:
-                    if getattr(reading.sample, field) is None and (why := reading.reasons.get(field)):
+                    if getattr(reading.sample, field, None) is None and (why := reading.reasons.get(field)):
                         titles = said.setdefault(why, {}).setdefault(reading.info.id, [])
                         if title not in titles:
                             titles.append(title)
