@@ -374,9 +374,8 @@ class Nvml:
             self._machine.busy = False
 
     def _copy(self, card: Card, opened: Opened, line: Line) -> Opened:
-        """A card to ask without a trace on what is remembered of it."""
-        hanging = self._asker.hanging_at(card.index, "topology")
-        return Opened(card.nvml_id, card, opened.handle, line=line, hanging=hanging)
+        """A card to ask without a trace on what is remembered of it, except for calls that hang."""
+        return Opened(card.nvml_id, card, opened.handle, line=line, hanging=opened.hanging)
 
     def _affinity(self, device: str, opened: Opened) -> Affinity:
         try:

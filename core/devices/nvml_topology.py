@@ -195,6 +195,7 @@ def _between(asker: Asker, a: End, b: End, what: str, ask: Any) -> int | None:
     """A question about two cards; one that fails leaves no trace on either of them."""
     if a.opened.handle is None or b.opened.handle is None:
         return None
-    trial = Opened(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=a.opened.hanging)
+    hanging = asker.hanging_at(a.opened.known_card.index, "pairs")  # apart from the card's own: it is not to blame for the other one
+    trial = Opened(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=hanging)
     answer = asker.ask(trial, Question(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
     return answer if answer is None else int(answer)

@@ -182,6 +182,20 @@ def test_how_cards_are_joined_goes_on_without_the_pair_that_hangs(fake: FakeNvml
     nvml.close()
 
 
+def test_links_that_hang_are_waited_for_once(fake: FakeNvml) -> None:
+    fake.block("nvmlDeviceGetNvLinkState", card=1)
+    nvml = an_nvml(fake)
+    events: list[Event] = []
+    sampler = a_sampler(nvml, events)
+    sampler.read_round()
+    (details,) = [event for event in events if isinstance(event, DeviceDetails) and event.device == "nvml:1"]
+    assert details.missing["nvlinks"] == f"nvmlDeviceGetNvLinkState {WORDS}"
+    assert sum(thread.name == "left-behind" for thread in threading.enumerate()) == 1, "the topology has found it out, the details know"
+    fake.release()
+    until(lambda: not any_left_behind())
+    assert sampler.stop(5.0)
+
+
 def test_mig_instances_of_a_card_that_hangs_leave_the_card(fake: FakeNvml) -> None:
     fake.cards[1].mig, fake.cards[1].instances = 1, [FakeCard(uuid="MIG-cccccccc-0000-0000-0000-000000000003")]
     fake.block("nvmlDeviceGetMigDeviceHandleByIndex", card=1)
