@@ -1,9 +1,10 @@
 """Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is. One command:
 
-    python tests/benchmarks/all.py           # the quick set: about QUICK_MIN minutes, to see how the machine does
-    python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about FULL_MIN minutes
+    python tests/benchmarks/all.py           # the quick set: about four minutes, to see how the machine does
+    python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about a quarter of an hour
 
-The times are those of two quiet cores. The figures of a machine go to docs/measurements.md, with the machine.
+The times are for two quiet cores; with other work beside they are many times as long. The figures of a machine go to
+docs/measurements.md, with the machine.
 """
 
 from __future__ import annotations
