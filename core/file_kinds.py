@@ -9,8 +9,6 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.telemetry.recording import MAGIC
-
 MODEL, TENSORS, RECORDING, SNAPSHOT = "model", "tensors", "recording", "snapshot"
 CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")
 """What torch.save writes, under the names that people give it."""
@@ -33,6 +31,8 @@ class FileKind(NamedTuple):
 
 def recognise(path: Path) -> FileKind:
     """What `path` is; never raises."""
+    from devexplorer.core.telemetry.recording import MAGIC  # its decoders take longer to make than the rest of this takes
+
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -47,7 +47,7 @@ def recognise(path: Path) -> FileKind:
     suffix = path.suffix.lower()
     if not size:
         return FileKind(path, None, f"{path.name} is empty.")
-    kind = _by_content(head, size, suffix)
+    kind = RECORDING if head.startswith(MAGIC) else _by_content(head, size, suffix)
     if kind is not None:
         return FileKind(path, kind)
     if suffix in SUFFIXES:
@@ -56,8 +56,6 @@ def recognise(path: Path) -> FileKind:
 
 
 def _by_content(head: bytes, size: int, suffix: str) -> str | None:
-    if head.startswith(MAGIC):
-        return RECORDING
     if head.startswith(_NPY):
         return TENSORS
     if head.startswith(_ZIP):

@@ -15,7 +15,6 @@ from devexplorer.core.file_kinds import SUFFIXES
 from devexplorer.core.state import State
 from devexplorer.gui.controller import Controller
 from devexplorer.gui.panels.panel import give_room
-from devexplorer.gui.save_dialog import SaveDialog
 from devexplorer.gui.theme import Theme
 
 if TYPE_CHECKING:
@@ -154,6 +153,8 @@ class Dialogs(QObject):
         self._choose("Open an allocator snapshot", kinds, lambda paths: self._controller.open_snapshot(path=str(paths[0])))
 
     def _save(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> None:
+        from devexplorer.gui.save_dialog import SaveDialog
+
         dialog = SaveDialog(self._window, title, name, formats, self.folder)
         dialog.saved.connect(lambda path: setattr(self, "folder", str(path.parent)))
         dialog.saved.connect(chosen)
