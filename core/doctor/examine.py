@@ -203,6 +203,8 @@ class Doctor:
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
+            if watching.irregular and failure.kind == "other":
+                failure = failure._replace(kind="imitation")
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
                 again = Work(model, self._train, self._info.id, lambda done, text: None)
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))

@@ -648,6 +648,13 @@ def test_of_a_model_with_sparse_products_the_rest_is_checked(examined: Examined)
     assert list(unchecked(found)) == ["sparse tensors"]
 
 
+def test_a_failure_after_sparse_tensors_is_no_fault_of_the_model(examined: Examined) -> None:
+    work = "self.layer(x) if self.heads.device == x.device else self.missing"
+    found = examined(SPARSE.format("", work), inputs="4x8")
+    assert not found.problems, found
+    assert "a card could do that, a virtual GPU cannot" in unchecked(found)["the rest of the forward"]
+
+
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype stage")
 def test_nested_tensors_are_computed_on_the_cpu_and_said_to_be_unchecked(examined: Examined) -> None:
     work = "self.layer(torch.nested.as_nested_tensor([x[:2], x[2:3]])).to_padded_tensor(0.0)"

@@ -86,6 +86,11 @@ class Watching(TorchFunctionMode):
         """Paths of tensors that are not registered and took part -> whether that makes every call slow."""
         return self._run.sources.used
 
+    @property
+    def irregular(self) -> bool:
+        """Whether there were tensors that a virtual GPU cannot hold, so that a failure may be its doing."""
+        return self._run.irregular
+
     def __enter__(self) -> Watching:
         self._run.until = _outside(sys._getframe(1))
         self._run.book.path = ""
