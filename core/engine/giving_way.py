@@ -16,17 +16,17 @@ BEAT_S = 0.033
 """What the window leaves between two beats."""
 WAITED_S = 0.03
 """A beat that waited so long for a core is a late one: it was missed. Other programs on every core make it wait for 10 to 20 ms."""
-LATE_BEATS, WITHIN_S = 2, 1.0
-"""So many late beats within so long: the window is held up."""
+HELD_UP = (3, 1.0)
+"""So many late beats within so many seconds: the engine holds the window up."""
+IN_VAIN = (8, 2.0)
+"""So many although the engine stands back: it is not the engine."""
 HIDDEN_S = 0.5
 """Beats so far apart tell nothing: the window is hidden, or the machine slept."""
 FIRST_S, LONGEST_S = 8.0, 64.0
 """How long the engine stands back the first time, and at most."""
 CALM_S = 10.0
 """Smooth for so long without standing back: the next time is a first time again."""
-TRIAL_S = 0.5
-"""How long it takes until standing back helps; a window that is held up later than that waits for somebody else."""
-PAUSE_S = 20.0
+PAUSE_S = 10.0
 """How long it is not tried again after it was in vain."""
 BACK = 10
 """The nice value of a group that stands back."""
@@ -44,10 +44,9 @@ class GivingWay:
         """`cpu_clock`: what the thread that beats has computed, which is no waiting."""
         self._renice, self._clock, self._cpu_clock = renice, clock, cpu_clock
         self._last: tuple[float, float] | None = None
-        self._late: deque[float] = deque(maxlen=LATE_BEATS)
+        self._late: deque[float] = deque(maxlen=max(HELD_UP[0], IN_VAIN[0]))
         """When the newest late beats were."""
         self._stand_s = FIRST_S
-        self._began = 0.0
         self._until = -CALM_S
         """When the engine goes on; while it does: since when."""
         self._not_before = 0.0
@@ -66,21 +65,23 @@ class GivingWay:
             return
         if (now - last[0]) - max(BEAT_S, cpu - last[1]) > WAITED_S:
             self._late.append(now)
-        held_up = len(self._late) == LATE_BEATS and now - self._late[0] <= WITHIN_S
         if not self.standing_back:
-            if held_up and now >= self._not_before:
+            if now >= self._not_before and self._were_late(*HELD_UP, now):
                 self._stand_back(now)
-        elif held_up and self._late[0] - self._began > TRIAL_S:
+        elif self._were_late(*IN_VAIN, now):
             self._go_on(now)
             self._not_before = now + PAUSE_S
         elif now >= self._until:
             self._go_on(now)
 
+    def _were_late(self, beats: int, seconds: float, now: float) -> bool:
+        return len(self._late) >= beats and now - self._late[-beats] <= seconds
+
     def _stand_back(self, now: float) -> None:
         if not self._renice(BACK):
             return
         self._stand_s = FIRST_S if now - self._until > CALM_S else min(2 * self._stand_s, LONGEST_S)
-        self._began, self._until = now, now + self._stand_s
+        self._until = now + self._stand_s
         self.standing_back = True
         self._late.clear()
 

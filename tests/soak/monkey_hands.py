@@ -280,7 +280,12 @@ class Hands:
         """Do it; what is not there any more is left alone."""
         widget = find(action.at) if action.at else self._app.window
         if widget is not None and (widget.isVisible() or not action.at):
-            getattr(self, f"_do_{action.do}")(widget, **{"with_" if key == "with" else key: value for key, value in action.how.items()})
+            how = {"with_" if key == "with" else key: value for key, value in action.how.items()}
+            try:
+                getattr(self, f"_do_{action.do}")(widget, **how)
+            except RuntimeError:
+                if isValid(widget):  # else it went away under the pointer, half-way
+                    raise
 
     def _do_click(self, widget: QWidget, x: int, y: int, button: str, with_: str, twice: bool, **_: object) -> None:
         if twice:
