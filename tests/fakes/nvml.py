@@ -147,6 +147,8 @@ class FakeNvml:
         self.peers: dict[tuple[int, int, int], int] = {}
         """(index, index, nvmlGpuP2PCapsIndex_t) -> nvmlGpuP2PStatus_t; 0 (ok) where it is not given."""
         self.calls: Counter[str] = Counter()
+        self.callers: set[str] = set()
+        """Names of the threads that asked."""
         self.initialised = 0
         self._faults: dict[tuple[str, int | None], Exception] = {}
         self._gates: dict[tuple[str, int | None], threading.Event] = {}
@@ -466,6 +468,7 @@ class FakeNvml:
 
     def _enter(self, function: str, card: int | None = None) -> None:
         self.calls[function] += 1
+        self.callers.add(threading.current_thread().name)
         if function not in ("nvmlInit", "nvmlShutdown") and not self.initialised:
             raise NVMLError(self.NVML_ERROR_UNINITIALIZED)
         for key in ((function, card), (function, None), *([("*", card)] if card is not None else [])):
