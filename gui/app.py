@@ -210,8 +210,10 @@ class App:
 
         def ended(failed: str | None) -> None:
             self.window.say("The tour is over: the model was built, moved, measured and moved back." if failed is None else failed)
+            tour.deleteLater()
 
-        Tour(self, None, ended).start()
+        tour = Tour(self, None, ended)
+        tour.start()
 
     def stop(self) -> None:
         """End everything; bounded by `CLOSE_SECONDS`."""

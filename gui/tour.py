@@ -1,7 +1,7 @@
 """The main job, unattended, by real clicks in the real window: build, move, measure, watch. Main thread, one step at a time.
 
-Each step clicks something and then waits until the state shows that it happened; a step that does not come true in its time ends the
-tour with exit code 1 and a sentence. Nothing is called behind the window's back.
+Each step clicks something and then waits until the state shows that it happened. A step that does not come true in its time ends the
+tour with exit code 1 and a sentence, and so does whoever takes away what the tour works with. Nothing is called behind the window's back.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Step:
 
 def _nothing() -> None:
     """For steps that only wait."""
+
+
+class GoneError(Exception):
+    """What a step wants to click cannot be clicked: somebody else is using the window."""
 
 
 class Tour(QObject):
@@ -164,6 +168,7 @@ class Tour(QObject):
         window = self._app.window
         window.below.show_page("benchmark")
         panel = window.below.benchmark
+        self._demand_usable(panel.devices)
         QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), device))
         self._click(panel.devices)
         self._type(panel.dtype_edit, dtype)
@@ -174,7 +179,12 @@ class Tour(QObject):
     # --- clicking and looking ------------------------------------------------------------------------------------------
 
     def _click(self, widget: QWidget) -> None:
+        self._demand_usable(widget)
         QTest.mouseClick(widget, Qt.MouseButton.LeftButton)
+
+    def _demand_usable(self, widget: QWidget) -> None:
+        if not (widget.isEnabled() and widget.isVisible()):
+            raise GoneError(f"“{widget.accessibleName() or widget.toolTip()}” cannot be clicked now")
 
     def _key(self, key: Qt.Key, *, ctrl: bool = False) -> None:
         modifier = Qt.KeyboardModifier.ControlModifier if ctrl else Qt.KeyboardModifier.NoModifier
@@ -183,6 +193,7 @@ class Tour(QObject):
 
     def _menu(self, button: QPushButton | QToolButton, wanted: str) -> None:
         """Open a button's menu by a click and click the line that starts with `wanted`; the menu runs an event loop of its own."""
+        self._demand_usable(button)
         QTimer.singleShot(POLL_MS, self, lambda: self._choose(button.menu(), wanted))
         self._click(button)
 
@@ -218,6 +229,13 @@ class Tour(QObject):
     # --- one step after the other --------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
+        try:
+            self._go_on()
+        except (GoneError, LookupError, StopIteration) as gone:  # the object, the device or the run that a step looks for
+            title = self._current.title if self._current is not None else "the tour"
+            self._end(f"The tour ended at “{title}”: {gone if isinstance(gone, GoneError) else 'what it works with was taken away'}.")
+
+    def _go_on(self) -> None:
         now = time.monotonic()
         if self._current is None:
             if not self._steps:

@@ -13,8 +13,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.settings import SettingsFile
+from devexplorer.gui import tour as tour_module
 from devexplorer.gui.item_models.dragging import encode
 from devexplorer.gui.menus import palette_choices
+from devexplorer.gui.tour import Tour
 
 Start = Callable[..., Driver]
 
@@ -179,6 +181,34 @@ def test_the_tour_begins_with_an_empty_workspace_only(start: Start) -> None:
     driver.build("mlp")
     assert not driver.window.toolbar.tour_button.isEnabled()
     assert "empty workspace" in driver.window.toolbar.tour_button.toolTip()
+
+
+def test_a_tour_whose_model_is_taken_away_ends_and_says_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = start()
+    monkeypatch.setattr(tour_module, "MODEL", "mlp")
+    steps = {step.title: step for step in Tour(driver.app, None, lambda failed: None)._plan()}
+    driver.build("mlp")
+    ended: list[str | None] = []
+    tour = Tour(driver.app, None, ended.append)
+    tour._steps = [steps["selected mlp"], steps["moved the model"]]
+    tour._poll()
+    driver.until(lambda: driver.window.controller.selection() == ("mlp",))
+    driver.key(Qt.Key.Key_Delete)
+    driver.until(lambda: "mlp" not in driver.state.objects)
+    tour._current = steps["moved the model"]
+    tour._poll()
+    assert ended == ["The tour ended at “moved the model”: what it works with was taken away."]
+
+
+def test_a_tour_that_cannot_click_ends_and_says_what(start: Start) -> None:
+    driver = start()
+    ended: list[str | None] = []
+    tour = Tour(driver.app, None, ended.append)
+    tour._steps = [step for step in tour._plan() if step.title == "moved the model"]
+    assert not driver.window.toolbar.move_button.isEnabled(), "there is nothing to move"
+    tour._poll()
+    assert len(ended) == 1
+    assert "cannot be clicked now" in (ended[0] or "")
 
 
 def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
