@@ -47,7 +47,6 @@ def asked(line: str) -> list[BenchSpec]:
             ),
         ),
         ("bandwidth --from cpu --device cuda:0", BandwidthSpec(sources=("cpu",), destinations=("cuda:0",))),
-        ("bandwidth --pageable --pinned", BandwidthSpec(sources=(), destinations=(), pinned=(True, False))),
         ("bandwidth --pageable", BandwidthSpec(sources=(), destinations=(), pinned=(False,))),
         ("scaling --device a b --device c", ScalingSpec(devices=("a", "b", "c"))),
         ("scaling --size 64 --iterations 5 --dtype tf32", ScalingSpec(devices=(), dtype="tf32", size=64, iterations=5)),

@@ -33,6 +33,7 @@ NOT_RUN = {
     "pip install": "installs",
     ".venv/bin/python -m pytest": "the tests themselves",
     "python -m pytest": "the tests themselves",
+    "python -m build": "makes the files for a package index; tests/core/test_packaging.py says what is in them",
     ".venv/bin/ruff": "a check of the repository, which .ci/run does",
     ".venv/bin/mypy": "a check of the repository, which .ci/run does",
     ".venv/bin/lint-imports": "a check of the repository, which .ci/run does",

@@ -154,13 +154,13 @@ def test_what_was_lacking_is_asked_again_after_a_listing() -> None:
 def test_a_driver_that_is_unloaded_is_one_problem_until_it_is_back(code: int) -> None:
     fake = FakeNvml(FakeCard(uuid=A), FakeCard(uuid=B))
     nvml, before = opened(fake)
-    for name in ("nvmlDeviceGetMemoryInfo_v2", "nvmlSystemGetDriverVersion", "nvmlDeviceGetHandleByIndex"):
+    for name in ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetCount", "nvmlSystemGetDriverVersion", "nvmlDeviceGetHandleByIndex"):
         fake.fail(name, code)
     fake.fail("nvmlInit", FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED)
     fake.calls.clear()
     for card in (*before, *before):
         assert sample(nvml, card) == DeviceSample(device="cuda:0", time_unix_s=5.0)
-    assert fake.calls.total() == 1, "after the first answer of that kind nothing more is asked of any card"
+    assert dict(fake.calls) == {"nvmlDeviceGetMemoryInfo_v2": 1, "nvmlDeviceGetCount": 1}, "NVML said it twice: no card is asked any more"
     assert not nvml.started
     assert [(problem.device, problem.field) for problem in nvml.problems] == [(None, "nvml")]
     assert [card.key for card in nvml.cards()] == [A, B], "they are still there, and broken"
