@@ -53,7 +53,8 @@ def test_options_of_a_configuration_within_the_configuration(tmp_path: Path) -> 
     config = made(f"transformers:clip?{options}&vision_config.patch_size=16").model.config
     assert (config.text_config.num_hidden_layers, config.vision_config.image_size, config.projection_dim) == (1, 32, 8)
     assert config.text_config.vocab_size == 49408, "what is not given is as it usually is"
-    content = {"model_type": "clip", "text_config": {"num_hidden_layers": 2, "vocab_size": 60}, "vision_config": {"num_hidden_layers": 2}}
+    text = {"num_hidden_layers": 2, "vocab_size": 60, "bos_token_id": 0, "eos_token_id": 1}
+    content = {"model_type": "clip", "text_config": text, "vision_config": {"num_hidden_layers": 2}}
     (tmp_path / "config.json").write_text(json.dumps(content))
     config = made(f"transformers:config.json?{options}&vision_config.patch_size=16", str(tmp_path)).model.config
     assert (config.text_config.num_hidden_layers, config.text_config.vocab_size) == (1, 60)

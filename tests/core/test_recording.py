@@ -131,7 +131,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(tmp_path: Path, cont
 def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no file"):
         open_recording(tmp_path / "absent")
-    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
+    with pytest.raises(BadInput, match="is a folder, not a file"):
         open_recording(tmp_path)
     (tmp_path / "nothing").write_bytes(recordings.recording(3)[0])
     with pytest.raises(BadInput, match="without a single reading"):
