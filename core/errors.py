@@ -47,3 +47,8 @@ class MoveFailed(DevExplorerError):
 
 class LinkError(DevExplorerError):
     """A frame on the link is malformed or too large."""
+
+
+def out_of_host_memory(error: BaseException) -> bool:
+    """Whether this machine's memory is used up. torch has no exception for that: its CPU allocator raises a plain RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))

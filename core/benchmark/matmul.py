@@ -16,7 +16,7 @@ from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
-from devexplorer.core.errors import Unavailable
+from devexplorer.core.errors import Unavailable, out_of_host_memory
 from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
 
@@ -106,10 +106,8 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the host (which has no exception of its own for that), had no room."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
+    """Whether a device, or the host, had no room."""
+    return isinstance(error, torch.OutOfMemoryError) or out_of_host_memory(error)
 
 
 @contextmanager

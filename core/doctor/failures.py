@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from devexplorer.core.errors import out_of_host_memory
 from devexplorer.core.formats import bytes_text
 from devexplorer.core.places import Place, place_at, raised_at
 from devexplorer.core.records.devices import DeviceInfo
@@ -82,7 +83,7 @@ def _kind(error: BaseException, device: str) -> str:
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return "memory"
-    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+    if out_of_host_memory(error):
         return "memory" if device == "cpu" else "host"
     if "meta tensor" in text or "device='meta'" in text:
         return "values"

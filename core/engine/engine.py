@@ -23,7 +23,7 @@ from devexplorer.core.engine import handlers
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.gauge import Gauge
 from devexplorer.core.engine.told import Told
-from devexplorer.core.errors import DevExplorerError, Unavailable
+from devexplorer.core.errors import DevExplorerError, Unavailable, out_of_host_memory
 from devexplorer.core.records.messages import (
     Cancel,
     Command,
@@ -217,7 +217,7 @@ class Engine:
 
     def _failed(self, command: Command, error: Exception) -> None:
         """Say what went wrong; the workspace's own undoing has already happened."""
-        if not isinstance(error, DevExplorerError | torch.OutOfMemoryError):
+        if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
         answer = words.refusal(error, command)

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from devexplorer.core.errors import BadInput, DoesNotFit
+from devexplorer.core.errors import BadInput, DoesNotFit, out_of_host_memory
 from devexplorer.core.formats import bytes_text, sentence, shape_text
 from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.laboratory import TrainStep
@@ -35,6 +35,8 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     offers: list[Offer] = []
     code = ""
     title = refused(command)
+    if out_of_host_memory(error):
+        words = "This machine has no memory left for it, and everything is as it was. Remove objects, or close other programs."
     if isinstance(error, DoesNotFit):
         facts = (
             Fact("needed", bytes_text(error.needed_bytes)),

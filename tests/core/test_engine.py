@@ -197,6 +197,23 @@ def test_a_mistake_inside_becomes_a_failed_answer_and_the_engine_goes_on(
     assert of(JobEnded, local.run(BUILD))[-1].ok  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "full", [RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried …"), MemoryError()]
+)
+def test_a_machine_without_memory_is_a_refusal_in_a_line(local: LocalEngine, monkeypatch: pytest.MonkeyPatch, full: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(handlers, "carry_out", fail)
+        events = local.run(BUILD)
+    (answer,) = of(Answer, events)
+    assert isinstance(answer, Answer)
+    assert answer.failed
+    assert answer.words == ("This machine has no memory left for it, and everything is as it was. Remove objects, or close other programs.")
+    assert not of(Log, events), "no mistake of ours"
+
+
 def test_demand_raises_what_was_refused(local: LocalEngine) -> None:
     with pytest.raises(BadInput, match="did you mean mlp") as caught:
         local.demand(BuildModel(recipe="mpl"))
