@@ -18,6 +18,7 @@ from devexplorer.core.cli.output import console, print_document, table
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cpu_busy import LEAST_S
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
@@ -145,9 +146,11 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
 def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
     """Print the catalog; `nvml` and `drm` stand in for the real ones."""
     nvml, cpu = nvml or Nvml(open_limit_s=START_LIMIT_S), CpuReader()
-    cpu.read(time.time())  # utilization is counted between two readings, and looking at everything takes a while
+    began = time.monotonic()
+    cpu.read(time.time())  # utilization is counted between two readings, and looking at everything mostly takes longer than that needs
     try:
         here = machine(arguments.virtual, nvml, drm)
+        time.sleep(max(2 * LEAST_S - (time.monotonic() - began), 0.0))
         readings = read(here, nvml, cpu) if arguments.json or arguments.details else None
     finally:
         nvml.close()
