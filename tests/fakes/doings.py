@@ -76,7 +76,7 @@ def threads(me: Learner) -> None:
 def new_tensor(me: Learner) -> None:
     me.tensor(fill="ones")
     me.done(1)
-    me.tensor(fill="the values", values="[[1, 2], [3, 4]]")
+    me.tensor(fill="Custom values", values="[[1, 2], [3, 4]]")
     me.done(2)
     me.tensor(fill="rand:", device="vgpu:0")
 
