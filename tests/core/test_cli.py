@@ -311,7 +311,9 @@ def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    with subprocess.Popen([*CLI, "watch", "--json", "--interval", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [*CLI, "watch", "--json", "--interval", "0.02"]
+    # No buffer: what it had read beyond the first line would be missing from the rest.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         strictly(process.stdout.readline().decode())
@@ -331,7 +333,9 @@ def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:
 
 
 def test_ctrl_c_ends_watch_with_whole_lines_and_130() -> None:
-    with subprocess.Popen([*CLI, "watch", "--json", "--interval", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [*CLI, "watch", "--json", "--interval", "0.02"]
+    # No buffer: what it had read beyond the first line would be missing from the rest.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         strictly(process.stdout.readline().decode())
         process.send_signal(signal.SIGINT)
