@@ -514,7 +514,8 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 def test_ctrl_c_and_the_request_to_end_leave_a_complete_recording_and_no_traceback(number: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "run.devrec"
     argv = [*CLI, "watch", "--json", "--interval", "0.05", "--record", str(path), "--prometheus", "0"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # No buffer: what it had read beyond three lines would be missing from the rest.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
         for _ in range(3):
             assert json.loads(process.stdout.readline())["schema"] == 1
