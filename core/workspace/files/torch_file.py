@@ -196,7 +196,7 @@ def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
         why = f"it holds {what}, and loading it would run code: it asks for {some}"
         return f"{why}; nothing of it was run; do not load it anywhere else either"
     what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
-    line = f"torch.load({shown(path)!r}, weights_only=False) runs whatever it says"
+    line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
     return (
         f"{what}, and loading it would run code: it asks for {some}; nothing of it was run; {RIGHT}; "
         f"only where you trust the file and have its classes, in a script of your own: {line}"
