@@ -29,7 +29,28 @@ def gpu_named(device: Any = None) -> VirtualGpu:
     return gpu_of(torch.device(KIND, device) if isinstance(device, int) else torch.device(device))
 
 
-class Stream(_CStream):  # type: ignore[misc]  # torch publishes no types for it
+class InOrder:
+    """What a stream answers whose work is done in order anyway, before the call that asked for it returns."""
+
+    def synchronize(self) -> None:
+        """Everything is done."""
+
+    def query(self) -> bool:
+        """Everything is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Nothing is captured: virtual GPUs have no graphs."""
+        return False
+
+    def wait_event(self, event: Any) -> None:
+        """There is nothing to wait for."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """There is nothing to wait for."""
+
+
+class Stream(InOrder, _CStream):  # type: ignore[misc]  # torch publishes no types for it
     """`torch.vgpu.Stream(device, priority)`: a name for work that is done in order anyway."""
 
     _gpu: VirtualGpu
@@ -53,23 +74,6 @@ class Stream(_CStream):  # type: ignore[misc]  # torch publishes no types for it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Everything is done in `__new__`."""
-
-    def synchronize(self) -> None:
-        """Everything is done."""
-
-    def query(self) -> bool:
-        """Everything is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Nothing is captured: virtual GPUs have no graphs."""
-        return False
-
-    def wait_event(self, event: Any) -> None:
-        """There is nothing to wait for."""
-
-    def wait_stream(self, stream: Any) -> None:
-        """There is nothing to wait for."""
 
     def record_event(self, event: Any = None) -> Any:
         """The event, or a new one, with the device's time of this moment."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.virtual.streams import InOrder
 
 
 class _Current(threading.local):
@@ -22,7 +23,7 @@ def kinds(cards: Cards) -> dict[str, Any]:
     numbers = count(1)
     current = _Current()
 
-    class Stream:
+    class Stream(InOrder):
         """Orders work of a card that is done in order anyway."""
 
         def __init__(self, device: Any = None, priority: int = 0, **options: Any) -> None:
@@ -31,23 +32,6 @@ def kinds(cards: Cards) -> dict[str, Any]:
             self.priority = priority
             self.stream_id = next(numbers)
             self.cuda_stream = self.stream_id
-
-        def synchronize(self) -> None:
-            """Everything is done."""
-
-        def query(self) -> bool:
-            """Everything is done."""
-            return True
-
-        def is_capturing(self) -> bool:
-            """Nothing is captured here."""
-            return False
-
-        def wait_event(self, event: Any) -> None:
-            """There is nothing to wait for."""
-
-        def wait_stream(self, stream: Any) -> None:
-            """There is nothing to wait for."""
 
         def record_event(self, event: Any = None) -> Any:
             """An event that has happened."""
