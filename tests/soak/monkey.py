@@ -5,7 +5,8 @@ process and no window. Memory is sampled on the way.
 
     python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE] [--most-mib 300]
 
-`--log` writes every action down, one a line; `--replay` does the actions of such a file again.
+`--log` writes every action down, one a line; `--replay` does the actions of such a file again. Each run has a folder of another name, so a
+log says `{folder}` for it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from devexplorer.core.settings import SettingsFile
 from devexplorer.gui.app import App
 
 ACTIONS = "actions.jsonl"
+FOLDER = "{folder}"
+"""In a log: the folder of the run, whatever its name."""
 SAMPLE_EVERY = 250
 TIDY_EVERY = 2500
 """Everything is closed and removed before a look at what is left."""
@@ -86,7 +89,7 @@ class Monkey:
         self.counts: Counter[str] = Counter()
         self._last: deque[tuple[int, Action]] = deque(maxlen=LAST)
         self._log = open(folder / ACTIONS, "w", encoding="utf-8")  # noqa: SIM115 - closed at the end
-        self._again = [Action(*json.loads(line)) for line in arguments.replay.read_text().splitlines()] if arguments.replay else None
+        self._again = None if arguments.replay is None else read(arguments.replay, folder)
         self._total = arguments.actions if self._again is None else len(self._again)
         self._depth = 0
         self._began = time.monotonic()
@@ -116,11 +119,14 @@ class Monkey:
         if self._settling is not None:
             self._settle()
             return
-        if self.done >= self._total and self._depth == 0:
-            self._settling = time.monotonic()
+        if self.done >= self._total:
+            if self._depth == 0:
+                self._settling = time.monotonic()
+            else:
+                close_top()  # the loop that it runs is inside an action, which has to return
             self._next(100)
             return
-        action = self._choose() if self.done < self._total else Action("wait", "", {"ms": 20})
+        action = self._choose()
         wait = int(str(action.how["ms"])) if action is not None and action.do == "wait" else self._arguments.pace
         self._next(wait)
         if action is None:
@@ -129,7 +135,7 @@ class Monkey:
         number = self.done
         self.counts[action.do] += 1
         self._last.append((number, action))
-        self._log.write(action.line() + "\n")
+        self._log.write(action.line().replace(str(self._folder), FOLDER) + "\n")
         self._log.flush()
         self._depth += 1
         try:
@@ -153,9 +159,7 @@ class Monkey:
             return self._again[self.done]
         rng = random.Random(f"{self._arguments.seed}:{self.done}:{self._depth}")
         if self._depth > DEEPEST:
-            top = QApplication.activePopupWidget() or QApplication.activeModalWidget()
-            if top is not None:
-                top.close()
+            close_top()
             return None
         for _ in range(20):
             action = self.hands.choose(rng)
@@ -277,6 +281,19 @@ class Monkey:
         QTimer.singleShot(200, self._app.qt.quit)  # a menu's loop takes the first
 
 
+def read(log: Path, folder: Path) -> list[Action]:
+    """The actions of a log, for a run in this folder."""
+    lines = log.read_text(encoding="utf-8").replace(FOLDER, str(folder)).split("\n")  # a text in it may have other ends of lines
+    return [Action(*json.loads(line)) for line in lines if line]
+
+
+def close_top() -> None:
+    """Close the menu or dialog that is on top of all, if there is one."""
+    top = QApplication.activePopupWidget() or QApplication.activeModalWidget()
+    if top is not None:
+        top.close()
+
+
 def main() -> int:
     """Run; returns 0 when nothing went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -320,7 +337,8 @@ def outside(arguments: argparse.Namespace) -> int:
 
 def play(arguments: argparse.Namespace, folder: Path) -> int:
     """Open the window, let the monkey at it, look at what is left."""
-    print(f"seed {arguments.seed}, {arguments.actions} actions, in {folder}: {enter(folder)}", flush=True)
+    what = f"seed {arguments.seed}, {arguments.actions} actions" if arguments.replay is None else f"{arguments.replay.name} again"
+    print(f"{what}, in {folder}: {enter(folder)}", flush=True)
     if arguments.trace:
         tracemalloc.start(8)
     gc.disable()  # as `open_window` does
