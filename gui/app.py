@@ -25,6 +25,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.background import Background
 from devexplorer.core.crash import install_hooks
+from devexplorer.core.file_kinds import recognise
 from devexplorer.core.records.messages import Command, Event, Log
 from devexplorer.core.settings import SettingsFile
 from devexplorer.core.state import State
@@ -78,6 +79,7 @@ class App:
         self.window.dialogs.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
         self.window.dialogs.replay_chosen.connect(self.replay)
         self.window.opening.recording_chosen.connect(self.replay)
+        self.window.opening.recognition_wanted.connect(self._recognise)
         self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
         self.window.laboratory_dialogs.script_wanted.connect(self._write_script)
         self._history_file = history_file
@@ -142,6 +144,7 @@ class App:
             self.heartbeat = Heartbeat(source, self.state, self.window)
             self.heartbeat.beaten.connect(self.replaying.follow)
             self.heartbeat.beaten.connect(self._deliver_history)
+            self.heartbeat.beaten.connect(self.background.deliver)
             self.heartbeat.beaten.connect(self._beat)
             self.window.hidden_changed.connect(self.heartbeat.set_hidden)
             self.window.hidden_changed.connect(self._set_hidden)
@@ -186,6 +189,10 @@ class App:
                 return f"{path} does again what was done and not undone here."
 
             self.background.start("script", "The session is saved as Python", work)
+
+    def _recognise(self, paths: tuple[Path, ...]) -> None:
+        """See what these files are and open them, without waiting for their disk."""
+        self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
 
     def _start_engine_again(self) -> None:
         if (session := self.replaying.session) is not None:

@@ -1,18 +1,19 @@
 """Opens files of any kind that were dropped on the window or chosen: each by what it is. Main thread only.
 
+Looking at them can wait for a disk or a network, so it is not done here: `recognition_wanted` asks for it, `show` takes the result.
 A recording and a snapshot are shown at once; models and tensors need their dialogs, which open one after the other.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QObject, Signal
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.file_kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, recognise
+from devexplorer.core.file_kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, FileKind
 from devexplorer.core.formats import count_text
 from devexplorer.gui.controller import Controller
 from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
@@ -21,6 +22,8 @@ from devexplorer.gui.laboratory_dialogs import LaboratoryDialogs
 class Opening(QObject):
     """`open` any number of files; what cannot be opened gets one line."""
 
+    recognition_wanted = Signal(object)
+    """What are these files (tuple of Path)? Whoever answers calls `show`."""
     recording_chosen = Signal(object)
     """Recording to show (Path)."""
 
@@ -32,8 +35,11 @@ class Opening(QObject):
         self._open: QDialog | None = None
 
     def open(self, paths: Iterable[Path]) -> None:
-        """Open each by what it is."""
-        found = [recognise(path) for path in paths]
+        """Open each by what it is, as soon as that is known."""
+        self.recognition_wanted.emit(tuple(paths))
+
+    def show(self, found: Sequence[FileKind]) -> None:
+        """Open files of which it is known what they are."""
         lines = [one.reason for one in found if one.kind is None]
         recordings = [one.path for one in found if one.kind == RECORDING]
         others = [one for one in found if one.kind not in (None, RECORDING)]

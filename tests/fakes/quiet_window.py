@@ -46,6 +46,12 @@ class QuietWindow:
         for _ in range(3):
             QApplication.processEvents()
 
+    def answered(self) -> None:
+        """Let what was asked of other threads arrive, as a beat does."""
+        assert self.app.background.join(10.0)
+        self.app.background.deliver()
+        self.settle()
+
     def resize(self, width: int, height: int) -> None:
         """Give the window a size."""
         self.window.resize(width, height)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread, Timer, current_thread, main_thread
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
 
 from devexplorer.core.records.laboratory import ListFile, OpenModel
 from devexplorer.core.records.messages import Answer, EngineLost, JobEnded, JobStarted, OpenSnapshot
+from devexplorer.core.session import Drained
 from devexplorer.gui.panels.load_file import LoadFileDialog
 from devexplorer.gui.panels.open_model import OpenModelDialog
 
@@ -40,7 +43,14 @@ def files(tmp_path: Path) -> Path:
 
 
 def drop(quiet: QuietWindow, *paths: Path) -> bool:
-    """Drag files onto the middle of the window and let go; whether the window took them."""
+    """Drag files onto the middle of the window, let go, and wait until it is known what they are; whether the window took them."""
+    taken = let_go(quiet, *paths)
+    quiet.answered()
+    return taken
+
+
+def let_go(quiet: QuietWindow, *paths: Path) -> bool:
+    """The same without waiting."""
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     actions, left, none = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
@@ -102,6 +112,43 @@ def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path) -> None:
     assert "only one recording" in quiet.window.banner.words.text()
 
 
+class Silence:
+    """A session in which nothing happens."""
+
+    def drain(self) -> Drained:
+        return Drained([], None)
+
+
+def test_a_slow_disk_keeps_its_own_thread_waiting_and_not_the_window(
+    quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heartbeat = quiet.app._heart(Silence())
+    heartbeat.stop()
+    reads, readers, read = Event(), list[Thread](), Path.open
+
+    def slow(path: Path, *arguments: Any, **others: Any) -> IO[Any]:
+        if path.parent == files:
+            readers.append(current_thread())
+            assert reads.wait(60)
+        return read(path, *arguments, **others)
+
+    rescue = Timer(20.0, reads.set)  # a window that waits fails this test, and does not stop it
+    rescue.start()
+    monkeypatch.setattr(Path, "open", slow)
+    assert let_go(quiet, files / "notes.txt")
+    assert not reads.is_set(), "the window goes on while the disk is slow"
+    heartbeat.tick()
+    assert not quiet.window.banner.isVisible()
+    reads.set()
+    rescue.cancel()
+    assert quiet.app.background.join(10.0)
+    assert not quiet.window.banner.isVisible(), "what came of it is for the next beat"
+    heartbeat.tick()
+    assert quiet.window.banner.words.text().startswith("notes.txt cannot be opened")
+    assert readers
+    assert main_thread() not in readers
+
+
 def test_what_is_not_a_file_of_this_machine_is_not_taken(quiet: QuietWindow) -> None:
     data = QMimeData()
     data.setUrls([QUrl("https://example.org/w.pt")])
@@ -127,7 +174,7 @@ def test_ctrl_o_chooses_any_number_of_files_of_any_kind(quiet: QuietWindow, file
         assert suffix in chooser.nameFilters()[0]
     chooser.filesSelected.emit([str(files / "a.npy"), str(files / "nets.py")])
     chooser.close()
-    quiet.settle()
+    quiet.answered()
     assert [type(dialog) for dialog in dialogs(quiet)] == [LoadFileDialog]
     dialogs(quiet)[0].reject()
     quiet.settle()
