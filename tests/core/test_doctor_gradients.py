@@ -15,6 +15,7 @@ from torch import nn
 from devexplorer.core.cli.doctor_print import summary
 from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.examine import examine
+from devexplorer.core.doctor.gradients.cuts import Cut, said_of
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.watching import Watching
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
@@ -294,3 +295,13 @@ def test_following_histories_keeps_no_activation_and_no_graph(virtual: VirtualMa
     with Watching(model, "cpu", Book(), None, [], gradients):
         model(torch.ones(2, 4))
     gradients.close()
+
+
+def test_every_kind_of_cut_is_said_in_words_of_its_own_and_no_other_kind_is() -> None:
+    kinds = ("switch", "copy", "grad", "freeze", "function", "refusal", "step", "detach")
+    said = [said_of(Cut(0, kind, "{this}", None), "a.weight", "gets") for kind in kinds]
+    assert len({message for message, _ in said}) == len({fix for _, fix in said}) == len(kinds)
+    assert all(message.endswith(": a.weight gets no gradient.") for message, _ in said)
+    assert said[-2][0] == "{this} has no derivative: a.weight gets no gradient."
+    with pytest.raises(KeyError):  # rather than words that are right for another kind
+        said_of(Cut(0, "another", "this", None), "a.weight", "gets")

@@ -50,37 +50,50 @@ class Exit:
 
 
 _FREEZE = "what should not learn is frozen with requires_grad_(False)."
+_SAID = {
+    "switch": (
+        "Nothing computed within {words} has a history",
+        "Move what should learn out of the block, or freeze it: requires_grad_(False).",
+    ),
+    "copy": ("{words} copies values without their history", "Use the tensor itself, or x.clone() for a copy."),
+    "grad": (
+        "torch.autograd.grad without create_graph=True gives values without a history",
+        "Give create_graph=True, so that the result can be differentiated.",
+    ),
+    "freeze": (
+        "{words} in forward freezes parameters that require a gradient before",
+        "Freeze parameters before training, if they should not learn; otherwise remove this line.",
+    ),
+    "function": (
+        "A Function marks this result as not differentiable",
+        "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft one.",
+    ),
+    "refusal": (
+        "{words} returns None for an input that needs a gradient",
+        "Return a gradient for every input that needs one; ctx.needs_input_grad says which.",
+    ),
+    "step": (
+        "{words} has no derivative",
+        "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard - soft).detach().",
+    ),
+}
+"""What is wrong at a cut of each kind, and what would be right; of `detach` and `data` that depends on the line."""
 
 
 def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
     """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
-    result = f"{which} {them} no gradient."
-    if cut.kind == "switch":
-        fix = "Move what should learn out of the block, or freeze it: requires_grad_(False)."
-        return f"Nothing computed within {cut.words} has a history: {result}", fix
-    if cut.kind == "copy":
-        return f"{cut.words} copies values without their history: {result}", "Use the tensor itself, or x.clone() for a copy."
-    if cut.kind == "grad":
-        fix = "Give create_graph=True, so that the result can be differentiated."
-        return f"torch.autograd.grad without create_graph=True gives values without a history: {result}", fix
-    if cut.kind == "freeze":
-        fix = "Freeze parameters before training, if they should not learn; otherwise remove this line."
-        return f"{cut.words} in forward freezes parameters that require a gradient before: {result}", fix
-    if cut.kind == "function":
-        fix = "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft one."
-        return f"A Function marks this result as not differentiable: {result}", fix
-    if cut.kind == "refusal":
-        fix = "Return a gradient for every input that needs one; ctx.needs_input_grad says which."
-        return f"{cut.words} returns None for an input that needs a gradient: {result}", fix
-    if cut.kind == "step":
-        fix = "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard - soft).detach()."
-        return f"{cut.words} has no derivative: {result}", fix
+    wrong, fix = _taken(cut) if cut.kind in ("detach", "data") else _SAID[cut.kind]
+    return f"{wrong.replace('{words}', cut.words)}: {which} {them} no gradient.", fix  # source can have braces of its own
+
+
+def _taken(cut: Cut) -> tuple[str, str]:
+    """The same where values are taken without their history: with the values' names, as the line has them."""
     written = _written(cut) or [cut.words]
     values = [one.removesuffix(cut.words) for one in written]
     fix = f"Use {' and '.join(values) if all(values) else 'the value'} directly; {_FREEZE}"
     if cut.words == ".detach_()":
         fix = f"Remove .detach_(); {_FREEZE}"
-    return f"{' and '.join(written)} {'take' if len(written) > 1 else 'takes'} values without their history: {result}", fix
+    return f"{' and '.join(written)} {'take' if len(written) > 1 else 'takes'} values without their history", fix
 
 
 def said_of_exit(leaves: Exit, which: str, them: str) -> tuple[str, str]:
