@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from fakes.host import hosted
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu
@@ -426,3 +427,25 @@ def test_a_plot_that_is_long_open_counts_time_from_a_nearer_moment(show: Show) -
     assert abs(curve.xData[-1]) < 3600
     assert curve.mapToView(QPointF(float(curve.xData[-1]), 0)).x() == pytest.approx(-1, abs=0.05)
     assert not math.isnan(curve.yData[-1])
+
+
+def test_a_menu_that_was_opened_often_holds_no_more_than_at_first(show: Show) -> None:
+    state = make_state("cuda:0", "vgpu:0")
+    for name in ("cuda:0", "vgpu:0"):
+        allocate(state, name, 1)
+        fill(state, name, 1)
+    slot = show(state)
+
+    def opened(times: int) -> Counter[str]:
+        for _ in range(times):
+            slot.menu.popup(QPoint(0, 0))
+            slot.menu.close()
+            QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        return Counter(type(child).__name__ for child in slot.findChildren(QObject))
+
+    first = opened(2)
+    assert first["QMenu"] >= 3, "the menu and its submenus"
+    assert opened(20) == first
+    submenus = [action.menu().title() for action in slot.menu.actions() if action.menu() is not None]
+    assert submenus == ["Allocator and parts", "Memory parts of"]
+    assert [action.text() for action in slot._parts_of.actions()] == ["cuda:0", "vgpu:0 (simulated)"]
