@@ -7,7 +7,7 @@ import msgspec
 from devexplorer.core.records.base import BaseCommand, BaseEvent
 
 
-class Check(BaseCommand, frozen=True, kw_only=True):
+class Check(BaseCommand, frozen=True, kw_only=True, tag="Check"):
     """Let the placement doctor check a model of the workspace; changes nothing. Answered with `Checked`."""
 
     target: str
@@ -154,7 +154,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems and not self.unchecked
 
 
-class Checked(BaseEvent, frozen=True, kw_only=True):
+class Checked(BaseEvent, frozen=True, kw_only=True, tag="Checked"):
     """What the doctor says about a model of the workspace."""
 
     target: str

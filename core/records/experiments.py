@@ -7,7 +7,7 @@ import msgspec
 from devexplorer.core.records.base import BaseCommand, BaseEvent
 
 
-class Ask(BaseCommand, frozen=True, kw_only=True):
+class Ask(BaseCommand, frozen=True, kw_only=True, tag="Ask"):
     """Ask a tensor or model one of Python's questions and explain what it answers; changes nothing."""
 
     target: str
@@ -15,7 +15,7 @@ class Ask(BaseCommand, frozen=True, kw_only=True):
     """`type`, `numpy`, `cpu-numpy`, `item`, `tolist`, `is-leaf`, `device`."""
 
 
-class Replicate(BaseCommand, frozen=True, kw_only=True):
+class Replicate(BaseCommand, frozen=True, kw_only=True, tag="Replicate"):
     """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel does."""
 
     target: str
@@ -23,7 +23,7 @@ class Replicate(BaseCommand, frozen=True, kw_only=True):
     input: str | None = None
 
 
-class TimeWork(BaseCommand, frozen=True, kw_only=True):
+class TimeWork(BaseCommand, frozen=True, kw_only=True, tag="TimeWork"):
     """Time products on a device without synchronising, and with."""
 
     device: str
@@ -31,7 +31,7 @@ class TimeWork(BaseCommand, frozen=True, kw_only=True):
     iterations: int = 10
 
 
-class WorkTimed(BaseEvent, frozen=True, kw_only=True):
+class WorkTimed(BaseEvent, frozen=True, kw_only=True, tag="WorkTimed"):
     """What a `TimeWork` measured."""
 
     device: str
@@ -44,7 +44,7 @@ class WorkTimed(BaseEvent, frozen=True, kw_only=True):
     simulated: bool
 
 
-class Crossover(BaseCommand, frozen=True, kw_only=True):
+class Crossover(BaseCommand, frozen=True, kw_only=True, tag="Crossover"):
     """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
 
     device: str
@@ -62,7 +62,7 @@ class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
     """With the copy of both operands there and of the result back."""
 
 
-class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True):
+class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True, tag="CrossoverMeasured"):
     """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never are."""
 
     device: str

@@ -16,7 +16,7 @@ from devexplorer.core.records.planner import FitPlanned, PlanFit
 # --- own models
 
 
-class OpenModel(BaseCommand, frozen=True, kw_only=True):
+class OpenModel(BaseCommand, frozen=True, kw_only=True, tag="OpenModel"):
     """Build a model that somebody else wrote.
 
     `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2` or
@@ -35,7 +35,7 @@ class OpenModel(BaseCommand, frozen=True, kw_only=True):
     """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
 
 
-class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True):
+class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="CompareCheckpoint"):
     """Say what a checkpoint would do to a model, without loading it. Answered with `CheckpointCompared`."""
 
     target: str
@@ -44,7 +44,7 @@ class CompareCheckpoint(BaseCommand, frozen=True, kw_only=True):
     """A prefix to take away from the file's keys: `module.`, as DataParallel leaves it."""
 
 
-class LoadCheckpoint(BaseCommand, frozen=True, kw_only=True):
+class LoadCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="LoadCheckpoint"):
     """Load the values of a checkpoint into a model, each to where its tensor is."""
 
     target: str
@@ -84,7 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-class CheckpointCompared(BaseEvent, frozen=True, kw_only=True):
+class CheckpointCompared(BaseEvent, frozen=True, kw_only=True, tag="CheckpointCompared"):
     """What was asked with `CompareCheckpoint`."""
 
     comparison: Comparison
@@ -93,7 +93,7 @@ class CheckpointCompared(BaseEvent, frozen=True, kw_only=True):
 # --- files
 
 
-class Save(BaseCommand, frozen=True, kw_only=True):
+class Save(BaseCommand, frozen=True, kw_only=True, tag="Save"):
     """Write objects to a file, whole or not at all."""
 
     targets: tuple[str, ...]
@@ -104,13 +104,13 @@ class Save(BaseCommand, frozen=True, kw_only=True):
     overwrite: bool = False
 
 
-class ListFile(BaseCommand, frozen=True, kw_only=True):
+class ListFile(BaseCommand, frozen=True, kw_only=True, tag="ListFile"):
     """Say what a file of tensors holds, without loading it. Answered with `FileListed`."""
 
     path: str
 
 
-class Load(BaseCommand, frozen=True, kw_only=True):
+class Load(BaseCommand, frozen=True, kw_only=True, tag="Load"):
     """Load tensors of a file as objects of the workspace."""
 
     path: str
@@ -144,7 +144,7 @@ class FileContents(msgspec.Struct, frozen=True, kw_only=True):
     """Devices on which the tensors were when they were saved, as far as the file says."""
 
 
-class FileListed(BaseEvent, frozen=True, kw_only=True):
+class FileListed(BaseEvent, frozen=True, kw_only=True, tag="FileListed"):
     """What was asked with `ListFile`."""
 
     contents: FileContents
@@ -153,7 +153,7 @@ class FileListed(BaseEvent, frozen=True, kw_only=True):
 # --- parameters
 
 
-class Describe(BaseCommand, frozen=True, kw_only=True):
+class Describe(BaseCommand, frozen=True, kw_only=True, tag="Describe"):
     """Compute what the values of a tensor, parameter or buffer are like. Answered with `ValuesDescribed`; changes nothing."""
 
     target: str
@@ -194,14 +194,14 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
     """Elements, evenly spread, from which all but mean, NaN and Inf come in a large tensor; 0: every element."""
 
 
-class ValuesDescribed(BaseEvent, frozen=True, kw_only=True):
+class ValuesDescribed(BaseEvent, frozen=True, kw_only=True, tag="ValuesDescribed"):
     """What was asked with `Describe`, or what an `Initialise` left (`before` is what it found)."""
 
     values: Values
     before: Values | None = None
 
 
-class Initialise(BaseCommand, frozen=True, kw_only=True):
+class Initialise(BaseCommand, frozen=True, kw_only=True, tag="Initialise"):
     """Give a parameter, or every weight below a module, new initial values."""
 
     target: str
@@ -215,40 +215,40 @@ class Initialise(BaseCommand, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Tie(BaseCommand, frozen=True, kw_only=True):
+class Tie(BaseCommand, frozen=True, kw_only=True, tag="Tie"):
     """Let the second target be the very Parameter that the first one is. Two parameters of one model, of one shape."""
 
     first: str
     second: str
 
 
-class Untie(BaseCommand, frozen=True, kw_only=True):
+class Untie(BaseCommand, frozen=True, kw_only=True, tag="Untie"):
     """Give this name a Parameter of its own again, with the same values."""
 
     target: str
 
 
-class SetRequiresGrad(BaseCommand, frozen=True, kw_only=True):
+class SetRequiresGrad(BaseCommand, frozen=True, kw_only=True, tag="SetRequiresGrad"):
     """Freeze (off) or unfreeze parameters, everything below modules, or tensors."""
 
     targets: tuple[str, ...]
     on: bool
 
 
-class ClearGradients(BaseCommand, frozen=True, kw_only=True):
+class ClearGradients(BaseCommand, frozen=True, kw_only=True, tag="ClearGradients"):
     """Set the gradients below the target to None and free their memory."""
 
     target: str
 
 
-class SetTraining(BaseCommand, frozen=True, kw_only=True):
+class SetTraining(BaseCommand, frozen=True, kw_only=True, tag="SetTraining"):
     """`model.train()` or `model.eval()`."""
 
     target: str
     on: bool
 
 
-class MakeOptimizer(BaseCommand, frozen=True, kw_only=True):
+class MakeOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MakeOptimizer"):
     """Give a model an optimizer over its parameters, instead of the one it has."""
 
     target: str
@@ -257,14 +257,14 @@ class MakeOptimizer(BaseCommand, frozen=True, kw_only=True):
     learning_rate: float = 1e-3
 
 
-class TrainStep(BaseCommand, frozen=True, kw_only=True):
+class TrainStep(BaseCommand, frozen=True, kw_only=True, tag="TrainStep"):
     """zero_grad, forward, backward of the output's sum, step."""
 
     target: str
     input: str | None = None
 
 
-class MoveOptimizer(BaseCommand, frozen=True, kw_only=True):
+class MoveOptimizer(BaseCommand, frozen=True, kw_only=True, tag="MoveOptimizer"):
     """Move the optimizer's state to where the parameters are that it belongs to."""
 
     target: str
@@ -273,7 +273,7 @@ class MoveOptimizer(BaseCommand, frozen=True, kw_only=True):
 # --- splitting
 
 
-class PlanSplit(BaseCommand, frozen=True, kw_only=True):
+class PlanSplit(BaseCommand, frozen=True, kw_only=True, tag="PlanSplit"):
     """Plan how a model could be split over devices. Answered with `SplitPlanned`; moves nothing."""
 
     target: str
@@ -316,13 +316,13 @@ class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class SplitPlanned(BaseEvent, frozen=True, kw_only=True):
+class SplitPlanned(BaseEvent, frozen=True, kw_only=True, tag="SplitPlanned"):
     """What was asked with `PlanSplit`."""
 
     plan: SplitPlan
 
 
-class Split(BaseCommand, frozen=True, kw_only=True):
+class Split(BaseCommand, frozen=True, kw_only=True, tag="Split"):
     """Move the blocks of a model to their devices, all or none, and let activations follow (`InsertHops`)."""
 
     target: str
@@ -330,14 +330,14 @@ class Split(BaseCommand, frozen=True, kw_only=True):
     """Path of a block -> device; every parameter and buffer has to be covered."""
 
 
-class Join(BaseCommand, frozen=True, kw_only=True):
+class Join(BaseCommand, frozen=True, kw_only=True, tag="Join"):
     """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched by that."""
 
     target: str
     device: str
 
 
-class InsertHops(BaseCommand, frozen=True, kw_only=True):
+class InsertHops(BaseCommand, frozen=True, kw_only=True, tag="InsertHops"):
     """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved one by one."""
 
     target: str
@@ -359,7 +359,7 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
 
 
-class Hopped(BaseEvent, frozen=True, kw_only=True):
+class Hopped(BaseEvent, frozen=True, kw_only=True, tag="Hopped"):
     """The hops of a forward of a model that has some, in their order."""
 
     target: str

@@ -16,7 +16,7 @@ from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEve
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 
 
-class BuildModel(BaseCommand, frozen=True, kw_only=True):
+class BuildModel(BaseCommand, frozen=True, kw_only=True, tag="BuildModel"):
     """Build a sample model of the zoo, in the given device and dtype."""
 
     recipe: str
@@ -29,7 +29,7 @@ class BuildModel(BaseCommand, frozen=True, kw_only=True):
     """Seed of the initial values, so that a rebuilt model has the same ones."""
 
 
-class NewTensor(BaseCommand, frozen=True, kw_only=True):
+class NewTensor(BaseCommand, frozen=True, kw_only=True, tag="NewTensor"):
     """Create a named tensor."""
 
     name: str | None = None
@@ -45,7 +45,7 @@ class NewTensor(BaseCommand, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Move(BaseCommand, frozen=True, kw_only=True):
+class Move(BaseCommand, frozen=True, kw_only=True, tag="Move"):
     """Move (or copy) objects or parts of models to one device, all or none."""
 
     targets: tuple[str, ...]
@@ -57,21 +57,21 @@ class Move(BaseCommand, frozen=True, kw_only=True):
     """Let the optimizer's state of models follow its parameters."""
 
 
-class Undo(BaseCommand, frozen=True, kw_only=True):
+class Undo(BaseCommand, frozen=True, kw_only=True, tag="Undo"):
     """Take back the newest change of the workspace."""
 
 
-class Redo(BaseCommand, frozen=True, kw_only=True):
+class Redo(BaseCommand, frozen=True, kw_only=True, tag="Redo"):
     """Carry out again what was undone last."""
 
 
-class Remove(BaseCommand, frozen=True, kw_only=True):
+class Remove(BaseCommand, frozen=True, kw_only=True, tag="Remove"):
     """Remove objects from the workspace and free what they held."""
 
     names: tuple[str, ...]
 
 
-class Forward(BaseCommand, frozen=True, kw_only=True):
+class Forward(BaseCommand, frozen=True, kw_only=True, tag="Forward"):
     """Run a model, or a part of it (`name:path`), on a workspace tensor, or on a sample input made on its device."""
 
     target: str
@@ -80,14 +80,14 @@ class Forward(BaseCommand, frozen=True, kw_only=True):
     """Name for the result in the workspace; None: the result is described and dropped."""
 
 
-class Backward(BaseCommand, frozen=True, kw_only=True):
+class Backward(BaseCommand, frozen=True, kw_only=True, tag="Backward"):
     """Forward, sum, backward: fills the gradients of a model."""
 
     target: str
     input: str | None = None
 
 
-class EditElement(BaseCommand, frozen=True, kw_only=True):
+class EditElement(BaseCommand, frozen=True, kw_only=True, tag="EditElement"):
     """Set one element of a tensor in place (`name`, or `name:path` of a parameter or buffer)."""
 
     target: str
@@ -95,7 +95,7 @@ class EditElement(BaseCommand, frozen=True, kw_only=True):
     value: float
 
 
-class Combine(BaseCommand, frozen=True, kw_only=True):
+class Combine(BaseCommand, frozen=True, kw_only=True, tag="Combine"):
     """`result = left + right` (or `-`, `*`, `@`) for two workspace tensors."""
 
     left: str
@@ -104,58 +104,58 @@ class Combine(BaseCommand, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class StartBenchmark(BaseCommand, frozen=True, kw_only=True):
+class StartBenchmark(BaseCommand, frozen=True, kw_only=True, tag="StartBenchmark"):
     """Start a benchmark; its `request` is the run's number."""
 
     spec: BenchSpec
 
 
-class StopBenchmark(BaseCommand, frozen=True, kw_only=True):
+class StopBenchmark(BaseCommand, frozen=True, kw_only=True, tag="StopBenchmark"):
     """Stop a running benchmark within one block; None: all of them."""
 
     run: int | None = None
 
 
-class AddVirtual(BaseCommand, frozen=True, kw_only=True):
+class AddVirtual(BaseCommand, frozen=True, kw_only=True, tag="AddVirtual"):
     """Add virtual GPUs, numbered on from those that are there."""
 
     spec: str
     """`[Nx ]PROFILE[, ...]`"""
 
 
-class SetThreads(BaseCommand, frozen=True, kw_only=True):
+class SetThreads(BaseCommand, frozen=True, kw_only=True, tag="SetThreads"):
     """Set the number of CPU threads that torch uses for one operation."""
 
     threads: int
 
 
-class ReleaseCache(BaseCommand, frozen=True, kw_only=True):
+class ReleaseCache(BaseCommand, frozen=True, kw_only=True, tag="ReleaseCache"):
     """Give memory that the allocator keeps for later back to the device; answered with the figures before and after."""
 
     device: str
 
 
-class RecordAllocator(BaseCommand, frozen=True, kw_only=True):
+class RecordAllocator(BaseCommand, frozen=True, kw_only=True, tag="RecordAllocator"):
     """Let the allocators record where each block is allocated, or stop that."""
 
     on: bool
 
 
-class SaveSnapshot(BaseCommand, frozen=True, kw_only=True):
+class SaveSnapshot(BaseCommand, frozen=True, kw_only=True, tag="SaveSnapshot"):
     """Write the snapshot of a device's allocator in PyTorch's own format (a pickle of plain values)."""
 
     device: str
     path: str
 
 
-class OpenSnapshot(BaseCommand, frozen=True, kw_only=True):
+class OpenSnapshot(BaseCommand, frozen=True, kw_only=True, tag="OpenSnapshot"):
     """Read a snapshot: of a device's allocator now, or a file of PyTorch's format. Answered with `SnapshotOpened`."""
 
     device: str | None = None
     path: str | None = None
 
 
-class Cancel(BaseCommand, frozen=True, kw_only=True):
+class Cancel(BaseCommand, frozen=True, kw_only=True, tag="Cancel"):
     """Cancel a job that waits or runs, at its next step."""
 
     job: int
@@ -199,7 +199,7 @@ class Offer(msgspec.Struct, frozen=True):
     command: Command
 
 
-class EngineReady(BaseEvent, frozen=True, kw_only=True):
+class EngineReady(BaseEvent, frozen=True, kw_only=True, tag="EngineReady"):
     """The engine is up: what torch says about itself. Sent once, first."""
 
     pid: int
@@ -218,14 +218,14 @@ class EngineReady(BaseEvent, frozen=True, kw_only=True):
     default_dtype: str = "float32"
 
 
-class EngineDevices(BaseEvent, frozen=True, kw_only=True):
+class EngineDevices(BaseEvent, frozen=True, kw_only=True, tag="EngineDevices"):
     """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the receiver)."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...] = ()
 
 
-class ObjectChanged(BaseEvent, frozen=True, kw_only=True):
+class ObjectChanged(BaseEvent, frozen=True, kw_only=True, tag="ObjectChanged"):
     """A new or changed object."""
 
     snapshot: ObjectSnapshot
@@ -233,7 +233,7 @@ class ObjectChanged(BaseEvent, frozen=True, kw_only=True):
     """On the link only: rows that are still to come in `RowsFollow`."""
 
 
-class RowsChanged(BaseEvent, frozen=True, kw_only=True):
+class RowsChanged(BaseEvent, frozen=True, kw_only=True, tag="RowsChanged"):
     """A known object of which only some rows are different: the same paths in the same order as in the last snapshot that was sent."""
 
     name: str
@@ -247,20 +247,20 @@ class RowsChanged(BaseEvent, frozen=True, kw_only=True):
     """On the link only: rows that are still to come in `RowsFollow`."""
 
 
-class RowsFollow(BaseEvent, frozen=True, kw_only=True):
+class RowsFollow(BaseEvent, frozen=True, kw_only=True, tag="RowsFollow"):
     """More rows of an `ObjectChanged` or `RowsChanged` that was too long for one frame. On the link only: its reader joins them."""
 
     name: str
     rows: tuple[Row, ...]
 
 
-class ObjectRemoved(BaseEvent, frozen=True, kw_only=True):
+class ObjectRemoved(BaseEvent, frozen=True, kw_only=True, tag="ObjectRemoved"):
     """An object that is gone."""
 
     name: str
 
 
-class Moved(BaseEvent, frozen=True, kw_only=True):
+class Moved(BaseEvent, frozen=True, kw_only=True, tag="Moved"):
     """A move that succeeded."""
 
     report: MoveReport
@@ -269,7 +269,7 @@ class Moved(BaseEvent, frozen=True, kw_only=True):
     """True when this move was the undo of another."""
 
 
-class Answer(BaseEvent, frozen=True, kw_only=True):
+class Answer(BaseEvent, frozen=True, kw_only=True, tag="Answer"):
     """What happened, in words: the inspector shows it."""
 
     title: str
@@ -286,7 +286,7 @@ class Answer(BaseEvent, frozen=True, kw_only=True):
     time_unix_s: float = 0.0
 
 
-class BenchPreparing(BaseEvent, frozen=True, kw_only=True):
+class BenchPreparing(BaseEvent, frozen=True, kw_only=True, tag="BenchPreparing"):
     """A run was accepted: operands are being made, and it warms up."""
 
     run: int
@@ -295,14 +295,14 @@ class BenchPreparing(BaseEvent, frozen=True, kw_only=True):
     datasheet_tflops: float | None = None
 
 
-class BenchStarted(BaseEvent, frozen=True, kw_only=True):
+class BenchStarted(BaseEvent, frozen=True, kw_only=True, tag="BenchStarted"):
     """Warm-up is over and the first block begins."""
 
     run: int
     time_unix_s: float
 
 
-class BenchEnded(BaseEvent, frozen=True, kw_only=True):
+class BenchEnded(BaseEvent, frozen=True, kw_only=True, tag="BenchEnded"):
     """The run's result; None with a reason when nothing was measured."""
 
     run: int
@@ -311,19 +311,19 @@ class BenchEnded(BaseEvent, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class SnapshotOpened(BaseEvent, frozen=True, kw_only=True):
+class SnapshotOpened(BaseEvent, frozen=True, kw_only=True, tag="SnapshotOpened"):
     """An allocator snapshot that was asked for."""
 
     snapshot: AllocatorSnapshot
 
 
-class SideEffects(BaseEvent, frozen=True, kw_only=True):
+class SideEffects(BaseEvent, frozen=True, kw_only=True, tag="SideEffects"):
     """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward pass")."""
 
     effects: tuple[str, ...]
 
 
-class UndoState(BaseEvent, frozen=True, kw_only=True):
+class UndoState(BaseEvent, frozen=True, kw_only=True, tag="UndoState"):
     """What Undo and Redo would do now; None: nothing."""
 
     title: str | None
@@ -334,19 +334,19 @@ class UndoState(BaseEvent, frozen=True, kw_only=True):
     """The most that is kept; the oldest changes leave first."""
 
 
-class Undid(BaseEvent, frozen=True, kw_only=True):
+class Undid(BaseEvent, frozen=True, kw_only=True, tag="Undid"):
     """An Undo took back the command with the number `of`."""
 
     of: int
 
 
-class Redid(BaseEvent, frozen=True, kw_only=True):
+class Redid(BaseEvent, frozen=True, kw_only=True, tag="Redid"):
     """A Redo carried out the command again that was undone last; what Undo takes back now has the Redo's number."""
 
     command: Command
 
 
-class JobStarted(BaseEvent, frozen=True, kw_only=True):
+class JobStarted(BaseEvent, frozen=True, kw_only=True, tag="JobStarted"):
     """A command began."""
 
     title: str
@@ -354,7 +354,7 @@ class JobStarted(BaseEvent, frozen=True, kw_only=True):
     command: Command | None = None
 
 
-class JobProgress(BaseEvent, frozen=True, kw_only=True):
+class JobProgress(BaseEvent, frozen=True, kw_only=True, tag="JobProgress"):
     """A command goes on."""
 
     done: float
@@ -362,14 +362,14 @@ class JobProgress(BaseEvent, frozen=True, kw_only=True):
     text: str = ""
 
 
-class JobEnded(BaseEvent, frozen=True, kw_only=True):
+class JobEnded(BaseEvent, frozen=True, kw_only=True, tag="JobEnded"):
     """A command is over."""
 
     ok: bool
     time_unix_s: float
 
 
-class Log(BaseEvent, frozen=True, kw_only=True):
+class Log(BaseEvent, frozen=True, kw_only=True, tag="Log"):
     """A line for the log: the engine's own, or what user code printed."""
 
     level: str
@@ -378,7 +378,7 @@ class Log(BaseEvent, frozen=True, kw_only=True):
     time_unix_s: float
 
 
-class EngineLost(BaseEvent, frozen=True, kw_only=True):
+class EngineLost(BaseEvent, frozen=True, kw_only=True, tag="EngineLost"):
     """The engine process ended. Made by the supervisor, never by the engine itself."""
 
     reason: str
@@ -386,7 +386,7 @@ class EngineLost(BaseEvent, frozen=True, kw_only=True):
     time_unix_s: float
 
 
-class Rebuilt(BaseEvent, frozen=True, kw_only=True):
+class Rebuilt(BaseEvent, frozen=True, kw_only=True, tag="Rebuilt"):
     """After a restart: what came back and what did not. Made by the session."""
 
     restored: tuple[str, ...]

@@ -147,7 +147,7 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
     """Always: no card was asked."""
 
 
-class PlanFit(BaseCommand, frozen=True, kw_only=True):
+class PlanFit(BaseCommand, frozen=True, kw_only=True, tag="PlanFit"):
     """Ask the planner; runs in a process of its own and changes nothing. Answered with `FitPlanned`."""
 
     spec: FitSpec
@@ -155,7 +155,7 @@ class PlanFit(BaseCommand, frozen=True, kw_only=True):
     """A model of the workspace: then its source stands in for `spec.source`."""
 
 
-class FitPlanned(BaseEvent, frozen=True, kw_only=True):
+class FitPlanned(BaseEvent, frozen=True, kw_only=True, tag="FitPlanned"):
     """What the planner says."""
 
     target: str
