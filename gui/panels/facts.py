@@ -17,7 +17,7 @@ from devexplorer.gui.item_models.totals import Totals
 from devexplorer.gui.panels.panel import ShrinkingLabel, label
 from devexplorer.gui.panels.text_block import TextBlock
 
-LABEL_AT_MOST_PX, LABEL_SHARE = 190, 0.45
+LABEL_AT_MOST_PX, LABEL_SHARE = 190, 0.62
 """A label that is longer, or would take a larger share of the width, is cut short: the values need room too."""
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from fakes.host import hosted
-from fakes.look_records import CPU, CUDA, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
+from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Undo
 from devexplorer.core.state import State
+from devexplorer.core.welcome import this_machine
 from devexplorer.gui.panels.facts import selection_facts
 from devexplorer.gui.panels.inspector import InspectorPanel
 from devexplorer.gui.panels.text_block import TextBlock
@@ -325,3 +326,20 @@ def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
     QApplication.processEvents()
     assert bar.value() == 0
     assert panel.title.text().startswith("Second")
+
+
+@pytest.mark.parametrize("width", [290, 328, 420])
+def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, width: int) -> None:
+    state = state_with(CPU, VGPU)
+    panel = hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), width, 520)
+    state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
+    panel.refresh()
+    QApplication.processEvents()
+    names = {name.full_text: name.text() for name, _ in panel.facts._cells}
+    assert names["CUDA_VISIBLE_DEVICES"] == "CUDA_VISIBLE_DEVICES"
+    assert all(value.width() >= 80 for _, value in panel.facts._cells)
+    state.apply(Answer(title="A name of any length", words="", facts=(Fact("x" * 300, "value"),)))
+    panel.refresh()
+    QApplication.processEvents()
+    assert panel.facts._cells[0][0].text().endswith("…")
+    assert panel.facts._cells[0][1].width() >= 80
