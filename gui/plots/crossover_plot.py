@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QVBoxLayout, QWidget
 from devexplorer.core.formats import seconds_text
 from devexplorer.core.records.experiments import CrossoverMeasured, CrossoverPoint
 from devexplorer.core.workspace.experiments.overtaking import alone, overtaking, with_copies
-from devexplorer.gui.plots.markers import GridItem
+from devexplorer.gui.plots.markers import ROW_PX, GridItem, Line, LinesItem
 from devexplorer.gui.plots.time_axis import TextTicks
 from devexplorer.gui.theme import CPU, Role, Theme, device_colour, device_pen, font
 
@@ -28,6 +28,10 @@ SHORTEST = 1e-9
 """Seconds below which there is no place on the axis."""
 AXES = "time of one n×n product over n"
 WITH_COPIES_DASHES = [1.0, 3.0]
+DASHES = (3.0, 3.0)
+"""Of the lines where the device overtakes."""
+LABEL_ROWS = 2
+"""Above the curves: one label is for the product alone, one for it with the copies."""
 
 
 class Curve(NamedTuple):
@@ -122,18 +126,15 @@ class CrossoverPlot(QWidget):
         self.canvas.hideButtons()
         self.canvas.setMouseEnabled(x=False, y=False)
         self.canvas.setFrameShape(self.canvas.Shape.NoFrame)
-        self.canvas.plotItem.layout.setContentsMargins(2, 4, 24, 2)
+        self.canvas.plotItem.layout.setContentsMargins(2, round(4 + LABEL_ROWS * ROW_PX), 24, 2)
         self.canvas.viewport().installEventFilter(self)
         self._view = self.canvas.plotItem.vb
         self._grid = GridItem(self._view)  # pyqtgraph's own would let the axes drop the texts at their ends
+        self._overtakes = LinesItem(self.canvas.plotItem)
         self._view.sigResized.connect(self._show_grid)
+        self._view.sigResized.connect(self._mark)
         self.lines = [self.canvas.plot() for _ in range(3)]
         """CPU, the device alone, the device with copies."""
-        self.marks = [pg.InfiniteLine(angle=90, movable=False) for _ in range(2)]
-        self.labels = [pg.TextItem(anchor=(0, 0)) for _ in range(2)]
-        for item in (*self.marks, *self.labels):
-            self.canvas.addItem(item, ignoreBounds=True)
-            item.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -168,6 +169,7 @@ class CrossoverPlot(QWidget):
             axis.setTickFont(font(Role.LABEL))
         self.canvas.setBackground(QColor(self._theme.panel))
         self._grid.set_theme(self._theme)
+        self._overtakes.set_theme(self._theme)
 
     def _draw(self) -> None:
         measured = self._measured
@@ -197,7 +199,7 @@ class CrossoverPlot(QWidget):
             axis.picture = None  # other ticks without another range
             axis.update()
         self._show_grid()
-        self._mark(points, high)
+        self._mark()
         self.setAccessibleDescription("; ".join(map(self._words, points)))
 
     def _show_grid(self) -> None:
@@ -205,31 +207,26 @@ class CrossoverPlot(QWidget):
         rows = [round(self._view.mapFromView(QPointF(0.0, place)).y()) for place in self._y.places]
         self._grid.show_lines(QRectF(0, 0, self._view.width(), self._view.height()), rows)
 
-    def _mark(self, points: tuple[CrossoverPoint, ...], top: float) -> None:
-        """Lines where the device overtakes, one text below the other."""
+    @property
+    def overtakes(self) -> LinesItem:
+        """The lines where the device overtakes, with their labels."""
+        return self._overtakes
+
+    def _mark(self) -> None:
+        """Lines where the device overtakes, their labels above the curves."""
+        if self._measured is None:
+            return
+        points = self._measured.points
         found = [overtaking(points, alone), overtaking(points, with_copies)]
         together = found[0] is not None and found[1] is not None and found[0].size == found[1].size
-        says = ["overtakes from", "with copies from"]
-        for number, (mark, text, place) in enumerate(zip(self.marks, self.labels, found, strict=True)):
-            shown = place is not None and not (number == 1 and together)
-            mark.setVisible(shown)
-            text.setVisible(shown)
-            if place is not None and shown:
-                x = math.log10(place.size)
-                pen = QPen(QColor(self._theme.dim), 1)
-                pen.setCosmetic(True)
-                pen.setDashPattern([3.0, 3.0])
-                mark.setPen(pen)
-                mark.setPos(x)
-                text.setText(f"{says[number]} {place.size}{', with copies too' if together else ''}", color=QColor(self._theme.text))
-                text.setFont(font(Role.LABEL))
-                near_end = x > (math.log10(points[0].size) + math.log10(points[-1].size)) / 2
-                text.setAnchor((1, 0) if near_end else (0, 0))
-                text.setPos(x, top - number * 0.12 * (self._y_span()))
-
-    def _y_span(self) -> float:
-        (_, _), (low, high) = self._view.viewRange()
-        return float(high - low)
+        lines = []
+        for place, says in zip(found[:1] if together else found, ("overtakes from", "with copies from"), strict=False):
+            if place is not None:
+                at = self._view.mapFromView(QPointF(math.log10(place.size), 0.0)).x()
+                words = f"{says} {place.size}{', with copies too' if together else ''}"
+                lines.append(Line(round(at), words, self._theme.text, DASHES))
+        self._overtakes.setPos(self._view.mapToItem(self.canvas.plotItem, QPointF(0, 0)))
+        self._overtakes.show_lines(QRectF(0, 0, self._view.width(), self._view.height()), LABEL_ROWS, lines, [])
 
     def _words(self, point: CrossoverPoint) -> str:
         measured = self._measured

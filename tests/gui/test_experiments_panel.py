@@ -312,20 +312,34 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
     xs, ys = plot.lines[1].getData()
     assert [round(10**x) for x in xs] == [16, 64, 256]
     assert [10**y for y in ys] == pytest.approx([4e-6, 5e-6, 9e-6])
-    assert [label.toPlainText() for label in plot.labels] == ["overtakes from 64", "with copies from 256"]
-    assert all(item.isVisible() for item in (*plot.marks, *plot.labels))
+    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64", "with copies from 256"]
     assert "size 64: cpu 7 µs, vgpu:0 5 µs, with copies 30 µs (simulated)" in plot.accessibleDescription()
 
 
 def test_where_it_does_not_overtake_there_is_no_line(panel: ExperimentsPanel, state: State) -> None:
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-6, 5e-6, 3e-5)))
     plot = panel.crossover.plot
-    assert [item.isVisible() for item in plot.marks] == [True, False]
+    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64"]
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 1e-6, 5e-6, 3e-5)))
-    assert [item.isVisible() for item in (*plot.marks, *plot.labels)] == [False] * 4
+    assert plot.overtakes.labels == []
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-5, 5e-6, 3e-5)))
-    assert plot.labels[0].toPlainText() == "overtakes from 64, with copies too"
-    assert [item.isVisible() for item in plot.labels] == [True, False]
+    assert [label.text for label in plot.overtakes.labels] == ["overtakes from 64, with copies too"]
+
+
+def test_the_labels_where_it_overtakes_stand_above_the_curves(panel: ExperimentsPanel, state: State) -> None:
+    compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-6, 5e-6, 3e-5), (128, 6e-5, 6e-6, 4e-5), (256, 3e-4, 9e-6, 9e-5)))
+    plot = panel.crossover.plot
+    for size in ((700, 260), (420, 150)):
+        plot.setFixedSize(*size)
+        QApplication.processEvents()
+        first, second = plot.overtakes.labels
+        assert (first.text, second.text) == ("overtakes from 64", "with copies from 128")
+        assert not first.rect.intersects(second.rect)
+        for label in (first, second):
+            shown = plot.overtakes.mapRectToScene(label.rect)
+            assert plot.canvas.sceneRect().contains(shown)
+            box = plot.canvas.plotItem.vb
+            assert shown.bottom() <= box.mapRectToScene(box.boundingRect()).top(), "no label lies on a curve"
 
 
 def test_every_size_and_decade_has_its_text(panel: ExperimentsPanel, state: State) -> None:
