@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 
 import msgspec
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -216,6 +216,26 @@ def _whole(box: _Threshold, figure: float | None) -> float | None:
     return figure if figure is None else float(round(figure / box._scale) * box._scale)
 
 
+class _RulesArea(QScrollArea):
+    """Scrolls its rules, or is as high as they are."""
+
+    def __init__(self, inside: QWidget) -> None:
+        super().__init__()
+        self._inside, self._whole = inside, False
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+
+    def set_whole(self, whole: bool) -> None:
+        """Be as high as all rules; or as low as it must."""
+        if whole != self._whole:
+            self._whole = whole
+            self.updateGeometry()
+
+    def minimumSizeHint(self) -> QSize:
+        least = super().minimumSizeHint()
+        return QSize(least.width(), self._inside.minimumSizeHint().height() + 2 * self.frameWidth()) if self._whole else least
+
+
 class AlertRulesForm(QWidget):
     """`rules_changed` carries all rules as a `tuple[Rule, ...]`; `notifications_changed` whether alarms go to the desktop."""
 
@@ -231,14 +251,13 @@ class AlertRulesForm(QWidget):
         self._grid.setVerticalSpacing(4)
         inside = QWidget()
         inside.setObjectName("scrolled")
+        inside.installEventFilter(self)
         column = QVBoxLayout(inside)
         column.setContentsMargins(0, 0, 0, 0)
         column.addLayout(self._grid)
         column.addStretch(1)
-        self.scroll_area = QScrollArea()
-        self.scroll_area.setWidgetResizable(True)
+        self.scroll_area = _RulesArea(inside)
         self.scroll_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.scroll_area.setWidget(inside)
         self.scroll_area.setAccessibleName("Rules of alerts")
         self.desktop_check = QCheckBox("Show alarms on the desktop")
         self.desktop_check.setChecked(notifications)
@@ -266,6 +285,10 @@ class AlertRulesForm(QWidget):
         self.desktop_check.toggled.connect(self.notifications_changed)
         self.defaults_button.clicked.connect(lambda: self._replace(DEFAULT_RULES))
         self.show_rules(rules)
+
+    def set_whole(self, whole: bool) -> None:
+        """Whether all rules are in sight, for a place that scrolls itself; else they scroll in here."""
+        self.scroll_area.set_whole(whole)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -301,7 +324,9 @@ class AlertRulesForm(QWidget):
         self._show_defaults()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """The wheel over a spin box scrolls the form: a threshold is not changed in passing."""
+        """The wheel over a spin box scrolls the form: a threshold is not changed in passing. More rules take more room."""
+        if event.type() == QEvent.Type.LayoutRequest and watched is self.scroll_area.widget():
+            self.scroll_area.updateGeometry()
         if event.type() == QEvent.Type.Wheel and isinstance(watched, QSpinBox | QComboBox) and not watched.hasFocus():
             event.ignore()
             return True
@@ -317,8 +342,15 @@ class AlertRulesForm(QWidget):
     def _add(self, metric: str) -> None:
         self._replace((*self.rules, new_rule(metric)))
         self.rows[-1].raise_at.setFocus()
-        bar = self.scroll_area.verticalScrollBar()
-        bar.setValue(bar.maximum())
+        QTimer.singleShot(0, self, self._show_last)  # it has its place then
+
+    def _show_last(self) -> None:
+        last = self.rows[-1].raise_at
+        area: QWidget | None = last
+        while area is not None:  # this form's, and where it is shown whole, the one around it
+            if isinstance(area, QScrollArea):
+                area.ensureWidgetVisible(last)
+            area = area.parentWidget()
 
     def _remove(self, metric: str) -> None:
         self._replace(rule for rule in self.rules if rule.metric != metric)

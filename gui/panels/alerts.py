@@ -173,6 +173,7 @@ class AlertsPanel(QWidget):
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
         self.form.setMaximumWidth(RULES_PX if beside else 16_777_215)
         self.form.setMinimumWidth(RULES_PX if beside else 0)
+        self.form.set_whole(not beside)  # below the list the page scrolls, and no part of it again
         self._line.setFixedSize(*((1, 16_777_215) if beside else (16_777_215, 1)))
 
 

@@ -152,3 +152,22 @@ def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWind
     ends = {column: header.sectionViewportPosition(column) + header.sectionSize(column) for column in visible}
     assert header.sectionSize(0) >= 120
     assert all(end <= tree.viewport().width() for end in ends.values())
+
+
+def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow) -> None:
+    quiet.window.below.show_page("alerts")
+    quiet.settle()
+    quiet.settle()  # the page tells its height to what is around it, which then has another one
+    area = quiet.window.below.area(PAGES.index("alerts"))
+    form = quiet.window.below.alerts.form
+    scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
+    assert scrolls == [area]
+    form._add("fan_percent")
+    quiet.settle()
+    quiet.settle()
+    assert [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0] == [area]
+    last = form.rows[-1].raise_at
+    place = QRect(last.mapTo(area.viewport(), QPoint(0, 0)), last.size())
+    assert area.viewport().rect().contains(place), "a rule that was added is in sight"
+    quiet.resize(1440, 900)
+    assert area.verticalScrollBar().maximum() == 0
