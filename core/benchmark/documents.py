@@ -159,6 +159,7 @@ def _scaling(result: ScalingResult) -> Document:
         "sequential_seconds": result.sequential_seconds,
         "speedup": result.speedup,
         "efficiency": result.efficiency,
+        "unreliable": result.unreliable,
         "walls": [{"device": wall.device, "seconds": wall.seconds} for wall in result.walls],
         "seconds": result.seconds,
         "simulated": result.simulated,

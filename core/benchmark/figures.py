@@ -95,7 +95,8 @@ def figures(result: BenchResult) -> tuple[Figure, ...]:
         case ScalingResult(simulated=simulated):
             known = (("at once", result.parallel_seconds), ("one after the other", result.sequential_seconds))
             found = [_figure((name,), "seconds", _one(value), simulated) for name, value in known if value is not None]
-            found += [] if result.speedup is None else [_figure((), "speedup", _one(result.speedup), simulated)]
+            if result.speedup is not None and result.unreliable is None:
+                found.append(_figure((), "speedup", _one(result.speedup), simulated))
         case ModelResult(simulated=simulated):
             found = [_figure((), "samples_per_s", result.samples_per_s, simulated)]
             found += [] if result.tflops is None else [_figure((), "tflops", result.tflops, simulated)]

@@ -2,7 +2,9 @@
 
 A job is so many products of square matrices. Runs on the thread that runs the benchmark, which computes the CPU's job, in slices of 50 ms,
 and no other thread ever computes on the CPU: two would slow each other down. Each accelerator has a thread of its own while the jobs run
-at once. All of them start together at a barrier, with operands made and devices warm.
+at once, and one for each of the jobs in turn: a thread that has computed on the CPU before has other threads to help it than a new one, and
+where an accelerator is played on the CPU that decides how fast it is. All of them start together at a barrier, with operands made and
+devices warm.
 
 A job's seconds are those in which it was computed: on the wall, its slices without what the engine does between them; a virtual GPU's are
 simulated, and it takes no longer to measure than a product takes to describe. At once: the longest of the jobs. In turn: the sum of all of
@@ -124,6 +126,7 @@ class _Job:
 
     def run(self, barrier: threading.Barrier, over: threading.Event) -> None:
         """The whole job, on a thread of its own."""
+        torch.get_num_threads()  # a thread helps itself to every core until it has asked how many it may have
         try:
             barrier.wait(START_SECONDS)
             while self.left and not over.is_set() and not self._stop.is_set():  # the engine can close without another step
@@ -247,17 +250,39 @@ class ScalingRun:
         job, seconds = self._jobs[0], 0.0
         for number in range(len(self._jobs)):
             job.again()
-            while job.left:
-                if self._stop.is_set():
-                    return
-                before, spent, first = job.done, job.seconds, job.progress
-                job.slice()
-                products = job.done - before
+            before = job.progress
+            for now in self._alone(job):
+                products = before[0] - now[0]
                 self._finished += products
                 text = f"job {number + 1} of {len(self._jobs)} on {job.device}"
-                yield self._point(text, products, job.seconds - spent, self._rate(first, job.progress), self._finished)
+                yield self._point(text, products, now[1] - before[1], self._rate(before, now), self._finished)
+                before = now
+            if job.left:
+                return
             seconds += job.seconds
         self._sequential = seconds
+
+    def _alone(self, job: _Job) -> Generator[tuple[int, float], None, None]:
+        """Compute one job where it was computed when all ran at once; its progress every 50 ms. Ends early when the run is stopped."""
+        if job.device == "cpu" or job.virtual:
+            while job.left and not self._stop.is_set():
+                job.slice()
+                yield job.progress
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=job.run, args=(threading.Barrier(1), over), name=f"in-turn-{job.device}", daemon=True)
+        try:
+            thread.start()
+            going = True
+            while going and not self._stop.is_set():
+                thread.join(BLOCK_SECONDS)
+                going = thread.is_alive()
+                self._raise_failures()
+                yield job.progress
+        finally:
+            over.set()
+            if thread.ident is not None:  # it was started
+                thread.join(END_SECONDS)
 
     def _rate(self, before: tuple[int, float], now: tuple[int, float]) -> float | None:
         """TFLOP/s of the first device alone between two moments: points are drawn as its own, not as the sum of all devices."""

@@ -140,7 +140,8 @@ def _speedup(result: ScalingResult) -> str:
     ]
     if result.speedup is not None and result.efficiency is not None:
         words.append(f"{number_text(result.speedup)} times as fast, {100 * result.efficiency:.0f} % per device")
-    return ", ".join(filter(None, (*words, _joined(result.simulated, result.stopped))))
+    line = ", ".join(filter(None, (*words, _joined(result.simulated, result.stopped))))
+    return line if result.unreliable is None else f"{line}\nUnreliable: {result.unreliable}"
 
 
 def _models(results: Sequence[ModelResult]) -> Table:

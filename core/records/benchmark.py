@@ -245,6 +245,10 @@ class BandwidthResult(_Result, frozen=True, kw_only=True, omit_defaults=True, ta
     rows: tuple[BandwidthRow, ...]
 
 
+MOST_SLOWER_ALONE = 1.5
+"""A device that takes longer than so many times for a job alone than for one beside others was held up by something else."""
+
+
 class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
     """A finished (or stopped) scaling run."""
 
@@ -267,6 +271,20 @@ class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag=
     def efficiency(self) -> float | None:
         """Speed-up per device."""
         return None if self.speedup is None else self.speedup / len(self.spec.devices)
+
+    @property
+    def unreliable(self) -> str | None:
+        """Why the speed-up means nothing, in one sentence: the first device was far slower alone than beside the others."""
+        own = next((wall.seconds for wall in self.walls if wall.device == self.spec.device), None)
+        if self.sequential_seconds is None or not own:
+            return None
+        slower = self.sequential_seconds / len(self.spec.devices) / own
+        if slower <= MOST_SLOWER_ALONE:
+            return None
+        return (
+            f"{self.spec.device} took {slower:.1f} times as long for a job when nothing else ran as beside the others, so something else "
+            "held the machine up; measure again when it is quiet."
+        )
 
 
 class ModelResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="model"):

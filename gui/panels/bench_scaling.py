@@ -162,7 +162,7 @@ def headline(result: ScalingResult | None, *, ended: bool) -> str:
         return "Nothing was measured." if ended else "Nothing is measured yet."
     if result.speedup is None:
         return "Stopped before both parts were measured."
-    return f"{number_text(result.speedup)} times as fast"
+    return f"{number_text(result.speedup)} times as fast{'' if result.unreliable is None else ', unreliable'}"
 
 
 def words(spec: ScalingSpec, result: ScalingResult | None) -> str:
@@ -174,4 +174,4 @@ def words(spec: ScalingSpec, result: ScalingResult | None) -> str:
     times = f"{seconds_text(result.parallel_seconds)} at once against {seconds_text(result.sequential_seconds)} one after the other"
     count = len(spec.devices)
     share = f"{100 * result.efficiency:.0f} % of what {count} devices can give"
-    return f"{job} for each of {count} jobs: {times}. Efficiency {share}."
+    return " ".join(filter(None, (f"{job} for each of {count} jobs: {times}. Efficiency {share}.", result.unreliable)))

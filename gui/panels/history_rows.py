@@ -79,7 +79,7 @@ def headline(result: BenchResult) -> Headline:
             quickest = quickest_copy(rows)
             return Headline(None if quickest is None else quickest.gb_per_s, UNITS["gb_per_s"])
         case ScalingResult():
-            speedup = result.speedup
+            speedup = result.speedup if result.unreliable is None else None
             return Headline(None if speedup is None else Spread(speedup, speedup, speedup), UNITS["speedup"])
         case ModelResult(samples_per_s=spread):
             return Headline(spread, UNITS["samples_per_s"], None if result.simulated else noise_of_spread(spread))

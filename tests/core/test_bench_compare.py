@@ -121,10 +121,10 @@ def test_a_shape_that_a_run_lacks_is_a_gap_and_counted() -> None:
 def test_simulated_runs_have_no_noise() -> None:
     for result in (matmul(samples(100), simulated=True), msgspec.structs.replace(model(), simulated=True)):
         assert {figure.noise for figure in figures(result)} == {None}
-    found = compare([stored(scaling(0.34), 1), stored(scaling(0.17), 2)])
+    found = compare([stored(scaling(0.34), 1), stored(scaling(0.25), 2)])
     assert [row.label or row.unit for row in found.rows] == ["at once", "one after the other", "times"]
     assert found.rows[0].cells[1] is not None
-    assert found.rows[0].cells[1].words == "2.00 times as fast (both simulated: a model without noise)"
+    assert found.rows[0].cells[1].words == "36 % faster (both simulated: a model without noise)"
     assert not found.mixed
 
 

@@ -13,12 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.benchmark import scaling
+from devexplorer.core.benchmark.documents import run_document
+from devexplorer.core.benchmark.figures import figures
 from devexplorer.core.benchmark.matmul import Product
 from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
+from devexplorer.core.cli.bench_print import _speedup
 from devexplorer.core.devices.backend import Fleet
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.errors import BadInput, DoesNotFit
-from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.records.benchmark import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.machine import VirtualMachine
 from devexplorer.core.virtual.profiles import parse_virtual
@@ -159,6 +162,53 @@ def test_jobs_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run.result(stopped=False)
     assert result is not None
     assert result.speedup is not None
+
+
+def test_an_accelerators_job_in_turn_has_a_new_thread_each_time_as_it_had_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what helps a thread (OpenMP's threads, where the accelerator is played on the CPU) is the same in both parts."""
+    threads: list[threading.Thread] = []
+
+    def note(device: str) -> None:
+        if device == "xpu:0" and (not threads or threads[-1] is not threading.current_thread()):
+            threads.append(threading.current_thread())
+
+    run = run_of(ScalingSpec(devices=("xpu:0", "xpu:1"), size=16, iterations=30), played(monkeypatch, note))
+    run.prepare()
+    threads.clear()
+    points = list(iter(run.step, None))
+    result = run.result(stopped=False)
+    assert [thread.name for thread in threads] == ["scaling-xpu:0", "in-turn-xpu:0", "in-turn-xpu:0"]
+    assert not any(thread.is_alive() for thread in threads)
+    assert sum(point.iterations for point in points if point.text.startswith("job")) == 60
+    assert result is not None
+    assert result.iterations == 120
+
+
+def test_a_speed_up_by_a_device_that_was_slow_alone_is_none() -> None:
+    def result(sequential: float) -> ScalingResult:
+        walls = (DeviceWall("xpu:0", 0.34), DeviceWall("xpu:1", 0.33))
+        return ScalingResult(
+            run=1,
+            spec=ScalingSpec(devices=("xpu:0", "xpu:1")),
+            parallel_seconds=0.34,
+            sequential_seconds=sequential,
+            walls=walls,
+            stopped=False,
+            simulated=False,
+            seconds=1.0,
+            iterations=4,
+            torch_version="2",
+        )
+
+    fine, absurd = result(0.86), result(82.3)
+    assert fine.unreliable is None
+    assert [figure.quantity for figure in figures(fine)] == ["seconds", "seconds", "speedup"]
+    assert absurd.speedup == pytest.approx(242, rel=0.01)
+    assert absurd.unreliable is not None
+    assert absurd.unreliable.startswith("xpu:0 took 121.0 times as long for a job when nothing else ran")
+    assert [figure.quantity for figure in figures(absurd)] == ["seconds", "seconds"], "no history and no comparison counts it"
+    assert run_document(absurd)["unreliable"] == absurd.unreliable
+    assert _speedup(absurd).endswith(f"Unreliable: {absurd.unreliable}")
 
 
 def test_every_device_computes_all_of_its_job_and_the_first_one_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

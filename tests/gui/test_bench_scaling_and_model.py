@@ -93,6 +93,16 @@ def test_the_tutorials_times_are_bars_and_words(panel: BenchmarkPanel, state: St
     assert "one after the other, 2 jobs on vgpu:0, vgpu:0: 860 ms, simulated" in page.bars.accessibleDescription()
 
 
+def test_a_speed_up_that_cannot_be_is_marked_with_its_cause(panel: BenchmarkPanel, state: State) -> None:
+    panel.show_kind("scaling")
+    spec = ScalingSpec(devices=BOTH)
+    begin(state, 1, spec, simulated=True)
+    finish(state, 1, scaling_result(spec, sequential=82.3))
+    page = refreshed(panel).scaling
+    assert page.summary.headline.text() == "242 times as fast, unreliable"
+    assert "vgpu:0 took 121.0 times as long for a job when nothing else ran" in page.summary.words.text()
+
+
 def test_a_scaling_that_was_stopped_says_what_is_missing(panel: BenchmarkPanel, state: State) -> None:
     panel.show_kind("scaling")
     spec = ScalingSpec(devices=BOTH)
