@@ -24,6 +24,11 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layer(x) + (torch.ones(4) if self.defect else 0)
 
+class Spare(Net):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(4, 4)
+
 class Installs(Net):
     def __init__(self):
         super().__init__()
@@ -51,6 +56,7 @@ def test_a_trial_counts_what_the_doctor_says_of_each_model(tmp_path: Path) -> No
     table = [
         entry("some/nets", "from net import *", "Net()"),
         entry("some/nets", "from net import *", "Net(defect=True)"),
+        entry("some/nets", "from net import *", "Spare()"),
         entry("some/nets", "CLASSES train.py ", "Small"),
         entry("other/nets", "from net import *", "Installs()"),
         entry("absent/nets", "from net import *", "Net()"),
@@ -61,5 +67,6 @@ def test_a_trial_counts_what_the_doctor_says_of_each_model(tmp_path: Path) -> No
     line = next(number for number, text in enumerate(NET.splitlines(), 1) if "torch.ones" in text)
     assert f"error default-device {tmp_path / 'some+nets' / 'net.py'}:{line} " in ran.stdout
     assert "failed: other/nets Installs(): BadInput: not made: FileNotFoundError: os.system: no process is started here" in ran.stdout
-    assert ran.stdout.splitlines()[-1].startswith("3 models of 1 repositories: 2 clean, 1 lines with a finding, ")
-    assert len((tmp_path / "said.jsonl").read_text().splitlines()) == 4
+    assert "note no-gradient " in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith("4 models of 1 repositories: 3 clean, 1 lines with a finding, 1 notes, ")
+    assert len((tmp_path / "said.jsonl").read_text().splitlines()) == 5

@@ -3,8 +3,9 @@
     python tests/soak/public_models.py CLONES [--only OWNER/NAME] [--json FILE]
 
 CLONES has a folder OWNER+NAME for each repository of `public_models.json`, which says how each model is made; a repository that is not
-there is left out. They need einops, einx, scipy, PyWavelets and timm; packages that they import without needing them are empty stand-ins.
-Their code runs with your rights: read it first. It may start no process here (one of them installs packages when it is imported).
+there is left out. They need einops, einx, scipy, PyWavelets, timm, ema-pytorch, local-attention (which needs hyper-connections) and
+torch-einops-utils; packages that they import without needing them are empty stand-ins. Their code runs with your rights: read it first.
+It may start no process here (one of them installs packages when it is imported).
 """
 
 from __future__ import annotations
@@ -141,10 +142,11 @@ def examined(entry: dict[str, Any]) -> dict[str, Any]:
     from devexplorer.core.doctor.examine import Doctor
 
     began = time.monotonic()
+    wanted = ("problems", "notes", "unchecked", "no_gradient", "uncompiled", "operations")
     said: dict[str, Any] = {"repository": entry["repository"], "make": entry["make"]}
     try:
         diagnosis = Doctor(Fetched(entry), picked("vgpu:0"), train=True, inputs=entry["inputs"]).examine(entry["make"])
-        said |= {key: msgspec.to_builtins(getattr(diagnosis, key)) for key in ("problems", "unchecked", "uncompiled", "operations")}
+        said |= {key: msgspec.to_builtins(getattr(diagnosis, key)) for key in wanted}
     except Exception as error:
         said["failed"] = f"{type(error).__name__}: {error}"
     return said | {"seconds": round(time.monotonic() - began, 1)}
@@ -181,18 +183,23 @@ def repository(clones: Path, entries: Sequence[dict[str, Any]], out: Path) -> No
             file.write(json.dumps(said) + "\n")
 
 
+def _where(finding: dict[str, Any]) -> tuple[str, str, str, int]:
+    """Findings of which this is the same are one."""
+    return finding["severity"], finding["rule"], finding["file"], finding["line"]
+
+
 def report(rows: Sequence[dict[str, Any]]) -> str:
     """What was found, each line of code once, and the counts."""
     ran = [row for row in rows if "failed" not in row]
-    found = {(one["severity"], one["rule"], one["file"], one["line"]): one for row in ran for one in row["problems"]}
-    lines = [f"{key[0]} {key[1]} {key[2]}:{key[3]} {one['message']}" for key, one in sorted(found.items())]
+    found, noted = ({_where(one): one for row in ran for one in row[kind]} for kind in ("problems", "notes"))
+    lines = [f"{key[0]} {key[1]} {key[2]}:{key[3]} {one['message']}" for key, one in sorted((found | noted).items())]
     lines += [f"not checked: {row['repository']} {row['make']}: {one['what']}: {one['reason']}" for row in ran for one in row["unchecked"]]
     lines += [f"failed: {row['repository']} {row['make']}: {row['failed']}" for row in rows if "failed" in row]
-    rules = Counter((key[0], key[1]) for key in found)
+    rules = Counter((key[0], key[1]) for key in found | noted)
     lines += [f"{count:4} {severity} {rule}" for (severity, rule), count in sorted(rules.items())]
     clean = sum(not row["problems"] and not row["unchecked"] for row in ran)
     told = f"{len(ran)} models of {len({row['repository'] for row in ran})} repositories: {clean} clean, {len(found)} lines with a finding"
-    return "\n".join([*lines, f"{told}, {sum(bool(row['unchecked']) for row in ran)} with something unchecked"])
+    return "\n".join([*lines, f"{told}, {len(noted)} notes, {sum(bool(row['unchecked']) for row in ran)} with something unchecked"])
 
 
 def main() -> int:
