@@ -117,6 +117,14 @@ def test_the_line_between_two_modules_that_cuts_is_found_once(examined: Examined
     assert summary(diagnosis).endswith("without a gradient: 4 parameters (4 cut off)")
 
 
+def test_of_values_and_indices_it_is_the_indices_that_have_no_derivative(examined: Examined) -> None:
+    body = "_, order = torch.sort(x, dim=1)  # here\n        return F.one_hot(order[:, 0], 8).float()"
+    code = f"{HEAD}\n    def between(self, x):\n        {body}\n"
+    (finding,) = examined(code).problems
+    assert [finding.line] == marked(code)
+    assert finding.message.startswith("What torch.sort gives as indices has no derivative: 4 parameters of encoder")
+
+
 MEANT = {
     "straight through": "return x + (x.round() - x).detach()",
     "a mask of its own values": "return x * (x > 0).float()",
@@ -125,6 +133,7 @@ MEANT = {
     "a norm from numbers": "return x / max(1.0, float(x.detach().norm()))",
     "switched on again": "before = torch.is_grad_enabled()\ntorch.set_grad_enabled(False)\ntorch.set_grad_enabled(before)\nreturn x * 2",
     "vmap": "return torch.vmap(lambda row: row * self.scale)(x)",
+    "the values of a sort": "values, order = torch.sort(x, dim=1)\nreturn values * (order < 4)",
     "a checkpoint": "return checkpoint(torch.relu, x, use_reentrant=True)",
 }
 

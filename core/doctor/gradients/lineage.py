@@ -28,6 +28,8 @@ _NO_VALUES = frozenset({
 """What is made has the shape, the dtype and the device of its operand, and nothing of its values."""
 _DECIDES = frozenset({"__bool__", "is_nonzero", "__contains__", "equal", "allclose"})
 _PRINTS = frozenset({"__format__", "__repr__"})
+_WITH_INDICES = frozenset({"sort", "topk", "max", "min", "median", "nanmedian", "mode", "kthvalue", "cummax", "cummin"})
+"""They give values, which have a derivative, and where those were, which has none."""
 
 
 class _Known(NamedTuple):
@@ -205,7 +207,11 @@ class Lineage:
             return self._cut_at(call, "grad", "torch.autograd.grad", live)
         if tensor.is_floating_point() or tensor.is_complex():
             return self._cut_at(call, "step", call.kind.sentence, live)
-        words = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}" if call.kind.casts else call.kind.sentence
+        words = call.kind.sentence
+        if call.kind.casts:
+            words = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}"
+        elif name in _WITH_INDICES:
+            words = f"What {call.kind.words} gives as indices"
         return self._cut_at(call, "step", words, live)
 
     def _lost_in_function(self, tensor: Tensor, place: Place | None, live: int) -> int:
