@@ -189,7 +189,7 @@ class Doctor:
         work = Work(model, self._train, self._info.id, self._progress)
         known = len(self._book.findings())
         self._seed_all()
-        gradients = Gradients(model) if self._train else None
+        gradients = Gradients(model, inputs) if self._train else None
         watching = Watching(model, self._info.id, self._book, origins, inputs, gradients)
         try:
             with watching:

@@ -198,6 +198,21 @@ def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Exa
     assert "until forward brings it along itself" in found.notes[0].message
 
 
+def test_the_method_that_brings_an_attribute_along_is_named(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.weights = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def loss(self, out):
+        self.weights = self.weights.to(out.device)
+        return (out * self.weights).sum()
+""")
+    assert found.clean
+    assert "until loss brings it along itself" in found.notes[0].message
+
+
 SEVERITIES = {
     "moved on one condition": (
         "self.m = torch.ones(4)", "self.m = self.m.to(x.device) if self.m is not None else None\nreturn y * self.m", "note"

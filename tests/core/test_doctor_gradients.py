@@ -229,6 +229,19 @@ def test_what_is_unused_dropped_frozen_or_a_copy_is_named_and_no_problem(examine
     assert "11 parameters (4 in a copy, 1 updated by forward, 2 frozen, 2 unused, 2 not part of the output)" in summary(diagnosis)
 
 
+def test_what_forward_leaves_out_is_named_where_it_returns_its_input_as_well(examined: Examined) -> None:
+    diagnosis = examined(
+        f"""{HEAD}
+        self.idle = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.head(self.encoder(x) * self.scale), x
+""".replace("\n    def forward(self, x):\n        return self.head(self.between(self.encoder(x)) * self.scale)\n", "", 1)
+    )
+    assert [(one.reason, one.parameters) for one in diagnosis.no_gradient] == [("unused", ("idle.weight", "idle.bias"))]
+    assert diagnosis.notes[0].message.startswith("No operation of this forward uses idle.weight and idle.bias")
+
+
 def test_one_of_two_equal_layers_of_a_list_is_no_copy(examined: Examined) -> None:
     code = """
 import copy

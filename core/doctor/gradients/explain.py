@@ -21,7 +21,7 @@ _SILENT = ("frozen", "updated")
 """Reasons that are nothing to speak of."""
 _WITHOUT_LINE = {
     "unused": (
-        "No operation of forward uses {which}: {which_short} {them} no gradient.",
+        "No operation of this forward uses {which}: {which_short} {them} no gradient.",
         "Use it in forward or remove it; DistributedDataParallel needs find_unused_parameters=True for it.",
     ),
     "output": (

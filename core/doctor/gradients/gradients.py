@@ -25,9 +25,10 @@ _BATCHED = ("_add_batch_dim", "_remove_batch_dim")
 class Gradients:
     """Of one run of one model; `Watching` tells it what happens."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, inputs: Sequence[Tensor] = ()) -> None:
+        """`inputs` are what its forward gets."""
         self._model = model
-        self._lineage = Lineage(model)
+        self._lineage = Lineage(model, inputs)
         self._graph: Graph | None = None
 
     @contextmanager

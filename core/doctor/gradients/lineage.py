@@ -6,7 +6,7 @@ Sets of parameters are the bits of one integer. Results are referred to weakly, 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +45,7 @@ class _Known(NamedTuple):
 class Lineage:
     """What is known of the tensors of one forward."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
         named = [(path, one) for path, one in model.named_parameters()]
         self.paths = [path for path, _ in named]
         self.parameters = [one for _, one in named]
@@ -63,6 +63,8 @@ class Lineage:
         self.lost = False
         """Whether nothing is known of something that the model has returned (`vmap` gives other tensors back than it computes)."""
         self.switches = Switches()
+        self._inputs = {id(one): one for one in inputs}
+        """What forward gets: nothing is lost where it returns that, as a VAE does for its loss."""
         self._numbers = {id(one): number for number, one in enumerate(self.parameters)}
         self._known: dict[int, _Known] = {}
         self._by_place: dict[tuple[str, str, object], Cut] = {}
@@ -88,7 +90,7 @@ class Lineage:
             if live and not needs_gradient(tensor):
                 cut |= 1 << (self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live))
             self.at_output |= cut
-            self.lost |= not live and not cut and tensor.is_floating_point()
+            self.lost |= not live and not cut and tensor.is_floating_point() and id(tensor) not in self._inputs
 
     def after(self, call: Call, result: Any) -> None:
         """A call of torch's was made in forward."""

@@ -43,9 +43,9 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
     elif way == "attribute" and _copied_by_forward(slot):
         severity = "note"
         message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device."
-    elif way == "attribute" and _brought_along(slot):
+    elif way == "attribute" and (method := _brought_along_by(slot)) is not None:
         severity = "note"
-        message = f"{what}: it stays on {where} when the model moves, until forward brings it along itself; the state_dict misses it."
+        message = f"{what}: it stays on {where} when the model moves, until {method} brings it along itself; the state_dict misses it."
     elif there:
         severity = "warning"
         one = len(tensors) == 1
@@ -94,15 +94,15 @@ def _fix(name: str, way: str) -> str:
     return "Register the tensor as a buffer of a module and let the function take it from there."
 
 
-def _brought_along(slot: Slot) -> bool:
-    """Whether a method says `self.table = self.table.to(…)`, also with a condition."""
+def _brought_along_by(slot: Slot) -> str | None:
+    """The method that says `self.table = self.table.to(…)`, also with a condition."""
     name = slot.attribute.name
     for base in type.mro(type(slot.module)):
         source = class_source(base)
         for target, (place, value) in assignments(source) if source is not None else ():
             if target == name and place.function != "__init__" and value is not None and any(_moves(one, name) for one in ast.walk(value)):
-                return True
-    return False
+                return place.function
+    return None
 
 
 def _moves(node: ast.AST, name: str) -> bool:
