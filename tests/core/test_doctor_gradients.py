@@ -199,6 +199,49 @@ def test_a_function_that_gives_no_gradient_is_named(examined: Examined, forward:
     assert diagnosis.no_gradient[0].parameters == ENCODER
 
 
+APPLIED = {
+    "a Function that runs layers": """
+class Saving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layers):
+        ctx.layers = layers
+        ctx.save_for_backward(x)
+        return layers(x) * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            torch.autograd.backward(ctx.layers(x), gradient)
+        return x.grad, None
+
+
+class Blocks(Net):
+    def forward(self, x):
+        x = Saving.apply(x, self.encoder)  # here
+        return self.head(x * self.scale)
+""",
+    "torch's checkpoint": """
+class Blocks(Net):
+    def forward(self, x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = checkpoint(self.encoder, x, use_reentrant=True)  # here
+        return self.head(x * self.scale)
+""",
+}
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_a_function_that_gets_nothing_with_a_history_is_named_where_it_is_applied(examined: Examined, name: str) -> None:
+    code = f"{HEAD}\n{APPLIED[name]}\n\nNet = Blocks\n".replace("super().__init__()", "nn.Module.__init__(self)")
+    diagnosis = examined(code)
+    assert cut_lines(diagnosis) == marked(code)
+    (finding,) = diagnosis.problems
+    assert "requires a gradient, so its result has no history: 4 parameters of encoder" in finding.message
+    assert diagnosis.no_gradient[0].parameters == ENCODER
+
+
 def test_what_is_unused_dropped_frozen_or_a_copy_is_named_and_no_problem(examined: Examined) -> None:
     diagnosis = examined(
         f"""{HEAD}

@@ -19,7 +19,7 @@ class Cut:
     number: int
     kind: str
     """`detach`, `data`, `switch`, `copy`, `grad`, `freeze`, `step` (no derivative), of a Function `function` (its result is declared not
-    differentiable) and `refusal` (its backward returns None)."""
+    differentiable), `inputs` (none of them has a history) and `refusal` (its backward returns None)."""
     words: str
     """What stands there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
     place: Place | None
@@ -67,6 +67,10 @@ _SAID = {
     "function": (
         "A Function marks this result as not differentiable",
         "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft one.",
+    ),
+    "inputs": (
+        "No tensor that {words} is applied to requires a gradient, so its result has no history",
+        "Make an input of it require a gradient, as x.requires_grad_() does; of torch's checkpoint, give use_reentrant=False.",
     ),
     "refusal": (
         "{words} returns None for an input that needs a gradient",

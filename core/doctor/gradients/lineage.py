@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from devexplorer.core.doctor.gradients.cuts import Cut, Exit
 from devexplorer.core.doctor.gradients.switches import Switched, Switches, inside
 from devexplorer.core.doctor.watching.call import Call
 from devexplorer.core.doctor.watching.kinds import WAITS
-from devexplorer.core.places import Place
+from devexplorer.core.places import Place, place_of
 from devexplorer.core.workspace.run import tensors_in
 
 SWEEP_AT = 20_000
@@ -32,13 +33,24 @@ _WITH_INDICES = frozenset({"sort", "topk", "max", "min", "median", "nanmedian", 
 """They give values, which have a derivative, and where those were, which has none."""
 
 
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+class _Pending(NamedTuple):
+    """Why what is computed within a Function's forward will have no history outside, if it has none there; see `Cut`."""
+
+    kind: str
+    words: str
+    place: Place | None
+
+
 class _Known(NamedTuple):
     tensor: weakref.ref[Tensor]
     live: int
     """Parameters that a gradient would reach from here."""
     cut: int
     """Numbers of the cuts on the way here, as bits."""
-    pending: Place | None = None
+    pending: _Pending | None = None
     """Computed within a Function's forward, where nothing has a history yet."""
 
 
@@ -157,11 +169,11 @@ class Lineage:
                 cut |= 1 << self._lost(call, tensor, live, cut)
                 live = 0
             else:
-                self._remember(tensor, live, cut, call.place)
+                self._remember(tensor, live, cut, _pending(call))
                 return
         self._remember(tensor, live, cut)
 
-    def _remember(self, tensor: Tensor, live: int, cut: int, pending: Place | None = None) -> None:
+    def _remember(self, tensor: Tensor, live: int, cut: int, pending: _Pending | None = None) -> None:
         if len(self._known) >= self._sweep_at:
             self._known = {key: known for key, known in self._known.items() if known.tensor() is not None}
             self._sweep_at = max(SWEEP_AT, 2 * len(self._known))
@@ -217,10 +229,10 @@ class Lineage:
         return self._cut_at(call, "step", words, live)
 
     def _lost_in_function(self, tensor: Tensor, place: Place | None, live: int) -> int:
-        """Computed in the forward of a Function that has declared its result to be not differentiable."""
+        """Computed in the forward of a Function, whose result has no history."""
         known = self._known.get(id(tensor))
-        at = None if known is None else known.pending
-        return self._cut_off("function", "a Function", at or place, live)
+        kind, words, at = (None if known is None else known.pending) or _Pending("function", "a Function", place)
+        return self._cut_off(kind, words, at or place, live)
 
     def _lost_before(self, live: int) -> int:
         return self._cut_off("switch", "torch.set_grad_enabled(False), called before forward,", None, live)
@@ -268,6 +280,18 @@ class Lineage:
         wanted = call.args[1] if len(call.args) > 1 else call.kwargs.get("requires_grad", True)
         if number is not None and not wanted and not (self.frozen >> number) & 1:
             self.at_output |= 1 << self._cut_at(call, "freeze", ".requires_grad_(False)", 1 << number)
+
+
+def _pending(call: Call) -> _Pending:
+    """Autograd gives a Function's result a history only where one of the tensors that it is applied to has one."""
+    applied: FrameType | None = None
+    frame: FrameType | None = call.frame
+    while frame is not None and frame is not call.run.until:
+        applied = frame if frame.f_code is _APPLY else applied
+        frame = frame.f_back
+    if applied is None or any(map(needs_gradient, tensors_in(applied.f_locals["args"]))):
+        return _Pending("function", "a Function", call.place)
+    return _Pending("inputs", applied.f_locals["cls"].__name__, place_of(applied, call.run.until))
 
 
 def needs_gradient(tensor: Tensor) -> bool:
