@@ -159,12 +159,11 @@ def _scaling(result: ScalingResult) -> Document:
         "sequential_seconds": result.sequential_seconds,
         "speedup": result.speedup,
         "efficiency": result.efficiency,
-        "unreliable": result.unreliable,
         "walls": [{"device": wall.device, "seconds": wall.seconds} for wall in result.walls],
         "seconds": result.seconds,
         "simulated": result.simulated,
         "verified": result.verified,
-    }
+    } | ({} if result.unreliable is None else {"unreliable": result.unreliable})
 
 
 def _model(result: ModelResult) -> Document:

@@ -208,6 +208,7 @@ def test_a_speed_up_by_a_device_that_was_slow_alone_is_none() -> None:
     assert absurd.unreliable.startswith("xpu:0 took 121.0 times as long for a job when nothing else ran")
     assert [figure.quantity for figure in figures(absurd)] == ["seconds", "seconds"], "no history and no comparison counts it"
     assert run_document(absurd)["unreliable"] == absurd.unreliable
+    assert "unreliable" not in run_document(fine), "who reads the documents of today finds in them what there was"
     assert _speedup(absurd).endswith(f"Unreliable: {absurd.unreliable}")
 
 
