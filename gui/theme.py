@@ -236,16 +236,20 @@ def palette(theme: Theme) -> QPalette:
 
 def prepare(app: QApplication) -> None:
     """Style and font, before the first widget is made: buttons that are there already would keep the font they have."""
-    if app.style().name() != "fusion":
+    if app.style().name() not in ("fusion", ""):  # below a stylesheet it has no name: then it was set before
         app.setStyle("Fusion")  # the one style that looks the same everywhere and follows the palette
-    app.setFont(font(Role.TEXT))
+    if app.font() != font(Role.TEXT):
+        app.setFont(font(Role.TEXT))
 
 
 def apply(app: QApplication, theme: Theme) -> None:
     """Give the whole application this theme: style, palette, fonts, stylesheet. Widgets that paint take `set_theme`."""
     prepare(app)
-    app.setPalette(palette(theme))
-    app.setStyleSheet(stylesheet(theme))
+    colours, sheet = palette(theme), stylesheet(theme)
+    if app.palette() != colours:
+        app.setPalette(colours)
+    if app.styleSheet() != sheet:  # Qt would style every widget again, also with the sheet that it has
+        app.setStyleSheet(sheet)
 
 
 def theme_of(colours: QPalette) -> Theme:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPixmap
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
 
 from devexplorer.gui import icons
 from devexplorer.gui import theme as themes
@@ -12,6 +14,20 @@ from devexplorer.gui.style import stylesheet
 from devexplorer.gui.theme import DARK, LIGHT, Role, Theme, device_colour, device_dash, device_pen, text_pairs
 
 BOTH = pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+
+
+class StyleChanges(QObject):
+    """The events of a widget that cost a new look."""
+
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__()
+        self.seen: list[QEvent.Type] = []
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.StyleChange, QEvent.Type.PaletteChange, QEvent.Type.FontChange):
+            self.seen.append(event.type())
+        return False
 
 
 def luminance(colour: str) -> float:
@@ -68,6 +84,19 @@ def test_the_theme_is_applied_to_palette_font_and_stylesheet(qapp: QApplication,
     assert qapp.font().pixelSize() == 13
     assert theme.panel in qapp.styleSheet()
     assert themes.theme_of(qapp.palette()) is theme
+
+
+def test_the_theme_that_is_there_already_styles_nothing_again(qtbot: QtBot, qapp: QApplication):
+    button = QPushButton("Move")
+    qtbot.addWidget(button)
+    themes.apply(qapp, DARK)
+    button.show()
+    qapp.processEvents()  # Qt tells of a new font later
+    styled = StyleChanges(button)
+    themes.apply(qapp, DARK)
+    assert styled.seen == []
+    themes.apply(qapp, LIGHT)
+    assert QEvent.Type.StyleChange in styled.seen
 
 
 def test_fonts_have_the_three_sizes_and_digits_of_one_width(qapp: QApplication):
