@@ -5,38 +5,81 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
-from PySide6.QtWidgets import QApplication
+import shiboken6
+from PySide6.QtWidgets import QApplication, QWidget
 
 EXPECTED = "This plugin does not support"
 """The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
 
+_ended: list[weakref.ref[QWidget]] = []
+"""Windows whose test is over: nothing may hold them any more."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def frozen_imports() -> None:
+    """What is imported by now is never looked at again: torch and its like make a full collection take half a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def module_ends_its_windows(qapp: QApplication, frozen_imports: None) -> Iterator[None]:
+    """A window that several tests share ends with the last of them."""
+    with _ends_windows(qapp):
+        yield
+
 
 @pytest.fixture(autouse=True)
 def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail the test in which Qt complains, or a slot raises."""
+    """Fail the test in which Qt complains, or a slot raises; end its windows."""
     raised: list[str] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: raised.append(f"{kind.__name__}: {error}"))
     gc.disable()
-    gc.freeze()  # what is there already is not looked at again: torch and its like make a full collection take half a second
-    look = qapp.font(), qapp.palette(), qapp.styleSheet()
-    before = set(QApplication.topLevelWidgets())
-    yield
-    for widget in set(QApplication.topLevelWidgets()) - before:
-        widget.close()
-        # No deleteLater: an event loop of a later test would carry it out, for pyqtgraph's own widgets too, and Qt crashes in their
-        # scene. The collection below takes what nobody holds any more.
-    if (qapp.font(), qapp.palette(), qapp.styleSheet()) != look:  # a window that stays would be styled anew
-        qapp.setFont(look[0])
-        qapp.setPalette(look[1])
-        qapp.setStyleSheet(look[2])
-    qapp.processEvents()
-    gc.collect()
-    gc.enable()
+    with _ends_windows(qapp):
+        yield
     assert not raised, f"exceptions in slots: {raised}"
     lines = [record.message for record in qtlog.records if not record.message.startswith(EXPECTED)]  # type: ignore[attr-defined]
     assert not lines, f"Qt said: {lines}"
+
+
+@contextmanager
+def _ends_windows(app: QApplication) -> Iterator[None]:
+    """At the end every window that was made meanwhile is deleted, with its menus and dialogs, and the application looks as it did."""
+    look = app.font(), app.palette(), app.styleSheet()
+    before = set(QApplication.topLevelWidgets())
+    yield
+    windows = [widget for widget in QApplication.topLevelWidgets() if widget not in before and widget.parent() is None]
+    for window in windows:
+        window.close()
+    app.processEvents()
+    for window in windows:
+        _ended.append(weakref.ref(window))
+        # With all in it and all that is connected to it: no lambda holds it any more. An empty widget is pyqtgraph's, and Qt crashes in
+        # the scene of a plot that ends after it; it goes with what holds it.
+        if shiboken6.isValid(window) and (type(window) is not QWidget or window.children()):
+            shiboken6.delete(window)
+    if (app.font(), app.palette(), app.styleSheet()) != look:  # a window that stays would be styled anew
+        app.setFont(look[0])
+        app.setPalette(look[1])
+        app.setStyleSheet(look[2])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """After all fixtures of a test: fail it when something still holds one of its windows."""
+    yield
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()  # pytest would hold them until after this
+    gc.collect()
+    gc.enable()
+    left = [type(window).__name__ for ref in _ended if (window := ref()) is not None]
+    _ended.clear()
+    if not hasattr(sys, "last_value"):  # the trace of a test that has failed holds what was in it
+        assert not left, f"windows left behind: {left}"
