@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: there is a worker for every core already
 
 import psutil
 import pytest
@@ -41,7 +45,7 @@ def _settle(left: object) -> object:
 def leaves_nothing_behind() -> Iterator[None]:
     """Fail the test that leaves a thread, a process, or a warning in the log."""
     threads = set(threading.enumerate())
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = {child.pid for child in _children()}
     handler = _Warnings()
     logging.getLogger().addHandler(handler)
     yield
@@ -49,8 +53,17 @@ def leaves_nothing_behind() -> Iterator[None]:
     assert not handler.lines, f"unexpected log lines: {handler.lines}"
     left = _settle(lambda: [t.name for t in threading.enumerate() if t not in threads and not _belongs_to_torch(t)])
     assert not left, f"threads left behind: {left}"
-    left = _settle(lambda: [c for c in psutil.Process().children(recursive=True) if c.pid not in children and c.is_running()])
+    left = _settle(lambda: [c for c in _children() if c.pid not in children and c.is_running()])
     assert not left, f"processes left behind: {left}"
+
+
+def _children() -> list[psutil.Process]:
+    """All processes below this one. For most tests there are none, which is quicker to learn than by looking at every process."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
+    return psutil.Process().children(recursive=True)
 
 
 def _belongs_to_torch(thread: threading.Thread) -> bool:
