@@ -66,6 +66,7 @@ class Here:
         deadline = time.monotonic() + 60
         while not any(isinstance(event, JobEnded) and event.request == request for event in events):
             assert time.monotonic() < deadline, command
+            time.sleep(0.001)  # the engine's threads need the interpreter
             events += self.session.drain().events
         said = [event for event in events if isinstance(event, Answer)]
         assert not any(answer.failed for answer in said), (command, said)
@@ -77,6 +78,7 @@ class Here:
         deadline = time.monotonic() + 120
         while True:
             assert time.monotonic() < deadline
+            time.sleep(0.001)
             for event in self.session.drain().events:
                 if isinstance(event, Rebuilt):
                     return event
