@@ -22,15 +22,8 @@ _ended: list[weakref.ref[QWidget]] = []
 """Windows whose test is over: nothing may hold them any more."""
 
 
-@pytest.fixture(autouse=True, scope="session")
-def frozen_imports() -> None:
-    """What is imported by now is never looked at again: torch and its like make a full collection take half a second."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True, scope="module")
-def module_ends_its_windows(qapp: QApplication, frozen_imports: None) -> Iterator[None]:
+def module_ends_its_windows(qapp: QApplication) -> Iterator[None]:
     """A window that several tests share ends with the last of them."""
     with _ends_windows(qapp):
         yield
@@ -81,5 +74,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     gc.enable()
     left = [type(window).__name__ for ref in _ended if (window := ref()) is not None]
     _ended.clear()
-    if not hasattr(sys, "last_value"):  # the trace of a test that has failed holds what was in it
-        assert not left, f"windows left behind: {left}"
+    if hasattr(sys, "last_value"):
+        return  # the trace of a test that has failed holds what was in it
+    assert not left, f"windows left behind: {left}"
+    if not QApplication.topLevelWidgets():
+        gc.freeze()  # imports and caches of torch, with which a full collection takes half a second; there is no window among them
