@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +29,13 @@ def test_a_log_of_the_monkey_is_done_again_in_a_folder_of_another_name(tmp_path:
     assert "{folder}/files/" in first
     assert "devexplorer-monkey-" not in first
     assert (tmp_path / "again").read_text() == first
+
+
+def test_a_monkey_has_at_most_sixteen_devices(tmp_path: Path) -> None:
+    """The CPU and two cards are there at first; of twelve more pairs six have room."""
+    pair = '["trigger", "", {"id": "add_two"}]\n["wait", "", {"ms": 200}]\n'
+    (tmp_path / "pairs").write_text(12 * pair)
+    command = [sys.executable, SOAK / "monkey.py", "--replay", tmp_path / "pairs"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^24: settled, .* 15 devices$", done.stdout, re.MULTILINE), done.stdout

@@ -28,7 +28,7 @@ from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from monkey_guards import Guards, census, connections, give_back, left_behind, resident_mib
+from monkey_guards import Guards, census, connections, give_back, heap, left_behind, limit_devices, resident_mib
 from monkey_hands import Action, Hands
 from monkey_sandbox import enter, fill
 from PySide6.QtCore import QEvent, QObject, QTimer, QUrl, Slot
@@ -81,6 +81,7 @@ class Monkey:
     def __init__(self, app: App, arguments: argparse.Namespace, folder: Path) -> None:
         self._app, self._arguments, self._folder = app, arguments, folder
         self.guards = Guards(app)
+        limit_devices(app)
         self.keep_open = KeepOpen()
         app.window.installEventFilter(self.keep_open)
         QDesktopServices.setUrlHandler("file", self.keep_open, "opened")
@@ -92,13 +93,15 @@ class Monkey:
         self._again = None if arguments.replay is None else read(arguments.replay, folder)
         self._total = arguments.actions if self._again is None else len(self._again)
         self._depth = 0
+        self._timer = QTimer()  # one: each `singleShot` with a method of what is no QObject leaves a reference behind
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._beat)
         self._began = time.monotonic()
         self._told = 0
         self._settling: float | None = None
         self._allocations: tracemalloc.Snapshot | None = None
         self.census_first: Counter[str] | None = None
         self._connections: Counter[str] = Counter()
-        self.census_last: Counter[str] = Counter()
         self.settled: list[tuple[int, float, float]] = []
         self._waiting_for_engine = True
 
@@ -107,7 +110,7 @@ class Monkey:
         self._next(100)
 
     def _next(self, ms: int) -> None:
-        QTimer.singleShot(ms, self._beat)
+        self._timer.start(ms)
 
     def _beat(self) -> None:
         """One action; the timer of the next one is set before, because this one may run a loop of its own."""
@@ -147,7 +150,7 @@ class Monkey:
     def _wait_for_engine(self) -> None:
         if self._app.state.engine is not None and self._app.state.usable_devices:
             self._waiting_for_engine = False
-            self.census_first = census()
+            self.census_first = census() if self._arguments.census else None
         elif time.monotonic() - self._began > READY_S:
             self.guards.problems.append("the engine was not ready in time")
             self._end()
@@ -218,7 +221,7 @@ class Monkey:
                 app.controller.cancel(job)
         elif state.objects:
             app.controller.send(Remove(names=tuple(state.objects)))
-        elif time.monotonic() - self._settling > 3.0:
+        elif time.monotonic() - self._settling > 3.0 and not (app.session and app.session._pending):
             self._settled()
             return
         waited = time.monotonic() - self._settling
@@ -232,15 +235,16 @@ class Monkey:
     def _settled(self) -> None:
         self._settling = None
         give_back()
-        self.census_last = census()
         engine = self._app.state.engine
         window_mib, engine_mib = resident_mib(os.getpid()), resident_mib(engine.pid) if engine is not None else 0.0
         self.settled.append((self.done, window_mib, engine_mib))
-        print(f"{self.done}: settled, window {window_mib:.0f} MiB, engine {engine_mib:.0f} MiB", flush=True)
-        if self._arguments.census and self.census_first is not None:
-            more = Counter({kind: self.census_last[kind] - self.census_first[kind] for kind in self.census_last})
+        devices = len(self._app.state.devices)
+        print(f"{self.done}: settled, window {window_mib:.0f} MiB, engine {engine_mib:.0f} MiB, {devices} devices", flush=True)
+        if self.census_first is not None:
+            print(f"  {heap()}", flush=True)
+            last = census()
+            more = Counter({kind: last[kind] - self.census_first[kind] for kind in last})
             print("  more: " + ", ".join(f"{kind} +{number}" for kind, number in more.most_common(40)), flush=True)
-        if self._arguments.census:
             now = connections()
             more = Counter({signal: now[signal] - self._connections[signal] for signal in now})
             print(f"  {now.total()} connections, more: " + ", ".join(f"{signal} +{n}" for signal, n in more.most_common(25)), flush=True)

@@ -10,13 +10,19 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+import numpy as np
 import psutil
 from monkey_sandbox import TOKEN
-from PySide6.QtCore import QMetaMethod, QObject
+from monkey_tree import everything
+from PySide6.QtCore import QMetaMethod
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.records.messages import AddVirtual, Command, Event, Log
+from devexplorer.core.session import Session
 from devexplorer.core.state import Change, State
+from devexplorer.core.telemetry.rings import BinRing, RowRing
+from devexplorer.core.virtual.profiles import MAX_DEVICES, parse_virtual
 from devexplorer.gui.app import App
 
 EXPECTED = (
@@ -27,6 +33,10 @@ EXPECTED = (
 )
 PROCESSES = 40
 """More than so many children at once is a fork bomb; each check and each trial has one."""
+
+MOST_DEVICES = 16
+"""The limit of memory is for a machine of so many, the CPU among them; every device has its row, its curves, its 24 hours of readings."""
+TOO_MANY = f"{MAX_DEVICES + 1}x Tesla T4"
 
 
 class Sample(NamedTuple):
@@ -85,7 +95,7 @@ class Guards:
             resident_mib(psutil.Process().pid),
             resident_mib(engine.pid) if engine is not None else 0.0,
             len(gc.get_objects()),
-            len(self._app.window.findChildren(QObject)),
+            sum(1 for _ in everything(self._app.window)),
             len(QApplication.topLevelWidgets()),
             psutil.Process().num_threads(),
             len(children),
@@ -108,19 +118,33 @@ HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFram
 """What Qt itself opens and closes: menus, tooltips, lists."""
 
 
+def limit_devices(app: App) -> None:
+    """From here on, whoever asks for more than `MOST_DEVICES` in all asks the engine for more than it ever adds, and is refused."""
+    send = Session.send
+
+    def limited(session: Session, command: Command) -> int:
+        if isinstance(command, AddVirtual):
+            coming = [one.spec for one in (*session._pending.values(), command) if isinstance(one, AddVirtual)]
+            if len(app.state.devices) + sum(len(parse_virtual(spec)) for spec in coming if spec != TOO_MANY) > MOST_DEVICES:
+                command = msgspec.structs.replace(command, spec=TOO_MANY)
+        return send(session, command)
+
+    Session.send = limited  # type: ignore[method-assign]
+
+
 def census() -> Counter[str]:
     """How many of each kind there are: Python's objects by type, and Qt's by class of every window."""
     counted: Counter[str] = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
     for top in QApplication.topLevelWidgets():
         counted[f"window {type(top).__name__}"] += 1
-        counted.update(f"Qt {one.metaObject().className()}" for one in top.findChildren(QObject))
+        counted.update(f"Qt {one.metaObject().className()}" for one in everything(top))
     return counted
 
 
 def connections() -> Counter[str]:
     """How many receivers each signal has, of everything in every window: what is connected again and again, and never let go."""
     counted: Counter[str] = Counter()
-    every = [one for top in QApplication.topLevelWidgets() for one in (top, *top.findChildren(QObject))]
+    every = [one for top in QApplication.topLevelWidgets() for one in (top, *everything(top))]
     for one in (*every, QApplication.instance()):
         meta = one.metaObject()
         for number in range(meta.methodCount()):
@@ -137,6 +161,28 @@ def resident_mib(pid: int) -> float:
         return psutil.Process(pid).memory_info().rss / 2**20
     except psutil.Error:
         return 0.0
+
+
+class _MallInfo(ctypes.Structure):
+    """`struct mallinfo2` of the C library."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905
+    )
+
+
+def heap() -> str:
+    """Where the memory is, in words: what is in use in the C library's main heap, in large blocks, and in the tables of readings."""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallinfo2.restype = _MallInfo
+    info = libc.mallinfo2()
+    rings = [one for one in gc.get_objects() if isinstance(one, RowRing | BinRing)]
+    tables = sum(table.nbytes for ring in rings for table in vars(ring).values() if isinstance(table, np.ndarray))
+    return (
+        f"{info.uordblks / 2**20:.1f} of {info.arena / 2**20:.1f} MiB of the main heap in use, {info.hblkhd / 2**20:.1f} MiB in large"
+        f" blocks; tables of readings {tables / 2**20:.1f} MiB"
+    )
 
 
 def give_back() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from monkey_tree import shown, widget_at
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import (
     QAction,
@@ -181,13 +182,13 @@ class Hands:
 
     def _point(self, rng: random.Random, window: QWidget) -> Action | None:
         where = QPoint(rng.randrange(max(window.width(), 1)), rng.randrange(max(window.height(), 1)))
-        widget = window.childAt(where) or window
+        widget = widget_at(window, where)
         return self._click(rng, widget, widget.mapFrom(window, where))
 
     def _control(self, rng: random.Random, window: QWidget) -> Action | None:
         kinds = (QAbstractButton, QComboBox, QAbstractSpinBox, QAbstractSlider, QTabBar, QAbstractItemView, QSplitterHandle, QLineEdit)
         kind = rng.choices(kinds, (10, 4, 2, 1, 2, 5, 1, 3))[0]
-        found = [one for one in window.findChildren(kind) if one.isVisible() and one.isEnabled()]
+        found = [one for one in shown(window, kind) if one.isEnabled()]
         if not found:
             return None
         widget: QWidget = rng.choice(found)
@@ -217,16 +218,16 @@ class Hands:
         return Action("key", path_of(widget), {"key": key, "with": modifiers})
 
     def _type(self, rng: random.Random, window: QWidget) -> Action | None:
-        found = [one for one in window.findChildren(QLineEdit) if one.isVisible() and one.isEnabled() and not one.isReadOnly()]
+        found = [one for one in shown(window, QLineEdit) if one.isEnabled() and not one.isReadOnly()]
         if not found:
             return None
         text = rng.choice(WORDS) if rng.random() < 0.8 else str(self._folder / "files" / rng.choice(self._files).name)
         return Action("type", path_of(rng.choice(found)), {"text": text, "enter": rng.random() < 0.3})
 
     def _drag(self, rng: random.Random, window: QWidget) -> Action | None:
-        handles = [one for one in window.findChildren(QSplitterHandle) if one.isVisible()]
+        handles = list(shown(window, QSplitterHandle))
         start = QPoint(rng.randrange(max(window.width(), 1)), rng.randrange(max(window.height(), 1)))
-        widget = window.childAt(start) or window
+        widget = widget_at(window, start)
         if handles and rng.random() < 0.3:
             widget = rng.choice(handles)
         here = widget.mapFrom(window, start) if widget.rect().contains(widget.mapFrom(window, start)) else widget.rect().center()
@@ -237,7 +238,7 @@ class Hands:
 
     def _wheel(self, rng: random.Random, window: QWidget) -> Action:
         where = QPoint(rng.randrange(max(window.width(), 1)), rng.randrange(max(window.height(), 1)))
-        widget = window.childAt(where) or window
+        widget = widget_at(window, where)
         here = widget.mapFrom(window, where)
         modifiers = rng.choices(("", "ctrl", "shift"), (8, 1, 1))[0]
         return Action("wheel", path_of(widget), {"x": here.x(), "y": here.y(), "by": rng.choice((-240, -120, 120, 240)), "with": modifiers})
