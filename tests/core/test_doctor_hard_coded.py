@@ -223,7 +223,7 @@ THROUGH = {
                 return x.to(self.device)  # <-
         """,
         "note",
-        "asks whether there is CUDA",
+        "asks for CUDA first and then takes the current card",
     ),
     "a condition in forward": (
         """
@@ -235,7 +235,7 @@ THROUGH = {
                 return x + y
         """,
         "note",
-        "asks whether there is CUDA",
+        "asks for CUDA first and then takes the current card",
     ),
     "the default of an argument": (
         """

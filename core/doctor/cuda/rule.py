@@ -129,7 +129,7 @@ def _message(found: Written, place: Place, where: str, at_work: bool) -> str:
         return f"{given} and stays that when the model moves."
     card = "one fixed card" if found.card else "the current card"
     if found.asks:
-        return f"{what} {where} asks whether there is {cuda} and then takes {card}, whatever card the rest of the model is on."
+        return f"{what} {where} asks for {cuda} first and then takes {card}, whatever card the rest of the model is on."
     without = f"a machine without {cuda}" if not found.card else "a machine that has no such card"
     if at_work:
         return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
