@@ -134,15 +134,11 @@ class Learner(Hands):
 @contextmanager
 def learner_in(qapp: QApplication, folder: Path, virtual: str | None) -> Iterator[Learner]:
     """A window of the learner's own, with settings and files in `folder`."""
-    look, threads_before = (qapp.font(), qapp.palette(), qapp.styleSheet()), torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     me = open_window(qapp, folder, virtual, Learner, SELDOM_S)
     me.folder = folder
     try:
         yield me.ready()
     finally:
         me.end()
-        me.window.close()
         torch.set_num_threads(threads_before)
-        qapp.setFont(look[0])
-        qapp.setPalette(look[1])
-        qapp.setStyleSheet(look[2])

@@ -13,7 +13,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
 import shiboken6
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 EXPECTED = "This plugin does not support"
 """The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
@@ -48,20 +48,26 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
     look = app.font(), app.palette(), app.styleSheet()
     before = set(QApplication.topLevelWidgets())
     yield
-    windows = [widget for widget in QApplication.topLevelWidgets() if widget not in before and widget.parent() is None]
+    windows = [widget for widget in QApplication.topLevelWidgets() if widget not in before and _is_a_window(widget)]
     for window in windows:
         window.close()
     app.processEvents()
     for window in windows:
         _ended.append(weakref.ref(window))
-        # With all in it and all that is connected to it: no lambda holds it any more. An empty widget is pyqtgraph's, and Qt crashes in
-        # the scene of a plot that ends after it; it goes with what holds it.
-        if shiboken6.isValid(window) and (type(window) is not QWidget or window.children()):
-            shiboken6.delete(window)
+        if shiboken6.isValid(window):
+            shiboken6.delete(window)  # with all in it and all that is connected to it: no lambda holds it any more
     if (app.font(), app.palette(), app.styleSheet()) != look:  # a window that stays would be styled anew
         app.setFont(look[0])
         app.setPalette(look[1])
         app.setStyleSheet(look[2])
+
+
+def _is_a_window(widget: QWidget) -> bool:
+    """Not a menu or a dialog of another, which goes with that one.
+
+    The menu and the empty widget of a plot have no parent, and go with the plot: Qt crashes in the scene of one that has lost them.
+    """
+    return widget.parent() is None and not isinstance(widget, QMenu) and (type(widget) is not QWidget or bool(widget.children()))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
