@@ -97,7 +97,8 @@ def path_of(widget: QWidget) -> str:
     while True:
         parent = None if widget.isWindow() else widget.parentWidget()
         if parent is None:
-            return "/".join([f"{type(widget).__name__}:{_tops().index(widget) if widget in _tops() else 0}", *reversed(parts)])
+            tops = [top for top in _tops() if type(top) is type(widget)]
+            return "/".join([f"{type(widget).__name__}:{tops.index(widget) if widget in tops else 0}", *reversed(parts)])
         like = [child for child in parent.children() if type(child) is type(widget)]
         parts.append(f"{type(widget).__name__}:{like.index(widget)}")
         widget = parent
@@ -137,15 +138,14 @@ class Hands:
 
     def choose(self, rng: random.Random) -> Action | None:
         """Something to do now; None when what was thought of is not there."""
-        file_dialog = next((top for top in _tops() if isinstance(top, QFileDialog)), None)
         popup = QApplication.activePopupWidget()
         modal = QApplication.activeModalWidget()
         if isinstance(modal, QMessageBox):
             return self._button_of(rng, modal)
         if isinstance(popup, QMenu):
             return self._line_of(rng, popup)
-        if file_dialog is not None and popup is None:
-            return self._file(rng, file_dialog)
+        if isinstance(modal, QFileDialog) and popup is None:  # one that a question or another dialog stands before is out of reach
+            return self._file(rng, modal)
         window: QWidget = popup or modal or self._app.window
         if modal is not None and rng.random() < 0.04:
             return Action("close", path_of(modal), {})
