@@ -1,1 +1,2 @@
-"""Everything below the window: devices, telemetry, workspace, benchmarks, virtual GPUs, engine, command line. No Qt anywhere."""
+"""Everything below the window: devices, telemetry, workspace, benchmarks, virtual GPUs, engine, command line. No Qt
+anywhere."""

@@ -1,1 +1,1 @@
-"""The window: panels and plots over `core.state`. No torch, no NVML, no threads."""
+"""The window: panels and plots over `core.session.state`. No torch, no NVML, no threads."""

@@ -58,7 +58,8 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 
 def _children() -> list[psutil.Process]:
-    """All processes below this one. For most tests there are none, which is quicker to learn than by looking at every process."""
+    """All processes below this one. For most tests there are none, which is quicker to learn than by looking at every
+    process."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -73,7 +74,8 @@ def _belongs_to_torch(thread: threading.Thread) -> bool:
 
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c_is_heard() -> None:
-    """In the background of a script SIGINT is inherited as ignored, by pytest and by every program that a test starts and interrupts."""
+    """In the background of a script SIGINT is inherited as ignored, by pytest and by every program that a test starts
+    and interrupts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

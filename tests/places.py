@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.commands import messages
+from devexplorer.core.commands.device_mismatch import explain
+from devexplorer.core.commands.dispatch import CommandResult, dispatch
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.errors import DevExplorerError
 from devexplorer.core.records.messages import AddVirtual, Answer, Command
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.workspace import words
-from devexplorer.core.workspace.carry_out import Outcome, carry_out
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -25,21 +26,21 @@ class Place:
     """A workspace on some machine. `second` is None where there is only the CPU."""
 
     kind: str
-    fleet: Fleet
+    fleet: DeviceRegistry
     workspace: Workspace
     first: str
     second: str | None
 
-    def do(self, command: Command) -> Outcome:
+    def do(self, command: Command) -> CommandResult:
         """Carry out a command that must work."""
-        return carry_out(self.workspace, command)
+        return dispatch(self.workspace, command)
 
     def answer(self, command: Command) -> Answer:
         """What the user reads, also when it does not work."""
         try:
-            return carry_out(self.workspace, command).answer
+            return dispatch(self.workspace, command).answer
         except DevExplorerError as error:
-            return words.refusal(error, command)
+            return messages.refusal(error, command)
 
     def snapshot(self, name: str) -> ObjectSnapshot:
         return self.workspace.snapshot(name)
@@ -66,18 +67,24 @@ class Place:
 @contextmanager
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
     """A fresh workspace; virtual GPUs are gone again afterwards."""
-    fleet = Fleet([TorchBackend()])
+    fleet = DeviceRegistry([TorchBackend()])
     if kind == "cpu":
-        yield Place(kind, fleet, Workspace(fleet), "cpu", None)
+        yield Place(kind, fleet, Workspace(fleet, explain=explain), "cpu", None)
         return
     if kind == "cuda":
-        yield Place(kind, fleet, Workspace(fleet), "cuda:0", "cuda:1" if torch.cuda.device_count() > 1 else "cpu")
+        yield Place(
+            kind,
+            fleet,
+            Workspace(fleet, explain=explain),
+            "cuda:0",
+            "cuda:1" if torch.cuda.device_count() > 1 else "cpu",
+        )
         return
     machine = install()
     machine.reset()
     machine.add(parse_virtual(spec))
     fleet.add(machine)
     try:
-        yield Place(kind, fleet, Workspace(fleet), "vgpu:0", "vgpu:1")
+        yield Place(kind, fleet, Workspace(fleet, explain=explain), "vgpu:0", "vgpu:1")
     finally:
         machine.reset()

@@ -1,11 +1,14 @@
-"""The bandwidth benchmark: bytes that arrive per second, the latency of one copy, and whether the data is right, for every pair of devices.
+"""The bandwidth benchmark: bytes that arrive per second, the latency of one copy, and whether the data is right, for
+every pair of devices.
 
-Runs on the thread that runs the benchmark, and starts none; `core.benchmark.copying` says how copies are timed and verified.
+Runs on the thread that runs the benchmark, and starts none; `core.benchmark.copying` says how copies are timed and
+verified.
 
-Rates are decimal GB/s of data that arrived, both directions together where copies go both ways at once. A row's `seconds` are from the call
-to the end of one copy, each waited for: the latency where copies are small. On virtual GPUs a copy is made once, as the same one always
-costs the same, and pageable memory is not modelled. Where a copy between two accelerators arrives wrong, the same is measured through the
-host: that row has a kind of host memory, and its `reason` names the route.
+Rates are decimal GB/s of data that arrived, both directions together where copies go both ways at once. A row's
+`seconds` are from the call to the end of one copy, each waited for: the latency where copies are small. On virtual GPUs
+a copy is made once, as the same one always costs the same, and pageable memory is not modelled. Where a copy between
+two accelerators arrives wrong, the same is measured through the host: that row has a kind of host memory, and its
+`reason` names the route.
 """
 
 from __future__ import annotations
@@ -18,15 +21,15 @@ from itertools import product
 import torch
 from msgspec.structs import replace
 
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.copying import Case, Copier, Measure, Send, cases, send
 from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.streams import streams_of
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import Unavailable
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
 
 SINGLE_COPIES = 20
@@ -37,8 +40,9 @@ SINGLE_SECONDS = 0.05
 Points = Generator[BenchPoint, None, None]
 
 
-def check_bandwidth(spec: BandwidthSpec, fleet: Fleet) -> BandwidthSpec:
-    """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running; allocates nothing."""
+def check_bandwidth(spec: BandwidthSpec, fleet: DeviceRegistry) -> BandwidthSpec:
+    """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running;
+    allocates nothing."""
     checks = Checks(fleet)
     if not spec.sources or not spec.destinations or not spec.sizes:
         checks.add("a bandwidth run needs a source, a destination and a size at least")
@@ -59,7 +63,8 @@ def check_bandwidth(spec: BandwidthSpec, fleet: Fleet) -> BandwidthSpec:
 
 
 def _buffers(spec: BandwidthSpec, virtual: set[str]) -> dict[str, int]:
-    """The most buffers that a row has on each device; beside a virtual GPU, which needs no values to be timed, the host has none."""
+    """The most buffers that a row has on each device; beside a virtual GPU, which needs no values to be timed, the host
+    has none."""
     most: dict[str, int] = {}
     for pair in product(spec.sources, spec.destinations):
         for device in pair:
@@ -75,7 +80,7 @@ class BandwidthRun:
         self,
         spec: BandwidthSpec,
         run: int,
-        fleet: Fleet,
+        fleet: DeviceRegistry,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
         *,
@@ -161,7 +166,9 @@ class BandwidthRun:
 
     def _latencies(self, singly: Measure, simulated: bool) -> Samples:
         found, spent = Samples(), 0.0
-        while not found.kept or (spent < SINGLE_SECONDS and len(found.kept) < SINGLE_COPIES and not simulated and not self._stop.is_set()):
+        while not found.kept or (
+            spent < SINGLE_SECONDS and len(found.kept) < SINGLE_COPIES and not simulated and not self._stop.is_set()
+        ):
             block = singly(1)
             spent += block.seconds
             found.add(block.samples)
@@ -170,7 +177,11 @@ class BandwidthRun:
     def _cannot(self, case: Case) -> str | None:
         """Why this is not measured; None where it can be."""
         if self._copier.simulated(case):
-            return "pageable host memory is not modelled for virtual GPUs, only pinned is" if case.pinned is False else None
+            return (
+                "pageable host memory is not modelled for virtual GPUs, only pinned is"
+                if case.pinned is False
+                else None
+            )
         try:
             for device in case.devices if case.both_ways else ():
                 streams_of(device)

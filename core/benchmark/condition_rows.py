@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from devexplorer.core.base.formats import MISSING, number_text
 from devexplorer.core.benchmark.figures import title
-from devexplorer.core.formats import MISSING, number_text
 from devexplorer.core.records.benchmark import BenchSpec, Conditions, Spread, StoredRun, SweepSpec
 
 
@@ -71,12 +71,18 @@ _CONDITIONS = (
     _Condition("power", *_reading("power_w", "W"), 0.05),
     _Condition("power cap", lambda c: None if c.power_cap_w is None else f"{number_text(c.power_cap_w)} W"),
     _Condition("temperature", *_reading("temperature_c", "°C"), 0.05),
-    _Condition("clocks held down by", lambda c: None if c.throttle_reasons is None else ", ".join(c.throttle_reasons) or "nothing"),
-    _Condition("other processes", lambda c: None if c.other_processes is None else ", ".join(c.other_processes) or "none"),
+    _Condition(
+        "clocks held down by",
+        lambda c: None if c.throttle_reasons is None else ", ".join(c.throttle_reasons) or "nothing",
+    ),
+    _Condition(
+        "other processes", lambda c: None if c.other_processes is None else ", ".join(c.other_processes) or "none"
+    ),
 )
 
 _SPEC_WORDS = {
-    "m": "M", "n": "N", "k": "K", "transpose_a": "A transposed", "transpose_b": "B transposed", "flush_cache": "cache flushed",
+    "m": "M", "n": "N", "k": "K", "transpose_a": "A transposed", "transpose_b": "B transposed",
+    "flush_cache": "cache flushed",
     "block_seconds": "seconds of a block", "seconds": "seconds asked for", "iterations": "iterations asked for",
     "both_ways": "both ways", "shape_seconds": "seconds per shape", "search_seconds": "seconds of the search",
 }  # fmt: skip
@@ -84,7 +90,10 @@ _SPEC_WORDS = {
 
 def all_conditions(of: Conditions) -> tuple[ConditionRow, ...]:
     """Everything about one run, in reading order."""
-    moments = (ConditionRow("began", moment_text(of.started_unix_s)), ConditionRow("ended", moment_text(of.ended_unix_s)))
+    moments = (
+        ConditionRow("began", moment_text(of.started_unix_s)),
+        ConditionRow("ended", moment_text(of.ended_unix_s)),
+    )
     return (*moments, *(ConditionRow(row.label, row.text(of) or MISSING) for row in _CONDITIONS))
 
 
@@ -94,8 +103,8 @@ def moment_text(time_unix_s: float) -> str:
 
 
 def condition_rows(runs: Sequence[StoredRun]) -> tuple[Differing, ...]:
-    """What was asked for differently, then conditions that differ. What one run knows and another does not is no difference; readings
-    differ by more than 1 % (clocks) or 5 % (power, temperature).
+    """What was asked for differently, then conditions that differ. What one run knows and another does not is no
+    difference; readings differ by more than 1 % (clocks) or 5 % (power, temperature).
     """
     rows = list(_asked([run.result.spec for run in runs]))
     for condition in _CONDITIONS:
@@ -111,7 +120,8 @@ def condition_rows(runs: Sequence[StoredRun]) -> tuple[Differing, ...]:
 
 
 def _asked(specs: Sequence[BenchSpec]) -> list[Differing]:
-    """Differences between specifications of one kind; the device's id is left to the conditions, which have its name."""
+    """Differences between specifications of one kind; the device's id is left to the conditions, which have its
+    name."""
     if len({type(spec) for spec in specs}) > 1:
         return [Differing("benchmark", tuple(title(spec) for spec in specs))]
     rows = []

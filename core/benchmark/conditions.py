@@ -1,7 +1,8 @@
-"""Under which conditions a run was measured, from what the window or the command line sees meanwhile. Any one thread; no torch, no process
-started.
+"""Under which conditions a run was measured, from what the window or the command line sees meanwhile. Any one thread;
+no torch, no process started.
 
-`ConditionsWatch` is made when a run begins, sees every sample, and ends in a `Conditions`. What nobody knows stays None.
+`ConditionsWatch` is made when a run begins, sees every sample, and ends in a `Conditions`. What nobody knows stays
+None.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MOST_KEPT = 4096
 """Readings of a run; of longer ones every second is kept, then every fourth, …: a run until stopped has no end."""
 MOST_PROCESSES = 20
 NEAR_S = 5.0
-"""A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s and seldom change."""
+"""A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s
+and seldom change."""
 
 _SPREADS: tuple[tuple[str, Callable[[DeviceSample], float | None]], ...] = (
     ("sm_clock_mhz", lambda sample: sample.sm_clock_mhz),
@@ -34,7 +36,7 @@ _SPREADS: tuple[tuple[str, Callable[[DeviceSample], float | None]], ...] = (
 )
 
 
-class Here(NamedTuple):
+class HostInfo(NamedTuple):
     """What is the same for every run of this process; `here()` finds it out."""
 
     host: str = ""
@@ -45,17 +47,18 @@ class Here(NamedTuple):
     """This process, which is nobody else."""
 
 
-def here() -> Here:
+def here() -> HostInfo:
     """Asks the system once; some files are read, so not in a frame of the window."""
     try:
         version = metadata.version("devexplorer")
     except metadata.PackageNotFoundError:  # run from the source
         version = None
-    return Here(platform.node(), platform.python_version(), version, git_revision(), frozenset({os.getpid()}))
+    return HostInfo(platform.node(), platform.python_version(), version, git_revision(), frozenset({os.getpid()}))
 
 
 class ConditionsWatch:
-    """`see` samples of all devices, from a little before the run on; `begin` when warm-up is over; `finish` at the end."""
+    """`see` samples of all devices, from a little before the run on; `begin` when warm-up is over; `finish` at the
+    end."""
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ConditionsWatch:
         info: DeviceInfo | None = None,
         details: DeviceDetails | None = None,
         engine: EngineReady | None = None,
-        here: Here = Here(),  # noqa: B008 - frozen
+        here: HostInfo = HostInfo(),  # noqa: B008 - frozen
     ) -> None:
         """`device` by id; `started_unix_s` until `begin` says better."""
         self._device = device
@@ -117,8 +120,11 @@ class ConditionsWatch:
             names = (f"{use.name or 'unknown'} ({use.pid})" for use in sample.processes if use.pid not in own)
             self._others = (self._others or {}) | dict.fromkeys(names)
 
-    def finish(self, ended_unix_s: float, *, torch_version: str | None = None, threads: int | None = None) -> Conditions:
-        """The conditions of everything between beginning and end. `torch_version` and `threads` of the result, where it has them."""
+    def finish(
+        self, ended_unix_s: float, *, torch_version: str | None = None, threads: int | None = None
+    ) -> Conditions:
+        """The conditions of everything between beginning and end. `torch_version` and `threads` of the result, where it
+        has them."""
         info, details, engine = self._info, self._details, self._engine
         drivers = [known.driver_version for known in (info, details) if known is not None]
         torch_versions = [torch_version, *([engine.torch_version] if engine is not None else [])]
@@ -163,7 +169,7 @@ def conditions(
     info: DeviceInfo | None = None,
     details: DeviceDetails | None = None,
     engine: EngineReady | None = None,
-    here: Here = Here(),  # noqa: B008 - frozen
+    here: HostInfo = HostInfo(),  # noqa: B008 - frozen
     torch_version: str | None = None,
     threads: int | None = None,
 ) -> Conditions:
@@ -190,9 +196,11 @@ _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def git_revision(root: Path | None = None) -> str | None:
-    """The commit that DevExplorer runs from, 40 (or 64) hex digits; None where it is installed and no checkout, or cannot be read.
+    """The commit that DevExplorer runs from, 40 (or 64) hex digits; None where it is installed and no checkout, or
+    cannot be read.
 
-    Changes that are not committed do not show. Read from the files that gitrepository-layout(5) describes; `root`: the folder with `.git`.
+    Changes that are not committed do not show. Read from the files that gitrepository-layout(5) describes; `root`: the
+    folder with `.git`.
     """
     root = Path(__file__).resolve().parents[2] if root is None else root
     try:

@@ -3,14 +3,15 @@
 Runs on the thread that runs the benchmark, and starts none. How copies are timed:
 
 - cpu to cpu (a copy in memory): the wall around a block of copies.
-- CUDA, other accelerators with events: copies queued on a stream, events between them, one synchronisation per block. Both ways at once:
-  streams of their own for each direction and one pair of events around both.
+- CUDA, other accelerators with events: copies queued on a stream, events between them, one synchronisation per block.
+  Both ways at once: streams of their own for each direction and one pair of events around both.
 - accelerators without events: the wall between two synchronisations; both ways at once is not available there.
-- virtual GPUs: the simulated clock. Tensors without values go through the dispatcher and pay what the cost model says; 1 GiB takes no
-  memory of this machine. Both ways at once: the longer of the two, as the profiles give the rate of one direction of a link.
+- virtual GPUs: the simulated clock. Tensors without values go through the dispatcher and pay what the cost model says;
+  1 GiB takes no memory of this machine. Both ways at once: the longer of the two, as the profiles give the rate of one
+  direction of a link.
 
-To verify, a pattern that has not been there before, in which no eight bytes are like others, is copied in the same way and compared bit by
-bit; on virtual GPUs in pieces of 16 MiB, one after the other.
+To verify, a pattern that has not been there before, in which no eight bytes are like others, is copied in the same way
+and compared bit by bit; on virtual GPUs in pieces of 16 MiB, one after the other.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.benchmark.streams import streams_of
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import Unavailable
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records.benchmark import BandwidthSpec
 from devexplorer.core.virtual.backend import meta_empty
 
 PIECE_BYTES = 16 << 20
-"""Patterns are made and compared in pieces of this size, so that verifying takes little memory beside the buffers. A multiple of 8."""
+"""Patterns are made and compared in pieces of this size, so that verifying takes little memory beside the buffers. A
+multiple of 8."""
 
 Send = Callable[[Tensor, Tensor], object]
 """Called with a destination and a source of the same size: queues one copy."""
@@ -84,8 +86,8 @@ class Case(NamedTuple):
 def cases(spec: BandwidthSpec) -> list[Case]:
     """Every row of a run, in order.
 
-    Both ways at once is measured once per pair, in the first direction that is asked for, and with pinned memory only: pageable memory goes
-    through the hands of the thread that copies it, which does one direction after the other.
+    Both ways at once is measured once per pair, in the first direction that is asked for, and with pinned memory only:
+    pageable memory goes through the hands of the thread that copies it, which does one direction after the other.
     """
     found: list[Case] = []
     seen: set[frozenset[str]] = set()
@@ -95,7 +97,10 @@ def cases(spec: BandwidthSpec) -> list[Case]:
         both_ways = spec.both_ways and len(pair) == 2 and pair not in seen and (not one_host or True in spec.pinned)
         seen.add(pair)
         for nbytes in dict.fromkeys(spec.sizes):
-            found += [Case(source, destination, nbytes, pinned) for pinned in (dict.fromkeys(spec.pinned) if one_host else (None,))]
+            found += [
+                Case(source, destination, nbytes, pinned)
+                for pinned in (dict.fromkeys(spec.pinned) if one_host else (None,))
+            ]
             if both_ways:
                 found.append(Case(source, destination, nbytes, True if one_host else None, both_ways=True))
     return found
@@ -104,7 +109,7 @@ def cases(spec: BandwidthSpec) -> list[Case]:
 class Copier:
     """Makes, times and verifies the copies of one case after the other."""
 
-    def __init__(self, fleet: Fleet, stop: threading.Event, virtual: set[str], send: Send = send) -> None:
+    def __init__(self, fleet: DeviceRegistry, stop: threading.Event, virtual: set[str], send: Send = send) -> None:
         self._fleet, self._stop, self._virtual, self._send = fleet, stop, virtual, send
         self._patterns = 0
 
@@ -172,7 +177,9 @@ class Copier:
     def _synchronize(self, devices: Sequence[str]) -> None:
         for device in devices:
             if device.startswith("cuda"):
-                torch.cuda.synchronize(device)  # asked directly: what the backend looks up first would be part of a small copy's latency
+                torch.cuda.synchronize(
+                    device
+                )  # asked directly: what the backend looks up first would be part of a small copy's latency
             else:
                 self._fleet.backend(device).synchronize(device)
 
@@ -183,7 +190,9 @@ class Copier:
         whole, wrong = len(legs[0][0]), 0
         for start in range(0, case.nbytes, whole):
             count = min(whole, case.nbytes - start)
-            wrong += self._exchange(case, [(destination[:count], source[:count]) for destination, source in legs], start)
+            wrong += self._exchange(
+                case, [(destination[:count], source[:count]) for destination, source in legs], start
+            )
             if self._stop.is_set():
                 return None
         return wrong
@@ -214,7 +223,8 @@ class Copier:
 
 
 def pattern(size: int, start: int, number: int) -> Tensor:
-    """Bytes from `start` on (a multiple of 8) of pattern `number`, on the CPU: multiples of an odd number, so no eight bytes come twice."""
+    """Bytes from `start` on (a multiple of 8) of pattern `number`, on the CPU: multiples of an odd number, so no eight
+    bytes come twice."""
     words = torch.arange(start // 8, start // 8 + -(-size // 8), dtype=torch.int64)
     words.mul_(-7046029254386353131).add_((number + 1) * 0x5851F42D4C957F2D % (1 << 62))
     return words.view(torch.uint8)[:size]
@@ -234,8 +244,9 @@ def _in_turn(timers: Sequence[BlockTimer], moves: Sequence[Operation], count: in
 class TwoWays:
     """Copies in both directions at once: each direction has a stream of its own on each of the (one or two) cards.
 
-    On CUDA a copy between cards runs on the current stream of its source's card and waits for the current stream of its destination's
-    (aten/src/ATen/native/cuda/Copy.cu), so that one stream per card would put the two directions one after the other.
+    On CUDA a copy between cards runs on the current stream of its source's card and waits for the current stream of its
+    destination's (aten/src/ATen/native/cuda/Copy.cu), so that one stream per card would put the two directions one
+    after the other.
     """
 
     def __init__(self, devices: Sequence[str], moves: Sequence[Operation]) -> None:
@@ -255,7 +266,8 @@ class TwoWays:
                     move()
 
     def block(self, count: int) -> Block:
-        """`count` copies in each direction between two events of the first card, which stand before and after those of every stream."""
+        """`count` copies in each direction between two events of the first card, which stand before and after those of
+        every stream."""
         self._wait()
         first, *others = [stream for streams in self._streams for _, stream in streams]
         self._start.record(first)

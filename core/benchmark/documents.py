@@ -34,7 +34,8 @@ def run_document(result: MatmulResult | ScalingResult | ModelResult, conditions:
 
 
 def run_documents(result: BenchResult, conditions: Conditions | None = None) -> list[Document]:
-    """The entries of `"runs"` of any result: one for each shape of a sweep and each copy of a bandwidth run, else one."""
+    """The entries of `"runs"` of any result: one for each shape of a sweep and each copy of a bandwidth run, else
+    one."""
     match result:
         case MatmulResult():
             runs = [_matmul(result, conditions)]
@@ -46,7 +47,12 @@ def run_documents(result: BenchResult, conditions: Conditions | None = None) -> 
             runs = [_scaling(result)]
         case ModelResult():
             runs = [_model(result)]
-    ended = {"stopped": result.stopped, "failure": result.failure, "threads": result.threads, "torch": result.torch_version or None}
+    ended = {
+        "stopped": result.stopped,
+        "failure": result.failure,
+        "threads": result.threads,
+        "torch": result.torch_version or None,
+    }
     return [{**run, **ended, "conditions": conditions_document(conditions)} for run in runs]
 
 
@@ -55,7 +61,10 @@ def benchmark_document(results: Sequence[tuple[BenchResult, Conditions | None]])
     kinds = {kind(result) for result, _ in results}
     if len(kinds) != 1:
         raise ValueError(f"a document holds results of one kind, not of {sorted(kinds) or 'none'}")
-    return {"benchmark": kinds.pop(), "runs": [run for result, conditions in results for run in run_documents(result, conditions)]}
+    return {
+        "benchmark": kinds.pop(),
+        "runs": [run for result, conditions in results for run in run_documents(result, conditions)],
+    }
 
 
 def kind(result: BenchResult) -> str:
@@ -67,7 +76,11 @@ def kind(result: BenchResult) -> str:
 
 def conditions_document(conditions: Conditions | None) -> Document | None:
     """Every field by its name, null where it is not known; a spread as an object."""
-    return None if conditions is None else {name: _plain(value) for name, value in msgspec.structs.asdict(conditions).items()}
+    return (
+        None
+        if conditions is None
+        else {name: _plain(value) for name, value in msgspec.structs.asdict(conditions).items()}
+    )
 
 
 def _plain(value: object) -> object:

@@ -1,5 +1,5 @@
-"""The figures of a run in one form, whatever kind of benchmark it was: comparisons, exports and reports read these. Pure functions, any
-thread; no torch.
+"""The figures of a run in one form, whatever kind of benchmark it was: comparisons, exports and reports read these.
+Pure functions, any thread; no torch.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from devexplorer.core.base.formats import bytes_text, shape_text
 from devexplorer.core.benchmark.documents import kind
 from devexplorer.core.benchmark.statistics import FEWEST, noise, noise_of_spread
-from devexplorer.core.formats import bytes_text, shape_text
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -87,7 +87,10 @@ def figures(result: BenchResult) -> tuple[Figure, ...]:
         case BandwidthResult(rows=rows):
             return tuple(
                 _figure(row_key(row), "gb_per_s", row.gb_per_s, row.simulated)._replace(
-                    place=float(row.bytes), verified=row.verified, iterations=row.iterations, seconds=row.measured_seconds
+                    place=float(row.bytes),
+                    verified=row.verified,
+                    iterations=row.iterations,
+                    seconds=row.measured_seconds,
                 )
                 for row in rows
                 if row.gb_per_s is not None
@@ -100,7 +103,10 @@ def figures(result: BenchResult) -> tuple[Figure, ...]:
         case ModelResult(simulated=simulated):
             found = [_figure((), "samples_per_s", result.samples_per_s, simulated)]
             found += [] if result.tflops is None else [_figure((), "tflops", result.tflops, simulated)]
-    return tuple(figure._replace(verified=result.verified, iterations=result.iterations, seconds=result.seconds) for figure in found)
+    return tuple(
+        figure._replace(verified=result.verified, iterations=result.iterations, seconds=result.seconds)
+        for figure in found
+    )
 
 
 def _matmul(result: MatmulResult) -> Figure:

@@ -1,7 +1,9 @@
-"""The documents of `bench --json` read back as results: the way back of `core.benchmark.documents`. Any thread; no torch.
+"""The documents of `bench --json` read back as results: the way back of `core.benchmark.documents`. Any thread; no
+torch.
 
-A sweep and a bandwidth run have an entry for each shape and each copy; entries that follow each other with the same device, dtype and
-conditions are one run again. What a document does not hold (what was asked for but not measured) is not made up.
+A sweep and a bandwidth run have an entry for each shape and each copy; entries that follow each other with the same
+device, dtype and conditions are one run again. What a document does not hold (what was asked for but not measured) is
+not made up.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.statistics import MOST_SAMPLES
-from devexplorer.core.errors import BadInput
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -124,11 +126,18 @@ class _Model(_Run, kw_only=True):
     peak_memory_bytes: int | None = None
 
 
-_KINDS: dict[str, type[_Run]] = {"matmul": _Matmul, "sweep": _Cell, "bandwidth": _Copy, "scaling": _Scaling, "model": _Model}
+_KINDS: dict[str, type[_Run]] = {
+    "matmul": _Matmul,
+    "sweep": _Cell,
+    "bandwidth": _Copy,
+    "scaling": _Scaling,
+    "model": _Model,
+}
 
 
 def results(benchmark: str, runs: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Read]]:
-    """Every result with the number, from 1 on, of its first entry. Raises `BadInput` that names the entry that is wrong."""
+    """Every result with the number, from 1 on, of its first entry. Raises `BadInput` that names the entry that is
+    wrong."""
     read: list[_Run] = []
     for number, content in enumerate(runs, 1):
         name = content.get("benchmark", benchmark)
@@ -151,7 +160,11 @@ def _together(first: _Run, other: _Run) -> bool:
     """Whether both are parts of one run."""
     if isinstance(first, _Cell) and isinstance(other, _Cell):
         return (first.device, first.dtype, first.conditions) == (other.device, other.dtype, other.conditions)
-    return isinstance(first, _Copy) and isinstance(other, _Copy) and (first.device, first.conditions) == (other.device, other.conditions)
+    return (
+        isinstance(first, _Copy)
+        and isinstance(other, _Copy)
+        and (first.device, first.conditions) == (other.device, other.conditions)
+    )
 
 
 def _result(entries: Sequence[_Run]) -> BenchResult:
@@ -208,9 +221,14 @@ def _matmul(run: _Matmul) -> MatmulResult:
 
 def _sweep(entries: Sequence[_Cell]) -> SweepResult:
     first = entries[0]
-    cells = tuple(SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason, entry.verified, entry.seconds) for entry in entries)
+    cells = tuple(
+        SweepCell(*entry.shape, entry.tflops, entry.iterations, entry.reason, entry.verified, entry.seconds)
+        for entry in entries
+    )
     spec = SweepSpec(device=first.device, dtype=first.dtype, shapes=tuple(entry.shape for entry in entries))
-    return SweepResult(spec=spec, cells=cells, datasheet_tflops=first.datasheet_tflops, **first.shared() | _summed(entries))
+    return SweepResult(
+        spec=spec, cells=cells, datasheet_tflops=first.datasheet_tflops, **first.shared() | _summed(entries)
+    )
 
 
 def _bandwidth(entries: Sequence[_Copy]) -> BandwidthResult:

@@ -1,4 +1,5 @@
-"""Matrix products to be measured (operands, kernels, verification), and the run of one shape. Runs on the jobs thread or a bench thread."""
+"""Matrix products to be measured (operands, kernels, verification), and the run of one shape. Runs on the jobs thread
+or a bench thread."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from devexplorer.core.base.errors import Unavailable, out_of_host_memory
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
-from devexplorer.core.errors import Unavailable, out_of_host_memory
 from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
 
 WARM_UP_SECONDS = 0.2
 SMALL = (48, 32, 64)
-"""Shape (M, N, K) of the one product that is verified where the operands have no values; multiples of 16, as float8 and int8 ask."""
+"""Shape (M, N, K) of the one product that is verified where the operands have no values; multiples of 16, as float8 and
+int8 ask."""
 COMPARED = 16
 """Rows and columns of a product that are computed again in a higher precision: 256 of its values."""
 
@@ -55,9 +57,11 @@ def operands(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; uniform within ±1, integers within ±8.
+    """Random A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; uniform within ±1,
+    integers within ±8.
 
-    What is transposed is stored the other way round and read through a view. B of a float8 product always is, as its kernel asks.
+    What is transposed is stored the other way round and read through a view. B of a float8 product always is, as its
+    kernel asks.
     """
     kind = torch_dtype(dtype)
     front = (batch,) if batch > 1 else ()
@@ -93,7 +97,9 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
             return lambda: torch._int_mm(a, b, out=out), out
         if dtype.startswith("float8"):
             one = make((), dtype=torch.float32).fill_(1.0)
-            out = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)  # `out=` has no meta kernel; the allocator's cache serves it
+            out = torch._scaled_mm(
+                a, b, one, one, out_dtype=torch.bfloat16
+            )  # `out=` has no meta kernel; the allocator's cache serves it
             return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16), out
         out = make(shape, dtype=a.dtype)
         multiply(a, b, out=out)
@@ -112,7 +118,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def tf32_products() -> Iterator[None]:
-    """Let float32 products on CUDA (and on virtual GPUs) use TF32 meanwhile. A setting of the whole process: enter it once."""
+    """Let float32 products on CUDA (and on virtual GPUs) use TF32 meanwhile. A setting of the whole process: enter it
+    once."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
@@ -122,11 +129,13 @@ def tf32_products() -> Iterator[None]:
 
 
 def matches(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -> bool:
-    """Whether `out` is `a @ b`: 16 rows and columns of it (the first, the last, evenly between) against float64 on the CPU.
+    """Whether `out` is `a @ b`: 16 rows and columns of it (the first, the last, evenly between) against float64 on the
+    CPU.
 
     Integers must be equal (in their own dtype, so with its wrap-around). Floating point: the largest error is at most
-    `4·eps(out) + √K·eps(sum)` of the largest value, where sums of narrow types are kept in float32: rounding errors of random signs grow
-    with the root of K (Higham, Accuracy and Stability of Numerical Algorithms, 2.8); a wrong layout or a missing piece is far beyond.
+    `4·eps(out) + √K·eps(sum)` of the largest value, where sums of narrow types are kept in float32: rounding errors of
+    random signs grow with the root of K (Higham, Accuracy and Stability of Numerical Algorithms, 2.8); a wrong layout
+    or a missing piece is far beyond.
     """
     if a.dim() == 3:  # one of the batch
         a, b, out = a[-1], b[-1], out[-1]
@@ -153,7 +162,8 @@ def agrees(dtype: str, device: str) -> bool:
 def real_product(spec: MatmulSpec) -> Product:
     """Operands with values; what is verified is the very product that is measured. Raises what the device raises."""
     how = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}
-    a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, **how)  # type: ignore[arg-type]  # an int and two bools
+    # an int and two bools
+    a, b = operands(spec.m, spec.n, spec.k, spec.dtype, spec.device, **how)  # type: ignore[arg-type]
     operation, out = product(a, b, spec.dtype)
     return Product(operation, partial(matches, a, b, out, spec.dtype))
 

@@ -1,7 +1,7 @@
 """The three ways in which products are measured: live, burst, sustained. Runs on the thread that runs the benchmark.
 
-A mode decides how long each block is, keeps the samples (seconds per iteration), and knows when it is done; it is given an operation that
-is warm. docs/benchmarks.md says what each of them is for.
+A mode decides how long each block is, keeps the samples (seconds per iteration), and knows when it is done; it is given
+an operation that is warm. docs/benchmarks.md says what each of them is for.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from math import ceil
 
 import numpy as np
 
+from devexplorer.core.base.formats import shape_text
 from devexplorer.core.benchmark.measuring import LONGEST_BLOCK, Samples
 from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
-from devexplorer.core.formats import shape_text
 from devexplorer.core.records.benchmark import MatmulSpec
 
 WINDOW_SECONDS = 2.0
@@ -28,11 +28,14 @@ STEADY_WITHIN = 0.01
 
 
 class Live:
-    """Blocks of 50 ms, one iteration right after the other, until time or iterations are used up: the curve of the window."""
+    """Blocks of 50 ms, one iteration right after the other, until time or iterations are used up: the curve of the
+    window."""
 
     one_by_one = False
 
-    def __init__(self, spec: MatmulSpec, timer: BlockTimer, operation: Operation, each: float, flush: Operation | None = None) -> None:
+    def __init__(
+        self, spec: MatmulSpec, timer: BlockTimer, operation: Operation, each: float, flush: Operation | None = None
+    ) -> None:
         """`each`: seconds that one iteration takes about; `flush`: empties the cache."""
         self.spec = spec
         self._timer = timer
@@ -79,7 +82,9 @@ class Live:
         """Iterations that fill so many seconds at the latest speed."""
         if self._cost > 0:
             return min(max(int(seconds / self._cost), 1), LONGEST_BLOCK)
-        return LONGEST_BLOCK if self._flush is None else 1  # too fast for the clock; or the first flush, which can take longest of all
+        return (
+            LONGEST_BLOCK if self._flush is None else 1
+        )  # too fast for the clock; or the first flush, which can take longest of all
 
     def _measure(self, iterations: int) -> Block:
         if self.one_by_one or self._flush is not None:
@@ -109,7 +114,8 @@ class Live:
 
 
 class Burst(Live):
-    """Each iteration is timed alone, on a cold cache where there is one to empty: what one product takes in the middle of other work."""
+    """Each iteration is timed alone, on a cold cache where there is one to empty: what one product takes in the middle
+    of other work."""
 
     one_by_one = True
 
@@ -117,11 +123,13 @@ class Burst(Live):
 class Sustained(Live):
     """A steady window of 2 s in eight parts, once the speed has settled: what a card keeps up.
 
-    `spec.seconds` bounds settling and window together; of less than 2 s the window takes all. What was measured while it settled is only
-    given when it was stopped before the window began.
+    `spec.seconds` bounds settling and window together; of less than 2 s the window takes all. What was measured while
+    it settled is only given when it was stopped before the window began.
     """
 
-    def __init__(self, spec: MatmulSpec, timer: BlockTimer, operation: Operation, each: float, flush: Operation | None = None) -> None:
+    def __init__(
+        self, spec: MatmulSpec, timer: BlockTimer, operation: Operation, each: float, flush: Operation | None = None
+    ) -> None:
         super().__init__(spec, timer, operation, each, flush)
         self._window = WINDOW_SECONDS if spec.seconds is None else min(WINDOW_SECONDS, spec.seconds)
         self._settle = SETTLE_SECONDS if spec.seconds is None else spec.seconds - self._window
@@ -139,7 +147,8 @@ class Sustained(Live):
 
     @property
     def done(self) -> float | None:
-        """Of settling and window together, so that what is left can be told from what has passed; before, nobody knows."""
+        """Of settling and window together, so that what is left can be told from what has passed; before, nobody
+        knows."""
         if self._settling:
             return None
         share = min((len(self._parts) + self._in_part() / (self._window / PARTS)) / PARTS, 1.0)
@@ -189,9 +198,14 @@ MODES = {"live": Live, "burst": Burst, "sustained": Sustained}
 
 
 def warm_up(
-    timer: BlockTimer, operation: Operation, seconds: float, block_seconds: float, stopped: Callable[[], bool] = lambda: False
+    timer: BlockTimer,
+    operation: Operation,
+    seconds: float,
+    block_seconds: float,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> float:
-    """Run for so many seconds, one iteration at least unless `stopped()`; returns about how long one iteration takes."""
+    """Run for so many seconds, one iteration at least unless `stopped()`; returns about how long one iteration
+    takes."""
     spent, each, iterations = 0.0, 0.0, 1
     while spent < seconds and not stopped():
         block = timer.block(operation, iterations)

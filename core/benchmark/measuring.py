@@ -1,4 +1,5 @@
-"""What runs of copies, jobs and model steps have in common: the length of a block, and which samples are kept. No torch, no thread."""
+"""What runs of copies, jobs and model steps have in common: the length of a block, and which samples are kept. No
+torch, no thread."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def block_length(each: float) -> int:
 
 
 class Samples:
-    """Figures in the order in which they were measured. When there are too many, every second one is kept, then every fourth, …"""
+    """Figures in the order in which they were measured. When there are too many, every second one is kept, then every
+    fourth, …"""
 
     def __init__(self, most: int = MOST_SAMPLES) -> None:
         self.kept: list[float] = []

@@ -1,7 +1,9 @@
-"""What a run of model steps is made of: inputs, twins of the model with other tensors, and its FLOP. No thread of its own.
+"""What a run of model steps is made of: inputs, twins of the model with other tensors, and its FLOP. No thread of its
+own.
 
-FLOP are counted with torch.utils.flop_counter on a twin of the model on `meta`, where every layer is taken apart into operations that the
-counter knows; on the CPU and on CUDA some layers run as one kernel that it does not (an LSTM, a Transformer encoder in inference).
+FLOP are counted with torch.utils.flop_counter on a twin of the model on `meta`, where every layer is taken apart into
+operations that the counter knows; on the CPU and on CUDA some layers run as one kernel that it does not (an LSTM, a
+Transformer encoder in inference).
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.models.twins import twin
-from devexplorer.core.workspace.run import total
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.models import samples
+from devexplorer.core.models.clones import twin
+from devexplorer.core.models.run import total
+from devexplorer.core.models.walk import is_uninitialised
 
 __all__ = ["Sample", "count_flop", "fed", "sample_of", "twin"]
 
@@ -25,8 +27,8 @@ Sample = Callable[[nn.Module, int], Sequence[Tensor] | None]
 
 def sample_of(model: nn.Module, batch: int) -> Sequence[Tensor] | None:
     """Inputs of a sample model, whatever it is called and wherever it was moved; None for any other model."""
-    for name, recipe in zoo.recipes().items():
-        built = zoo.meta(name)
+    for name, recipe in samples.recipes().items():
+        built = samples.meta(name)
         if type(built) is type(model) and _outline(built) == _outline(model):
             return recipe.sample(batch)
     return None
@@ -38,7 +40,10 @@ def _outline(model: nn.Module) -> list[tuple[object, ...]]:
         (
             path,
             type(module),
-            [(name, None if is_uninitialised(p) else tuple(p.shape)) for name, p in module.named_parameters(recurse=False)],
+            [
+                (name, None if is_uninitialised(p) else tuple(p.shape))
+                for name, p in module.named_parameters(recurse=False)
+            ],
         )
         for path, module in model.named_modules()
     ]
@@ -52,12 +57,15 @@ def fed(model: nn.Module, inputs: Sequence[Tensor], device: torch.device) -> lis
 
 
 def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward: bool) -> int | None:
-    """FLOP of a forward (and backward) of a batch; `one` are inputs of a batch of 1. None where the model cannot run on `meta`.
+    """FLOP of a forward (and backward) of a batch; `one` are inputs of a batch of 1. None where the model cannot run on
+    `meta`.
 
     The model is left as it is. None as well where there is nothing that the counter counts.
     """
     meta = torch.device("meta")
-    inputs = [torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, one, meta)]
+    inputs = [
+        torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype, device=meta) for tensor in fed(model, one, meta)
+    ]
     try:
         copied = twin(model, lambda tensor: torch.empty_like(tensor, device=meta))
         with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
@@ -65,5 +73,8 @@ def count_flop(model: nn.Module, one: Sequence[Tensor], batch: int, *, backward:
             if loss is not None:
                 loss.backward()
         return counter.get_total_flops() or None
-    except (Exception, SystemExit):  # it looks at values, holds tensors that it has not registered, or is wrong, as a real step will tell
+    except (
+        Exception,
+        SystemExit,
+    ):  # it looks at values, holds tensors that it has not registered, or is wrong, as a real step will tell
         return None

@@ -1,12 +1,15 @@
-"""The model benchmark: steps of a model, forward alone or forward, backward and optimizer. Runs on the thread that runs the benchmark.
+"""The model benchmark: steps of a model, forward alone or forward, backward and optimizer. Runs on the thread that runs
+the benchmark.
 
-How a step is timed: on the CPU by the wall, on CUDA by events between the steps of a block, on a virtual GPU by its simulated clock.
+How a step is timed: on the CPU by the wall, on CUDA by events between the steps of a block, on a virtual GPU by its
+simulated clock.
 
-A virtual GPU runs the model without values where the model lets it (its tensors have shapes, memory and costs, and the CPU computes
-nothing); a model that looks at its values runs with them, as slowly as the CPU is. The same step always costs the same there: after the
-warm-up there are five.
+A virtual GPU runs the model without values where the model lets it (its tensors have shapes, memory and costs, and the
+CPU computes nothing); a model that looks at its values runs with them, as slowly as the CPU is. The same step always
+costs the same there: after the warm-up there are five.
 
-A loss is the sum of what the model returns, and the optimizer's rate is so small that no value runs away: a step costs the same.
+A loss is the sum of what the model returns, and the optimizer's rate is so small that no value runs away: a step costs
+the same.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from devexplorer.core.base.errors import BadInput, Unavailable, first_line
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import out_of_memory
 from devexplorer.core.benchmark.measuring import Samples, block_length
@@ -30,15 +34,13 @@ from devexplorer.core.benchmark.spec import parse_seconds
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import Block, timer_for
 from devexplorer.core.devices import accelerator
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput, Unavailable
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models import samples
+from devexplorer.core.models.inputs import InputSpec, parse_inputs, specs_for, tensors
+from devexplorer.core.models.run import RunFailed, failed_backward, run, total
+from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.benchmark import BenchPoint, ModelResult, ModelSpec
 from devexplorer.core.virtual.backend import backward_guard, meta_empty
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.models.inputs import InputSpec, parse_inputs, specs_for, tensors
-from devexplorer.core.workspace.moves import one_line
-from devexplorer.core.workspace.run import RunFailed, failed_backward, run, total
-from devexplorer.core.workspace.walk import is_uninitialised
 
 VIRTUAL_STEPS = 5
 """Measured steps on a virtual GPU: each costs the same."""
@@ -55,10 +57,12 @@ STATES = {"sgd": 0, "adam": 2, "adamw": 2}
 """Values that the optimizer keeps per parameter."""
 
 
-def check_model(spec: ModelSpec, fleet: Fleet) -> ModelSpec:
-    """The specification with its device's canonical name. Raises `BadInput` with everything that is wrong; builds and allocates nothing.
+def check_model(spec: ModelSpec, fleet: DeviceRegistry) -> ModelSpec:
+    """The specification with its device's canonical name. Raises `BadInput` with everything that is wrong; builds and
+    allocates nothing.
 
-    Whether there is such a model, and whether it fits, is known when it is made: `ModelRun.prepare` says so, before the device is touched.
+    Whether there is such a model, and whether it fits, is known when it is made: `ModelRun.prepare` says so, before the
+    device is touched.
     """
     checks = Checks(fleet)
     device = next(iter(checks.devices((spec.device,))), None)
@@ -82,7 +86,7 @@ def check_model(spec: ModelSpec, fleet: Fleet) -> ModelSpec:
     return replace(spec, device=device or spec.device)
 
 
-def no_compiler(device: str, fleet: Fleet) -> str | None:
+def no_compiler(device: str, fleet: DeviceRegistry) -> str | None:
     """Why torch.compile is out of the question on this device; None where it can be tried."""
     if fleet.info(device).simulated:
         return f"torch.compile makes code for a chip, and behind {device} there is none; measure without it"
@@ -90,16 +94,17 @@ def no_compiler(device: str, fleet: Fleet) -> str | None:
 
 
 class ModelRun:
-    """One run (`core.benchmark.runner.Runner`). `resolve` gives a model that the run may change, `sample` its inputs."""
+    """One run (`core.benchmark.runner.Runner`). `resolve` gives a model that the run may change, `sample` its
+    inputs."""
 
     def __init__(
         self,
         spec: ModelSpec,
         run: int,
-        fleet: Fleet,
+        fleet: DeviceRegistry,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
-        resolve: Callable[[str], nn.Module] = zoo.build,
+        resolve: Callable[[str], nn.Module] = samples.build,
         *,
         sample: Sample = sample_of,
     ) -> None:
@@ -156,13 +161,17 @@ class ModelRun:
         self._flop = count_flop(model, one, self.spec.batch, backward=self.spec.train)
         if self.simulated:
             try:
-                self._arm(twin(model, lambda tensor: self._without_values(tensor, tensor.shape)), self._wide(model, one))
+                self._arm(
+                    twin(model, lambda tensor: self._without_values(tensor, tensor.shape)), self._wide(model, one)
+                )
                 self._warm_up(stopped)
             except Exception as error:
                 if _full(error) or stopped():
                     raise
                 self._check_fits(model, one, values=True)
-                self._on_device(model, stopped)  # it looks at values, or is wrong: then the error is that of the model itself
+                self._on_device(
+                    model, stopped
+                )  # it looks at values, or is wrong: then the error is that of the model itself
         else:
             self._on_device(model, stopped)
         if self._flop is None and not stopped():
@@ -171,7 +180,8 @@ class ModelRun:
             self._compile()
 
     def _sampled(self, model: nn.Module, batch: int) -> Sequence[Tensor]:
-        """Inputs on the CPU: as they were given, or those of a sample model, or a guess that works, which is made once."""
+        """Inputs on the CPU: as they were given, or those of a sample model, or a guess that works, which is made
+        once."""
         known = None if self.spec.inputs else self._sample(model, batch)
         if known is not None:
             return known
@@ -202,16 +212,22 @@ class ModelRun:
 
     def _wide(self, model: nn.Module, one: Sequence[Tensor]) -> Sequence[Tensor]:
         """A batch of inputs without values on the virtual GPU."""
-        return [self._without_values(tensor, (self.spec.batch, *tensor.shape[1:])) for tensor in fed(model, one, torch.device("cpu"))]
+        return [
+            self._without_values(tensor, (self.spec.batch, *tensor.shape[1:]))
+            for tensor in fed(model, one, torch.device("cpu"))
+        ]
 
     def _without_values(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         return meta_empty(shape, tensor.dtype, self.spec.device)
 
     def _check_fits(self, model: nn.Module, one: Sequence[Tensor], *, values: bool = False) -> None:
-        """What the run needs at least: the model where it is not there yet, gradients, the optimizer's state, inputs."""
+        """What the run needs at least: the model where it is not there yet, gradients, the optimizer's state,
+        inputs."""
         tensors = [*model.parameters(), *model.buffers()]
         trained = sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
-        needed = sum(tensor.nbytes for tensor in tensors if self.simulated or tensor.device != torch.device(self.spec.device))
+        needed = sum(
+            tensor.nbytes for tensor in tensors if self.simulated or tensor.device != torch.device(self.spec.device)
+        )
         needed += sum(tensor.nbytes for tensor in one) * self.spec.batch
         if self.spec.train:
             needed += trained * (1 + STATES[self.spec.optimizer])
@@ -243,10 +259,11 @@ class ModelRun:
         except Exception as error:
             if _full(error):
                 raise
-            raise Unavailable(f"torch.compile does not work here: {one_line(error)}; measure without it") from error
+            raise Unavailable(f"torch.compile does not work here: {first_line(error)}; measure without it") from error
 
     def _count_here(self) -> int | None:
-        """FLOP of a step as the device runs it, where a model cannot be counted on `meta`; None where that fails too."""
+        """FLOP of a step as the device runs it, where a model cannot be counted on `meta`; None where that fails
+        too."""
         try:
             with FlopCounterMode(display=False) as counter:
                 self._step()
@@ -271,7 +288,10 @@ class ModelRun:
         with autocast:
             loss = total(call(*self._inputs))
         if loss is None:
-            raise BadInput(f"the output of '{self.spec.target}' does not depend on anything that requires a gradient; measure its forward")
+            raise BadInput(
+                f"the output of '{self.spec.target}' does not depend on anything that requires a gradient; measure its"
+                " forward"
+            )
         with self._explained():
             loss.backward()
         self._optimizer.step()
@@ -287,7 +307,8 @@ class ModelRun:
             raise failed_backward(error) from error
 
     def step(self) -> BenchPoint | None:
-        """A block of steps; None when the run has had its seconds (on a virtual GPU: its five steps), or was stopped."""
+        """A block of steps; None when the run has had its seconds (on a virtual GPU: its five steps), or was
+        stopped."""
         enough = self._iterations >= VIRTUAL_STEPS if self.simulated else self._seconds >= self.spec.seconds
         if enough or self._stop.is_set() or self._model is None:
             return None
@@ -350,7 +371,8 @@ class ModelRun:
         self._allocator("reset_peak_memory_stats")
 
     def _peak(self) -> int | None:
-        """The most that was allocated there since the warm-up, by whomever; None on the CPU and where the backend does not count."""
+        """The most that was allocated there since the warm-up, by whomever; None on the CPU and where the backend does
+        not count."""
         peak = self._allocator("max_memory_allocated")
         return None if peak is None else int(peak)
 

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from devexplorer.core.dtypes import parse_dtype
-from devexplorer.core.formats import number_text
+from devexplorer.core.base.dtypes import parse_dtype
+from devexplorer.core.base.formats import number_text
 
 _MAKERS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
 """Words of a card's name that some drivers write and some do not."""
@@ -44,12 +44,16 @@ class Published:
 def published() -> Mapping[tuple[str, str], Published]:
     """Every row by card and dtype, in the file's order."""
     text = (files("devexplorer.resources") / "reference_tflops.csv").read_text(encoding="utf-8")
-    rows = [_row(row) for row in csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))]
+    rows = [
+        _row(row)
+        for row in csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    ]
     return MappingProxyType({(row.gpu, row.dtype): row for row in rows})
 
 
 def best(device_name: str, dtype: str) -> Published | None:
-    """The published row of a card, however its driver spells the name, for a dtype as torch writes it; None where there is none.
+    """The published row of a card, however its driver spells the name, for a dtype as torch writes it; None where there
+    is none.
 
     >>> best("H200", "bfloat16").peak_burst
     850.0
@@ -59,7 +63,8 @@ def best(device_name: str, dtype: str) -> Published | None:
 
 
 def verdict(median_tflops: float, datasheet: float | None, row: Published | None, mode: str = "burst") -> str:
-    """What a measured median is worth: `86 % of datasheet, 98 % of the best published`; empty where there is nothing to compare with.
+    """What a measured median is worth: `86 % of datasheet, 98 % of the best published`; empty where there is nothing to
+    compare with.
 
     A `sustained` median is compared with the published sustained figure where there is one.
     """

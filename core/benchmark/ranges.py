@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.spec import LARGEST_SIDE
-from devexplorer.core.errors import BadInput
 
 MOST_SHAPES = 10_000
 """More than a night's worth; a larger sweep is a slip of the pen."""
@@ -19,9 +19,11 @@ Shape = tuple[int, int, int]
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Shapes (M, N, K) of a sweep, each once: sides, MxNxK, and ranges FROM:TO:STEP in place of any side, separated by commas.
+    """Shapes (M, N, K) of a sweep, each once: sides, MxNxK, and ranges FROM:TO:STEP in place of any side, separated by
+    commas.
 
-    A range alone gives squares; ranges within MxNxK give every combination. Raises `BadInput` with everything that is wrong.
+    A range alone gives squares; ranges within MxNxK give every combination. Raises `BadInput` with everything that is
+    wrong.
 
     >>> parse_shapes("64:128:64, 32x64:128:64x16")
     ((64, 64, 64), (128, 128, 128), (32, 64, 16), (32, 128, 16))
@@ -61,12 +63,15 @@ def _sides(text: str) -> range:
     if max(first, last) > LARGEST_SIDE:
         raise BadInput(f"size '{text}' has a side of {max(first, last)}; the largest side is {LARGEST_SIDE}")
     if last < first or step < 1:
-        raise BadInput(f"the range '{text}' has nothing in it; write FROM:TO:STEP with FROM below TO, like 256:4096:256")
+        raise BadInput(
+            f"the range '{text}' has nothing in it; write FROM:TO:STEP with FROM below TO, like 256:4096:256"
+        )
     return range(first, last + 1, step)
 
 
 def parse_byte_sizes(text: str) -> tuple[int, ...]:
-    """Sizes of copies, in bytes, each once: `4K, 1M, 1GiB` (binary units), and ranges FROM:TO, each four times the one before.
+    """Sizes of copies, in bytes, each once: `4K, 1M, 1GiB` (binary units), and ranges FROM:TO, each four times the one
+    before.
 
     >>> parse_byte_sizes("4K:64K, 1M")
     (4096, 16384, 65536, 1048576)

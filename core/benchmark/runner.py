@@ -1,7 +1,7 @@
 """What every kind of benchmark run looks like to the engine that drives it. No torch, no thread of its own.
 
-A run is driven from outside, one bounded step after the other, so that it can be stopped between any two of them and CPU
-runs can share the jobs thread with commands: `prepare()`, then `step()` until it returns None, then `result()`.
+A run is driven from outside, one bounded step after the other, so that it can be stopped between any two of them and
+CPU runs can share the jobs thread with commands: `prepare()`, then `step()` until it returns None, then `result()`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Runner(Protocol):
         ...
 
     def step(self) -> BenchPoint | None:
-        """Measure one block (50 ms, or one iteration where that is longer); None when there is nothing left to measure."""
+        """Measure one block (50 ms, or one iteration where that is longer); None when there is nothing left to
+        measure."""
         ...
 
     def result(self, *, stopped: bool, failure: str | None = None) -> BenchResult | None:

@@ -1,15 +1,15 @@
 """The scaling benchmark: the same job once per device, all at once, and then one after the other on the first device.
 
-A job is so many products of square matrices. Runs on the thread that runs the benchmark, which computes the CPU's job, in slices of 50 ms,
-and no other thread ever computes on the CPU: two would slow each other down. Each accelerator has a thread of its own while the jobs run
-at once, and one for each of the jobs in turn: a thread that has computed on the CPU before has other threads to help it than a new one, and
-where an accelerator is played on the CPU that decides how fast it is. All of them start together at a barrier, with operands made and
-devices warm.
+A job is so many products of square matrices. Runs on the thread that runs the benchmark, which computes the CPU's job,
+in slices of 50 ms, and no other thread ever computes on the CPU: two would slow each other down. Each accelerator has a
+thread of its own while the jobs run at once, and one for each of the jobs in turn: a thread that has computed on the
+CPU before has other threads to help it than a new one, and where an accelerator is played on the CPU that decides how
+fast it is. All of them start together at a barrier, with operands made and devices warm.
 
-A job's seconds are those in which it was computed: on the wall, its slices without what the engine does between them; a virtual GPU's are
-simulated, and it takes no longer to measure than a product takes to describe. At once: the longest of the jobs. In turn: the sum of all of
-them on the first device, which computes its own operands again each time. Real and virtual devices have no clock in common and are not
-measured together.
+A job's seconds are those in which it was computed: on the wall, its slices without what the engine does between them; a
+virtual GPU's are simulated, and it takes no longer to measure than a product takes to describe. At once: the longest of
+the jobs. In turn: the sum of all of them on the first device, which computes its own operands again each time. Real and
+virtual devices have no clock in common and are not measured together.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from devexplorer.core.benchmark.matmul_modes import warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS, block_length
 from devexplorer.core.benchmark.spec import check_fits, check_matmul
 from devexplorer.core.benchmark.timing import Operation, timer_for
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records.benchmark import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
-from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.device.machine import VirtualMachine
 
 WARM_UP_SECONDS = 0.2
 START_SECONDS = 30.0
@@ -38,8 +38,9 @@ END_SECONDS = 5.0
 """For the threads to end after their slice when a run is stopped."""
 
 
-def check_scaling(spec: ScalingSpec, fleet: Fleet) -> ScalingSpec:
-    """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running; allocates nothing."""
+def check_scaling(spec: ScalingSpec, fleet: DeviceRegistry) -> ScalingSpec:
+    """The specification with canonical device names. Raises `BadInput` with everything that keeps it from running;
+    allocates nothing."""
     checks = Checks(fleet)
     devices = checks.devices(spec.devices)
     twice = [device for device in dict.fromkeys(devices) if devices.count(device) > 1]
@@ -48,9 +49,14 @@ def check_scaling(spec: ScalingSpec, fleet: Fleet) -> ScalingSpec:
     elif len(spec.devices) < 2:
         usable = fleet.usable()
         if len(usable) < 2:
-            words = f"jobs on several devices at once need two of them, and there is no device beside {usable[0]} here; add virtual GPUs"
+            words = (
+                f"jobs on several devices at once need two of them, and there is no device beside {usable[0]} here; add"
+                " virtual GPUs"
+            )
         else:
-            words = f"jobs on several devices at once need two of them at least; name them, there are {', '.join(usable)}"
+            words = (
+                f"jobs on several devices at once need two of them at least; name them, there are {', '.join(usable)}"
+            )
         checks.add(words, virtual_helps=not any(fleet.info(device).simulated for device in usable))
     checks.one_clock(devices)
     if spec.iterations < 1:
@@ -58,8 +64,11 @@ def check_scaling(spec: ScalingSpec, fleet: Fleet) -> ScalingSpec:
     for device in dict.fromkeys(devices):
         job = _product_of(spec, device)
         backend = fleet.backend(device)
-        if checks.succeeded(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]  # a default for a lambda
-            free = backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
+        # a default for a lambda
+        if checks.succeeded(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]
+            free = (
+                backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
+            )
             checks.succeeded(lambda job=job, free=free: check_fits(job, free))  # type: ignore[misc]
     checks.demand_none()
     return replace(spec, devices=devices)
@@ -72,7 +81,7 @@ def _product_of(spec: ScalingSpec, device: str) -> MatmulSpec:
 class _Job:
     """One device's job: who computes it calls `slice` until `left` is 0."""
 
-    def __init__(self, spec: ScalingSpec, device: str, fleet: Fleet, stop: threading.Event) -> None:
+    def __init__(self, spec: ScalingSpec, device: str, fleet: DeviceRegistry, stop: threading.Event) -> None:
         self.device = device
         self.virtual = fleet.info(device).simulated
         self.timer = timer_for(device, fleet, stop, paced=False)
@@ -89,7 +98,8 @@ class _Job:
 
     @property
     def progress(self) -> tuple[int, float]:
-        """Products that are left to compute, and the seconds of those that are computed: both of one moment, from any thread."""
+        """Products that are left to compute, and the seconds of those that are computed: both of one moment, from any
+        thread."""
         return self._progress
 
     @property
@@ -129,7 +139,9 @@ class _Job:
         torch.get_num_threads()  # a thread helps itself to every core until it has asked how many it may have
         try:
             barrier.wait(START_SECONDS)
-            while self.left and not over.is_set() and not self._stop.is_set():  # the engine can close without another step
+            while (
+                self.left and not over.is_set() and not self._stop.is_set()
+            ):  # the engine can close without another step
                 self.slice()
         except threading.BrokenBarrierError:  # another job cannot be started, or the run is over
             return
@@ -141,7 +153,14 @@ class _Job:
 class ScalingRun:
     """One run (`core.benchmark.runner.Runner`). A `tf32` run is driven inside `matmul.tf32_products()`."""
 
-    def __init__(self, spec: ScalingSpec, run: int, fleet: Fleet, stop: threading.Event, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        spec: ScalingSpec,
+        run: int,
+        fleet: DeviceRegistry,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.spec = spec
         self.run = run
         self._stop, self._clock = stop, clock
@@ -198,7 +217,10 @@ class ScalingRun:
         ours = [job for job in self._jobs if job.device == "cpu"]
         others = [job for job in self._jobs if job.device != "cpu"]
         barrier, over = threading.Barrier(len(others) + 1), threading.Event()
-        threads = [threading.Thread(target=job.run, args=(barrier, over), name=f"scaling-{job.device}", daemon=True) for job in others]
+        threads = [
+            threading.Thread(target=job.run, args=(barrier, over), name=f"scaling-{job.device}", daemon=True)
+            for job in others
+        ]
         text = f"{len(self._jobs)} jobs at once"
         try:
             for thread in threads:
@@ -263,14 +285,17 @@ class ScalingRun:
         self._sequential = seconds
 
     def _alone(self, job: _Job) -> Generator[tuple[int, float], None, None]:
-        """Compute one job where it was computed when all ran at once; its progress every 50 ms. Ends early when the run is stopped."""
+        """Compute one job where it was computed when all ran at once; its progress every 50 ms. Ends early when the run
+        is stopped."""
         if job.device == "cpu" or job.virtual:
             while job.left and not self._stop.is_set():
                 job.slice()
                 yield job.progress
             return
         over = threading.Event()
-        thread = threading.Thread(target=job.run, args=(threading.Barrier(1), over), name=f"in-turn-{job.device}", daemon=True)
+        thread = threading.Thread(
+            target=job.run, args=(threading.Barrier(1), over), name=f"in-turn-{job.device}", daemon=True
+        )
         try:
             thread.start()
             going = True
@@ -285,11 +310,14 @@ class ScalingRun:
                 thread.join(END_SECONDS)
 
     def _rate(self, before: tuple[int, float], now: tuple[int, float]) -> float | None:
-        """TFLOP/s of the first device alone between two moments: points are drawn as its own, not as the sum of all devices."""
+        """TFLOP/s of the first device alone between two moments: points are drawn as its own, not as the sum of all
+        devices."""
         products, spent = before[0] - now[0], now[1] - before[1]
         return 2 * self.spec.size**3 * products / spent / 1e12 if products and spent > 0 else None
 
-    def _point(self, text: str, products: int, seconds: float, tflops: float | None, finished: int | None = None) -> BenchPoint:
+    def _point(
+        self, text: str, products: int, seconds: float, tflops: float | None, finished: int | None = None
+    ) -> BenchPoint:
         done = self._products() if finished is None else finished
         return BenchPoint(
             run=self.run,

@@ -1,18 +1,18 @@
 """Looks for the shape with the highest throughput: proposes what to measure next. No torch, no thread, no clock.
 
-A hill climb around the best shape so far, with changes that become smaller, and jumps. The speed of a product hardly depends on the exact
-size until a side crosses a tile or a wave of tiles; the highest throughput lies where tiles and waves come out even, so it is looked for at
-multiples of 256, then 128, then 64, which hold the sides of the tiles that kernels use. (mamf-finder goes through a whole grid; that takes
-hours.)
+A hill climb around the best shape so far, with changes that become smaller, and jumps. The speed of a product hardly
+depends on the exact size until a side crosses a tile or a wave of tiles; the highest throughput lies where tiles and
+waves come out even, so it is looked for at multiples of 256, then 128, then 64, which hold the sides of the tiles that
+kernels use. (mamf-finder goes through a whole grid; that takes hours.)
 
 1. Squares of 256, 512, 1024, … up to 8192, or the shapes that were given.
 2. Around the best: a random choice of sides is doubled or halved (multiples of 256).
-3. Then changed by up to four steps of 256, then of 128, then of 64. After eight proposals in a row without a better one (by 0.1 % at
-   least): the next.
+3. Then changed by up to four steps of 256, then of 128, then of 64. After eight proposals in a row without a better one
+  (by 0.1 % at least): the next.
 4. After the finest: one jump to a shape drawn anywhere (evenly on a logarithmic scale, multiples of 256), then 2 again.
 
-What is out of bounds (`allowed`) or has been measured is drawn again. The random numbers have a fixed seed, so the same measurements lead
-to the same proposals.
+What is out of bounds (`allowed`) or has been measured is drawn again. The random numbers have a fixed seed, so the same
+measurements lead to the same proposals.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Search:
     """Ask `propose`, measure, `tell`; and so on."""
 
     def __init__(self, allowed: Callable[[Shape], bool], start: Iterable[Shape] = (), seed: int = 0) -> None:
-        """`allowed`: whether a shape may be proposed now; `start`: shapes to begin with in place of squares, which are not asked about."""
+        """`allowed`: whether a shape may be proposed now; `start`: shapes to begin with in place of squares, which are
+        not asked about."""
         self._allowed = allowed
         self._start = list(start)
         self._squares = [] if self._start else [(side, side, side) for side in START_SIDES]

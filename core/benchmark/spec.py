@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import re
 
-from devexplorer.core.dtypes import item_bytes, product_dtype
-from devexplorer.core.errors import BadInput, DoesNotFit
-from devexplorer.core.formats import bytes_text
-from devexplorer.core.formats import parse_count as parse_count
-from devexplorer.core.formats import parse_seconds as parse_seconds
+from devexplorer.core.base.dtypes import item_bytes, product_dtype
+from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base.formats import parse_count as parse_count
+from devexplorer.core.base.formats import parse_seconds as parse_seconds
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.devices import DeviceInfo
 
 LARGEST_SIDE = 1_000_000
 """Larger sides are typing errors: one such square matrix in int8 has 1 TB."""
 LARGEST_BATCH = 100_000
-PRODUCTS = ("float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8")
-"""Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it overflows)."""
+PRODUCTS = (
+    "float64",
+    "float32",
+    "tf32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+)
+"""Dtypes whose product is 2·M·N·K operations and can be verified: no complex numbers (four times as many), no uint8 (it
+overflows)."""
 MODES = ("live", "burst", "sustained")
 FLUSH_BYTES = 256 << 20
-"""What is overwritten to empty a cache: more than any card's L2 holds (126 MB on a B200), the size that triton's do_bench takes."""
+"""What is overwritten to empty a cache: more than any card's L2 holds (126 MB on a B200), the size that triton's
+do_bench takes."""
 FLOAT8_MULTIPLE = 16
 """N and K of float8 products: "divisible by 16" in the checks of `torch._scaled_mm`."""
 INT8_MULTIPLE = 8
-"""N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm` (ATen/native/cuda/Blas.cpp)."""
+"""N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm`
+(ATen/native/cuda/Blas.cpp)."""
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
@@ -52,13 +67,17 @@ def check_product(dtype: str) -> str:
 
 
 def check_chip(dtype: str, info: DeviceInfo) -> None:
-    """Raise `BadInput` for a dtype that the chip has no unit for, or that torch would quietly compute in another one."""
+    """Raise `BadInput` for a dtype that the chip has no unit for, or that torch would quietly compute in another
+    one."""
     narrow = dtype == "int8" or dtype.startswith("float8")
     if info.kind == "virtual" and (narrow or dtype == "tf32") and dtype not in info.datasheet_tflops:
         raise BadInput(f"{info.name} has no {dtype} unit; it has {', '.join(info.datasheet_tflops)}")
     capability = tuple(int(part) for part in (info.compute_capability or "").split(".") if part.isdigit())
     if dtype == "tf32" and (info.kind not in ("cuda", "virtual") or (len(capability) == 2 and capability < (8, 0))):
-        raise BadInput(f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {info.id} has none, take float32")
+        raise BadInput(
+            f"tf32 is a mode of CUDA's tensor cores since Ampere (compute capability 8.0); {info.id} has none, take"
+            " float32"
+        )
     if dtype.startswith("float8") and info.kind == "cuda" and len(capability) == 2 and capability < (8, 9):
         raise BadInput(
             f"{dtype} needs the tensor cores of Ada or Hopper (compute capability 8.9 or newer); {info.name} has "
@@ -73,12 +92,18 @@ def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
     shape = f"{spec.m}x{spec.n}x{spec.k}"
     if spec.dtype.startswith("float8"):
         if spec.n % FLOAT8_MULTIPLE or spec.k % FLOAT8_MULTIPLE:
-            return f"float8 products need N and K that are multiples of {FLOAT8_MULTIPLE}, not {shape}; {_nearest(spec, FLOAT8_MULTIPLE)}"
+            return (
+                f"float8 products need N and K that are multiples of {FLOAT8_MULTIPLE}, not {shape};"
+                f" {_nearest(spec, FLOAT8_MULTIPLE)}"
+            )
         if spec.transpose_a:
             return "float8 products read A by rows: it cannot be transposed"
     if spec.dtype == "int8" and kind in ("cuda", "virtual"):
         if spec.n % INT8_MULTIPLE or spec.k % INT8_MULTIPLE:
-            return f"int8 products need N and K that are multiples of {INT8_MULTIPLE}, not {shape}; {_nearest(spec, INT8_MULTIPLE)}"
+            return (
+                f"int8 products need N and K that are multiples of {INT8_MULTIPLE}, not {shape};"
+                f" {_nearest(spec, INT8_MULTIPLE)}"
+            )
         if spec.m <= 16:
             return f"int8 products need more than 16 rows, not {shape}; take an M of 32"
     if spec.batch > 1 and (spec.dtype == "int8" or spec.dtype.startswith("float8")):
@@ -93,10 +118,13 @@ def _nearest(spec: MatmulSpec, multiple: int) -> str:
 
 
 def check_limits(spec: MatmulSpec) -> None:
-    """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the link)."""
+    """Raise `BadInput` for figures that no parser above would have let through (a specification can come over the
+    link)."""
     findings = []
     if not all(1 <= side <= LARGEST_SIDE for side in (spec.m, spec.n, spec.k)):
-        findings.append(f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+        findings.append(
+            f"a product of {spec.m}x{spec.n}x{spec.k} cannot be measured; every side is from 1 to {LARGEST_SIDE}"
+        )
     if not 1 <= spec.batch <= LARGEST_BATCH:
         findings.append(f"a batch of {spec.batch} cannot be measured; it is from 1 to {LARGEST_BATCH}")
     if spec.mode not in MODES:
@@ -139,8 +167,9 @@ def check_matmul(spec: MatmulSpec, info: DeviceInfo) -> None:
 def flush_bytes(spec: MatmulSpec, kind: str) -> int:
     """What the run overwrites between iterations to empty the cache; 0: nothing.
 
-    Burst always does so on an accelerator. On the CPU only where it is asked for (there is no cold L2 to speak of between two calls of one
-    program, and each iteration would have to be timed alone). A virtual GPU has no cache: each byte comes from memory each time.
+    Burst always does so on an accelerator. On the CPU only where it is asked for (there is no cold L2 to speak of
+    between two calls of one program, and each iteration would have to be timed alone). A virtual GPU has no cache: each
+    byte comes from memory each time.
     """
     if kind == "virtual":
         return 0
@@ -165,8 +194,8 @@ def check_fits(spec: MatmulSpec, free_bytes: int | None, kind: str | None = None
         shape = f"{spec.m}x{spec.n}x{spec.k}" + (f", {spec.batch} at once," if spec.batch > 1 else "")
         flushed = f" ({bytes_text(flush)} of it to flush the cache)" if flush else ""
         raise DoesNotFit(
-            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}{flushed}, and {bytes_text(free_bytes)} are "
-            "free; take a smaller size",
+            f"a {spec.dtype} product of {shape} needs {bytes_text(needed)} on {spec.device}{flushed}, and"
+            f" {bytes_text(free_bytes)} are free; take a smaller size",
             device=spec.device,
             needed_bytes=needed,
             free_bytes=free_bytes,

@@ -1,20 +1,22 @@
-"""What the samples of one run say, and what two runs of samples can say about each other. Pure functions, any thread; no torch.
+"""What the samples of one run say, and what two runs of samples can say about each other. Pure functions, any thread;
+no torch.
 
-How two runs are compared, so that a sceptic can check it. Samples that follow each other resemble each other (a card warms up, another
-process comes and goes), so 200 of them are far fewer than 200 independent ones and a test that counts them one by one finds differences
-everywhere. Therefore each run is cut into eight consecutive parts (batch means, as simulations use them: Law, Simulation Modeling and
-Analysis, 9.5), and the medians of the parts are compared:
+How two runs are compared, so that a sceptic can check it. Samples that follow each other resemble each other (a card
+warms up, another process comes and goes), so 200 of them are far fewer than 200 independent ones and a test that counts
+them one by one finds differences everywhere. Therefore each run is cut into eight consecutive parts (batch means, as
+simulations use them: Law, Simulation Modeling and Analysis, 9.5), and the medians of the parts are compared:
 
-- p-value: Mann and Whitney's test of the parts, exact: all 12,870 ways to deal sixteen values into two hands of eight are counted, ties
-  take their mean rank. Two-sided.
-- interval of the ratio: the test turned round (Hodges and Lehmann): the ratios of all pairs of parts, of which as many are left out at
-  both ends as the test allows, at 95 %.
+- p-value: Mann and Whitney's test of the parts, exact: all 12,870 ways to deal sixteen values into two hands of eight
+  are counted, ties take their mean rank. Two-sided.
+- interval of the ratio: the test turned round (Hodges and Lehmann): the ratios of all pairs of parts, of which as many
+  are left out at both ends as the test allows, at 95 %.
 
-How often noise alone is called a difference at 5 %, in 1000 simulated pairs of 200 samples: 4.9 % when samples are independent, 6.7 % when
-each carries 0.7 of the one before, 8.6 % when 0.9 (a test of the single samples: 41 % and 63 %). Tests keep these bounds.
+How often noise alone is called a difference at 5 %, in 1000 simulated pairs of 200 samples: 4.9 % when samples are
+independent, 6.7 % when each carries 0.7 of the one before, 8.6 % when 0.9 (a test of the single samples: 41 % and 63
+%). Tests keep these bounds.
 
-Both depend on nothing random, so the same two runs always give the same answer. Neither knows what happens between runs (another
-placement in memory, another day): that only reruns show.
+Both depend on nothing random, so the same two runs always give the same answer. Neither knows what happens between runs
+(another placement in memory, another day): that only reruns show.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ QUIET, NOISY = 0.01, 0.05
 """Interquartile range over median: below the one a run is quiet, above the other noisy."""
 MOST_SAMPLES = 200
 _IQR_OVER_P20_P80 = 0.6745 / 0.8416
-"""Of a normal distribution: its quartiles lie 0.6745 deviations from the median, its 20th and 80th percentile 0.8416."""
+"""Of a normal distribution: its quartiles lie 0.6745 deviations from the median, its 20th and 80th percentile
+0.8416."""
 
 
 class Verdict(enum.Enum):
@@ -91,7 +94,8 @@ def noise(samples: Sequence[float]) -> float | None:
 
 
 def noise_of_spread(known: Spread) -> float | None:
-    """What `noise` would be if the samples were normally distributed; None where all three figures are one (a single sample, say)."""
+    """What `noise` would be if the samples were normally distributed; None where all three figures are one (a single
+    sample, say)."""
     if known.median <= 0 or known.p80 <= known.p20:
         return None
     return (known.p80 - known.p20) / known.median * _IQR_OVER_P20_P80
@@ -114,7 +118,8 @@ def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, 
 
 
 def parts(samples: Sequence[float] | Floats, count: int = PARTS) -> Floats:
-    """The medians of `count` consecutive parts of equal length (to within one sample); the samples themselves where there are fewer."""
+    """The medians of `count` consecutive parts of equal length (to within one sample); the samples themselves where
+    there are fewer."""
     values = np.asarray(samples, dtype=np.float64)
     if len(values) <= count:
         return values
@@ -124,7 +129,11 @@ def parts(samples: Sequence[float] | Floats, count: int = PARTS) -> Floats:
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     """The second run against the first by their samples, all positive, in the order of measurement."""
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if not len(a) or not len(b) or not (np.isfinite(a).all() and np.isfinite(b).all() and (a > 0).all() and (b > 0).all()):
+    if (
+        not len(a)
+        or not len(b)
+        or not (np.isfinite(a).all() and np.isfinite(b).all() and (a > 0).all() and (b > 0).all())
+    ):
         raise ValueError("runs are compared by positive samples, at least one each")
     ratio = float(np.median(b) / np.median(a))
     one, two = parts(a), parts(b)
@@ -135,7 +144,8 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def difference_of_spreads(first: Spread, second: Spread) -> Difference:
-    """The second run against the first where only their spreads are known, all positive. No interval where one of them has no width."""
+    """The second run against the first where only their spreads are known, all positive. No interval where one of them
+    has no width."""
     if min(first.median, first.p20, second.median, second.p20) <= 0:
         raise ValueError("runs are compared by positive figures")
     ratio = second.median / first.median
@@ -159,7 +169,8 @@ def verdict(found: Difference, noises: Sequence[float | None], p_value: float | 
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Holm's adjustment: with several comparisons at once, the chance that any of them is wrong stays below `ALPHA`. Keeps the order."""
+    """Holm's adjustment: with several comparisons at once, the chance that any of them is wrong stays below `ALPHA`.
+    Keeps the order."""
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     found = [0.0] * len(p_values)
     highest = 0.0
@@ -170,7 +181,8 @@ def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def range_over_median(values: Sequence[float]) -> float | None:
-    """How far reruns of one thing lie apart: the largest less the smallest, over the median. None for fewer than two."""
+    """How far reruns of one thing lie apart: the largest less the smallest, over the median. None for fewer than
+    two."""
     if len(values) < 2:
         return None
     median = float(np.median(np.asarray(values, dtype=np.float64)))
@@ -182,7 +194,8 @@ def range_over_median(values: Sequence[float]) -> float | None:
 
 @cache
 def _deals(first: int, second: int) -> npt.NDArray[np.intp]:
-    """Every way to deal `first + second` places: the places of the first hand, shape `(ways, first)`; 12,870 rows for 8 and 8."""
+    """Every way to deal `first + second` places: the places of the first hand, shape `(ways, first)`; 12,870 rows for 8
+    and 8."""
     ways = math.comb(first + second, first)
     flat = itertools.chain.from_iterable(itertools.combinations(range(first + second), first))
     return np.fromiter(flat, dtype=np.intp, count=ways * first).reshape(ways, first)

@@ -1,7 +1,8 @@
-"""Streams and timing events of an accelerator: CUDA's own, torch's generic ones for any other. On the thread that runs the benchmark.
+"""Streams and timing events of an accelerator: CUDA's own, torch's generic ones for any other. On the thread that runs
+the benchmark.
 
-`torch.Stream`, `torch.Event` and `torch.accelerator` work on every backend that PyTorch's own reference backend stands for, also where the
-device module has next to nothing. They serve the one accelerator that torch calls the current one.
+`torch.Stream`, `torch.Event` and `torch.accelerator` work on every backend that PyTorch's own reference backend stands
+for, also where the device module has next to nothing. They serve the one accelerator that torch calls the current one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from devexplorer.core.errors import Unavailable
+from devexplorer.core.base.errors import Unavailable
 
 
 class Streams(Protocol):
@@ -66,7 +67,8 @@ class CudaStreams:
 
 
 class AcceleratorStreams:
-    """torch's generic interface, of the accelerator that it is about. `Unavailable` where that has no events that keep their time."""
+    """torch's generic interface, of the accelerator that it is about. `Unavailable` where that has no events that keep
+    their time."""
 
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)

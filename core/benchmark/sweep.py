@@ -1,8 +1,10 @@
-"""Products of many shapes, one after the other in burst mode, and the search for the fastest. Runs on the jobs thread or a bench thread.
+"""Products of many shapes, one after the other in burst mode, and the search for the fastest. Runs on the jobs thread
+or a bench thread.
 
-`core.benchmark.search` says how it looks. It measures shapes of which an iteration is expected (at the highest throughput so far) to take
-half of the time per shape at most, and whose operands fill nine tenths of the free memory at most: no single shape eats up the time budget,
-which is spent on the clock of the device (the simulated one of a virtual GPU, so that the same search measures the same shapes again).
+`core.benchmark.search` says how it looks. It measures shapes of which an iteration is expected (at the highest
+throughput so far) to take half of the time per shape at most, and whose operands fill nine tenths of the free memory at
+most: no single shape eats up the time budget, which is spent on the clock of the device (the simulated one of a virtual
+GPU, so that the same search measures the same shapes again).
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base.formats import shape_text
 from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS
@@ -31,9 +35,7 @@ from devexplorer.core.benchmark.spec import (
 )
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput, Unavailable
-from devexplorer.core.formats import shape_text
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
 
 WARM_UP_SECONDS = 0.05
@@ -43,7 +45,7 @@ FEWEST_ITERATIONS = 2
 """That a shape of the search is expected to have."""
 
 
-def check_sweep(spec: SweepSpec, fleet: Fleet) -> SweepSpec:
+def check_sweep(spec: SweepSpec, fleet: DeviceRegistry) -> SweepSpec:
     """The specification with the device's canonical name. Raises `BadInput` with everything that is wrong.
 
     Shapes that do not fit are none of it: they become cells with a reason.
@@ -52,11 +54,17 @@ def check_sweep(spec: SweepSpec, fleet: Fleet) -> SweepSpec:
     if not spec.shapes and spec.search_seconds is None:
         findings.append("a sweep needs sizes (256:4096:256), or seconds for a search")
     if len(spec.shapes) > MOST_SHAPES:
-        findings.append(f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures")
+        findings.append(
+            f"{len(spec.shapes):,} shapes are too many; {MOST_SHAPES:,} are the most that one sweep measures"
+        )
     measured = [(cell.m, cell.n, cell.k) for cell in spec.done]
-    wrong = next((shape for shape in (*spec.shapes, *measured) if not all(1 <= side <= LARGEST_SIDE for side in shape)), None)
+    wrong = next(
+        (shape for shape in (*spec.shapes, *measured) if not all(1 <= side <= LARGEST_SIDE for side in shape)), None
+    )
     if wrong is not None:
-        findings.append(f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}")
+        findings.append(
+            f"a product of {'x'.join(map(str, wrong))} cannot be measured; every side is from 1 to {LARGEST_SIDE}"
+        )
     if spec.search_seconds is not None:
         findings += duration_findings(spec.search_seconds, "search")
     findings += duration_findings(spec.shape_seconds, "per shape")
@@ -94,7 +102,8 @@ class SweepRun:
         datasheet_tflops: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`kind` of the device, `make` for the products on it, `flush` for its cache (called with the device), its free memory."""
+        """`kind` of the device, `make` for the products on it, `flush` for its cache (called with the device), its free
+        memory."""
         self.spec = spec
         self.run = run
         self.simulated = timer.simulated
@@ -143,7 +152,9 @@ class SweepRun:
         if self._search is None:
             return self._given[self._new] if self._new < self._total else None
         assert self.spec.search_seconds is not None
-        if self._new < self._total or self._elapsed() < self.spec.search_seconds:  # what was given is measured in any case
+        if (
+            self._new < self._total or self._elapsed() < self.spec.search_seconds
+        ):  # what was given is measured in any case
             self._free = self._free_bytes()  # once for all the draws of a proposal
             return self._search.propose()
         return None
@@ -192,10 +203,16 @@ class SweepRun:
         check_fits(spec, self._free_bytes())  # the buffer of the flush is there already
         made = self._make(spec)
         if not made.verify():
-            return self._finish(SweepCell(spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing", verified=False))
+            return self._finish(
+                SweepCell(
+                    spec.m, spec.n, spec.k, reason="its values are wrong, so its speed says nothing", verified=False
+                )
+            )
         each = warm_up(self._timer, made.operation, WARM_UP_SECONDS, spec.block_seconds, self._stopped)
         self._current = _Measured(spec, Burst(spec, self._timer, made.operation, each, self._flush))
-        return self._measure() if self.simulated else self._point(spec)  # what passes at once needs no points on the way
+        return (
+            self._measure() if self.simulated else self._point(spec)
+        )  # what passes at once needs no points on the way
 
     def _measure(self) -> BenchPoint:
         assert self._current is not None
@@ -209,7 +226,9 @@ class SweepRun:
                 return self._point(spec, tflops=tflops, iterations=block.iterations, seconds=block.seconds)
         self._current = None
         found = spread([spec.flop / seconds / 1e12 for seconds in mode.samples.kept])
-        cell = SweepCell(spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations, verified=True, seconds=mode.seconds)
+        cell = SweepCell(
+            spec.m, spec.n, spec.k, tflops=found, iterations=mode.iterations, verified=True, seconds=mode.seconds
+        )
         return self._finish(cell, 0 if block is None else block.iterations, 0.0 if block is None else block.seconds)
 
     def _finish(self, cell: SweepCell, iterations: int = 0, seconds: float = 0.0) -> BenchPoint:
@@ -217,7 +236,9 @@ class SweepRun:
         self._new += 1
         self._tell(cell)
         tflops = None if cell.tflops is None else cell.tflops.median
-        return self._point(self._spec_of((cell.m, cell.n, cell.k)), tflops=tflops, iterations=iterations, seconds=seconds, cell=cell)
+        return self._point(
+            self._spec_of((cell.m, cell.n, cell.k)), tflops=tflops, iterations=iterations, seconds=seconds, cell=cell
+        )
 
     def _tell(self, cell: SweepCell) -> None:
         if self._search is not None:
@@ -230,7 +251,13 @@ class SweepRun:
         return min((self._new + current) / self._total, 1.0) if self._total else 1.0
 
     def _point(
-        self, spec: MatmulSpec, *, tflops: float | None = None, iterations: int = 0, seconds: float = 0.0, cell: SweepCell | None = None
+        self,
+        spec: MatmulSpec,
+        *,
+        tflops: float | None = None,
+        iterations: int = 0,
+        seconds: float = 0.0,
+        cell: SweepCell | None = None,
     ) -> BenchPoint:
         return BenchPoint(
             run=self.run,

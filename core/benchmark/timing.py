@@ -4,16 +4,20 @@ A timer calls `operation` so many times and returns the seconds on the device's 
 
 `block`, one iteration right after the other:
 - CPU: the block as a whole on the wall clock, nothing between the iterations; one figure per block.
-- CUDA: events between the iterations, queued, one synchronisation per block; one figure per iteration (or per small group).
-- other accelerators: as CUDA, with torch's generic events; where a backend has none that keep their time, and for any block of which they
-  tell what the wall contradicts, the block as a whole on the wall clock between two synchronisations.
-- virtual: the simulated clock; one iteration goes through the dispatcher and pays its cost, the others of the block cost
-  the same and are booked; then the block is paced so that simulated seconds pass like seconds (live curves), or not (`paced=False`).
+- CUDA: events between the iterations, queued, one synchronisation per block; one figure per iteration (or per small
+  group).
+- other accelerators: as CUDA, with torch's generic events; where a backend has none that keep their time, and for any
+  block of which they tell what the wall contradicts, the block as a whole on the wall clock between two
+  synchronisations.
+- virtual: the simulated clock; one iteration goes through the dispatcher and pays its cost, the others of the block
+  cost the same and are booked; then the block is paced so that simulated seconds pass like seconds (live curves), or
+  not (`paced=False`).
 
 `singly`, each iteration a figure of its own, with something between them that is not counted (a cache flush):
-- CUDA, other accelerators with events: a pair of events around each iteration, all queued, one synchronisation per block.
-- CPU, accelerators without events: the wall clock around each iteration where a flush stands between them. Without one, around as many as
-  the clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
+- CUDA, other accelerators with events: a pair of events around each iteration, all queued, one synchronisation per
+  block.
+- CPU, accelerators without events: the wall clock around each iteration where a flush stands between them. Without one,
+  around as many as the clock needs to tell them well (`CPU_SHORTEST_SECONDS`): the figure is their mean.
 - virtual: as `block`; the cost model has no cache, every byte comes from memory each time.
 """
 
@@ -26,10 +30,10 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
+from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.virtual.device.machine import VirtualMachine
 
 Operation = Callable[[], object]
 MOST_EVENTS = 200
@@ -37,7 +41,8 @@ MOST_EVENTS = 200
 MOST_PAIRS = 1000
 """Pairs of events per block of `singly`."""
 CPU_SHORTEST_SECONDS = 2e-4
-"""What the wall clock can tell to within 0.1 %: reading it twice costs about 0.1 µs, and what else a timed call costs is about as much."""
+"""What the wall clock can tell to within 0.1 %: reading it twice costs about 0.1 µs, and what else a timed call costs
+is about as much."""
 EVENTS_OVER_WALL = 1.01
 """How much more than the wall events may tell: two clocks differ a little."""
 SLICE_SECONDS = 0.02
@@ -51,7 +56,8 @@ class Block(NamedTuple):
     seconds: float
     """All iterations together, on the device's clock."""
     samples: tuple[float, ...]
-    """Seconds per iteration: one figure per iteration where they are timed one by one, else the mean of a group or of the block."""
+    """Seconds per iteration: one figure per iteration where they are timed one by one, else the mean of a group or of
+    the block."""
     between: float = 0.0
     """What passed between the iterations and is not counted: cache flushes."""
 
@@ -75,7 +81,8 @@ class BlockTimer(Protocol):
         ...
 
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
-        """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long one takes."""
+        """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long
+        one takes."""
         ...
 
 
@@ -139,7 +146,8 @@ class EventTimer:
         return Block(iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True)))
 
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
-        """See `BlockTimer`. While the card flushes, the host queues what comes next: launching small products does not slow them down."""
+        """See `BlockTimer`. While the card flushes, the host queues what comes next: launching small products does not
+        slow them down."""
         iterations = min(iterations, MOST_PAIRS)
         start = self.now()
         with self._streams.here():
@@ -151,7 +159,9 @@ class EventTimer:
                 operation()
                 after.record()
             self._streams.wait()
-            samples = tuple(before.elapsed_time(after) / 1e3 for before, after in zip(events[::2], events[1::2], strict=True))
+            samples = tuple(
+                before.elapsed_time(after) / 1e3 for before, after in zip(events[::2], events[1::2], strict=True)
+            )
         seconds = sum(samples)
         return Block(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
 
@@ -166,8 +176,9 @@ class CudaTimer(EventTimer):
 class AcceleratorTimer(EventTimer):
     """With torch's generic events, whose times are taken for what they are only where the wall allows them.
 
-    A backend from anywhere may give its events any clock: one that stands still, one of another unit. What lies between two events that
-    were recorded one after the other is more than nothing, and no more than what passed on the wall until both were waited for.
+    A backend from anywhere may give its events any clock: one that stands still, one of another unit. What lies between
+    two events that were recorded one after the other is more than nothing, and no more than what passed on the wall
+    until both were waited for.
     """
 
     def block(self, operation: Operation, iterations: int) -> Block:
@@ -242,8 +253,9 @@ def _in_groups(
 class VirtualTimer:
     """The calling thread's time on a virtual GPU's simulated clock.
 
-    `paced`: simulated seconds pass like seconds, so that live curves move as a real card's would. Otherwise a block takes no longer than
-    the one iteration that is carried out, and the device's clock has still been busy for all of them.
+    `paced`: simulated seconds pass like seconds, so that live curves move as a real card's would. Otherwise a block
+    takes no longer than the one iteration that is carried out, and the device's clock has still been busy for all of
+    them.
     """
 
     simulated = True
@@ -282,7 +294,7 @@ class VirtualTimer:
         return self.block(operation, iterations)
 
 
-def timer_for(device: str, fleet: Fleet, stop: threading.Event, *, paced: bool = True) -> BlockTimer:
+def timer_for(device: str, fleet: DeviceRegistry, stop: threading.Event, *, paced: bool = True) -> BlockTimer:
     """The timer of this kind of device; `paced` concerns virtual GPUs."""
     match fleet.info(device).kind:
         case "cpu":

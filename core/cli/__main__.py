@@ -2,7 +2,7 @@
 
 import sys
 
-from devexplorer.core.cli import interrupt
+from devexplorer.core.cli.terminal import interrupt
 
 if __name__ == "__main__":
     interrupt.end_quietly()

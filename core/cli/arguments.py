@@ -1,13 +1,14 @@
-"""The command line's grammar, and one clear line for what does not fit it. No torch, no Qt: the window's start-up reads it too."""
+"""The command line's grammar, and one clear line for what does not fit it. No torch, no Qt: the window's start-up reads
+it too."""
 
 from __future__ import annotations
 
 import argparse
 from typing import NoReturn
 
-from devexplorer.core.cli.bench_arguments import bench_arguments
-from devexplorer.core.cli.common_arguments import SHAPES, TARGET, VIRTUAL, json_option
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.cli.bench.arguments import bench_arguments
+from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, json_option
 
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
@@ -32,16 +33,14 @@ class _Version(argparse.Action):
 def parser() -> argparse.ArgumentParser:
     """The whole grammar."""
     common = _Parser(add_help=False)
-    common.add_argument(
-        "--virtual",
-        metavar="SPEC",
-        default=argparse.SUPPRESS,
-        help=VIRTUAL,
-    )
+    common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
     top = _Parser(
         prog="devexplorer",
         parents=[common],
-        description="See every PyTorch device, move tensors and models between them, measure them. Without a command: the window.",
+        description=(
+            "See every PyTorch device, move tensors and models between them, measure them. Without a command: the"
+            " window."
+        ),
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     top.add_argument("--theme", choices=("dark", "light"), help="colours of the window")
@@ -53,14 +52,18 @@ def parser() -> argparse.ArgumentParser:
     tour.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="colours of the window")
 
     devices = commands.add_parser("devices", parents=[common], help="list every device, and why one cannot be used")
-    devices.add_argument("--details", action="store_true", help="with everything that is known of each, and how they are joined")
+    devices.add_argument(
+        "--details", action="store_true", help="with everything that is known of each, and how they are joined"
+    )
     json_option(devices)
 
     watch = commands.add_parser("watch", parents=[common], help="show live readings of every device")
     watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
     watch.add_argument("--count", metavar="TICKS", help="stop after so many readings")
     watch.add_argument("--record", metavar="FILE", help="write every reading to a file that the window can replay")
-    watch.add_argument("--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics")
+    watch.add_argument(
+        "--prometheus", metavar="PORT", help="serve the readings for Prometheus at 127.0.0.1:PORT/metrics"
+    )
     watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
     json_option(watch, "print one JSON object for each device and reading, a line each")
 
@@ -71,7 +74,9 @@ def parser() -> argparse.ArgumentParser:
     place.add_argument("--device", metavar="D", help="move there first")
     json_option(place)
 
-    _doctor(commands.add_parser("doctor", parents=[common], help="find the line that puts a tensor on the wrong device"))
+    _doctor(
+        commands.add_parser("doctor", parents=[common], help="find the line that puts a tensor on the wrong device")
+    )
     _fit(commands.add_parser("fit", parents=[common], help="say whether a model fits a card, and how fast it would be"))
 
     env = commands.add_parser("env", parents=[common], help="versions and drivers, for bug reports")
@@ -81,26 +86,35 @@ def parser() -> argparse.ArgumentParser:
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("target", metavar="TARGET", help=TARGET)
-    doctor.add_argument("--device", metavar="D", help="where the model is moved and runs (default: the first GPU, or else vgpu:0)")
+    doctor.add_argument(
+        "--device", metavar="D", help="where the model is moved and runs (default: the first GPU, or else vgpu:0)"
+    )
     doctor.add_argument("--input", metavar="SHAPES", help=SHAPES)
     doctor.add_argument("--train", action="store_true", help="backward and a step of an optimizer, too")
     doctor.add_argument("--dtype", metavar="T", help="move the model to this dtype, too")
     doctor.add_argument("--timeout", metavar="S", help=TIMEOUT)
-    doctor.add_argument("--allow-unchecked", action="store_true", help="exit code 0 also when something could not be checked")
+    doctor.add_argument(
+        "--allow-unchecked", action="store_true", help="exit code 0 also when something could not be checked"
+    )
     json_option(doctor)
     doctor.add_argument("--github", action="store_true", help="print annotations for GitHub Actions")
 
 
 def _fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("target", metavar="TARGET", help=TARGET)
-    cards = 'a card, or several with the model split over them: "2x Tesla T4"; may be given again (default: --virtual, else every profile)'
+    cards = (
+        'a card, or several with the model split over them: "2x Tesla T4"; may be given again (default: --virtual, else'
+        " every profile)"
+    )
     fit.add_argument("--gpu", metavar="GPU", action="append", help=cards)
     fit.add_argument("--batch", metavar="N", help="samples per step (default 1, or the first size of --input)")
     fit.add_argument("--dtype", metavar="T", help="of parameters and inputs (default: the model's own)")
     fit.add_argument("--autocast", metavar="T", help="float16 or bfloat16")
     fit.add_argument("--train", action="store_true", help="forward, backward and optimizer step; otherwise forward")
     fit.add_argument("--optimizer", metavar="NAME", help="with --train: sgd, momentum, adam or adamw (default adamw)")
-    fit.add_argument("--checkpointing", action="store_true", help="with --train: compute activations of blocks again in backward")
+    fit.add_argument(
+        "--checkpointing", action="store_true", help="with --train: compute activations of blocks again in backward"
+    )
     fit.add_argument("--input", metavar="SHAPES", help=SHAPES)
     fit.add_argument("--timeout", metavar="S", help=TIMEOUT)
     json_option(fit)

@@ -1,6 +1,7 @@
 """One device, and how devices are joined, as JSON objects and as text. Pure functions, any thread.
 
-In the objects every key is always there: null, and a reason, for what is not known. In the text each reason stands once.
+In the objects every key is always there: null, and a reason, for what is not known. In the text each reason stands
+once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.formats import MISSING
+from devexplorer.core.base.formats import MISSING
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.fact_rows import Group, Writer
 
@@ -35,7 +36,9 @@ def device_document(
         "details": _every_key(DeviceDetails, details) | {"device": info.id, "simulated": info.simulated},
     }
     said = {name: value for document in made.values() for name, value in document.items() if value is not None}
-    top = {name: said.get(name) if value is None and name not in _OURS else value for name, value in _plain(info).items()}
+    top = {
+        name: said.get(name) if value is None and name not in _OURS else value for name, value in _plain(info).items()
+    }
 
     def why(field: str) -> str:
         if field in _WHERE_IT_DIFFERS and _WHERE_IT_DIFFERS[field] in said:
@@ -51,7 +54,9 @@ def device_document(
     links = details.nvlinks if details is not None else None
     for field in ("tx_bytes_s", "rx_bytes_s"):
         if any(link.active and getattr(link, field) is None for link in links or ()):
-            made["details"]["missing"][f"nvlinks.{field}"] = "a link's rate needs two readings of its counter, half a minute apart"
+            made["details"]["missing"][f"nvlinks.{field}"] = (
+                "a link's rate needs two readings of its counter, half a minute apart"
+            )
     made["details"]["more"] = details.more if details is not None else {}
     return {**top, **made}
 
@@ -65,7 +70,8 @@ def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:
 
 
 def facts_in_short(groups: Sequence[Group]) -> str:
-    """What is known, a line each; then what is not, by its reason, so that a reason that holds for fifty figures is read once."""
+    """What is known, a line each; then what is not, by its reason, so that a reason that holds for fifty figures is
+    read once."""
     width = max((len(row.label) for group in groups for row in group.rows), default=0)
     lines: list[str] = []
     unknown: dict[str, dict[str, list[str]]] = {}
@@ -89,7 +95,8 @@ def _every_key(kind: type[msgspec.Struct], record: msgspec.Struct | None) -> dic
 
 
 def _plain(record: msgspec.Struct) -> dict[str, Any]:
-    """The record and the records within it as dicts that leave nothing out; as a record it would leave out what is not known."""
+    """The record and the records within it as dicts that leave nothing out; as a record it would leave out what is not
+    known."""
     return {name: _value(value) for name, value in msgspec.structs.asdict(record).items()}
 
 

@@ -1,6 +1,7 @@
 """`devexplorer devices`: every device with both of its numbers, and why one cannot be used. Creates no CUDA context.
 
-As JSON, and as text with `--details`, with everything that is known of each device, from one reading, and how the devices are joined.
+As JSON, and as text with `--details`, with everything that is known of each device, from one reading, and how the
+devices are joined.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
-from devexplorer.core.cli.output import console, print_document, table
+from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cpu_busy import LEAST_S
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
-from devexplorer.core.devices.torch_answers import TorchAnswers, TorchQuestion
+from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.visible import VARIABLE
-from devexplorer.core.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
-from devexplorer.core.virtual.details import details as virtual_details
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.virtual.topology import topology
+from devexplorer.core.virtual.device.details import details as virtual_details
+from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.device.topology import topology
 
 LISTING_S = 60.0
 """A listing ends by itself: each of its calls has a limit."""
@@ -65,7 +66,8 @@ class Readings(NamedTuple):
 
 
 def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
-    """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; whoever made it closes it."""
+    """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; whoever made it closes
+    it."""
     simulated = virtual_machine(virtual_spec)
     question = TorchQuestion()
     try:
@@ -147,7 +149,9 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
     """Print the catalog; `nvml` and `drm` stand in for the real ones."""
     nvml, cpu = nvml or Nvml(open_limit_s=START_LIMIT_S), CpuReader()
     began = time.monotonic()
-    cpu.read(time.time())  # utilization is counted between two readings, and looking at everything mostly takes longer than that needs
+    cpu.read(
+        time.time()
+    )  # utilization is counted between two readings, and looking at everything mostly takes longer than that needs
     try:
         here = machine(arguments.virtual, nvml, drm)
         time.sleep(max(2 * LEAST_S - (time.monotonic() - began), 0.0))
@@ -165,7 +169,8 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
 def _document(readings: Readings) -> dict[str, Any]:
     found = readings.found
     described = [
-        device_document(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems) for info in found.devices
+        device_document(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
+        for info in found.devices
     ]
     return {"devices": described, "problems": found.problems, "topology": topology_document(readings.topologies)}
 
@@ -191,7 +196,11 @@ def _print(found: Catalog, readings: Readings | None) -> None:
             out.print(f"\n{_heading(info)}", style="bold", markup=False)
             groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), found.problems)
             out.print(facts_in_short(groups), markup=False)
-        joined = [info.id for info in found.devices if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")]
+        joined = [
+            info.id
+            for info in found.devices
+            if info.kind != "cpu" and info.parent is None and not info.id.startswith("virtual:")
+        ]
         if len(joined) > 1:
             out.print(f"\nHow they are joined\n\n{matrix(readings.topologies, joined)}", markup=False)
         out.print()

@@ -1,4 +1,5 @@
-"""`devexplorer doctor`: which line puts a tensor on the wrong device? The model runs in a process of its own; this one needs no torch."""
+"""`devexplorer doctor`: which line puts a tensor on the wrong device? The model runs in a process of its own; this one
+needs no torch."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from typing import Any
 
 import msgspec
 
+from devexplorer.core.base.dtypes import parse_model_dtype
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
-from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.options import current_folder, seconds, target
-from devexplorer.core.cli.output import console, print_document
-from devexplorer.core.cli.run import refuse
-from devexplorer.core.cli.waiting import waiting
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.options import current_folder, seconds, target
+from devexplorer.core.cli.terminal.output import console, print_document
+from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
-from devexplorer.core.dtypes import parse_model_dtype
+from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
-from devexplorer.core.workspace.models.shapes import parse_input_shapes
 
 CLEAN, PROBLEMS, COULD_NOT = 0, 1, 2
 
@@ -27,8 +28,8 @@ CLEAN, PROBLEMS, COULD_NOT = 0, 1, 2
 def doctor(arguments: argparse.Namespace) -> int:
     """Let the doctor examine a model and print what it says.
 
-    Returns 0 when everything was checked and nothing is wrong, 1 for problems, 2 when something could not be checked and nothing else is
-    wrong, unless `--allow-unchecked` takes that for clean. Notes are no problems.
+    Returns 0 when everything was checked and nothing is wrong, 1 for problems, 2 when something could not be checked
+    and nothing else is wrong, unless `--allow-unchecked` takes that for clean. Notes are no problems.
     """
     findings = Findings()
     request = _request(arguments, findings)
@@ -41,7 +42,9 @@ def doctor(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(**document(diagnosis))
     elif arguments.github:
-        for line in github_lines(diagnosis, os.environ.get("GITHUB_WORKSPACE") or os.curdir, allowed=arguments.allow_unchecked):
+        for line in github_lines(
+            diagnosis, os.environ.get("GITHUB_WORKSPACE") or os.curdir, allowed=arguments.allow_unchecked
+        ):
             print(line)
     else:
         print_diagnosis(console(), diagnosis)
@@ -72,7 +75,20 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    names = ("rule", "path", "file", "line", "message", "fix", "severity", "count", "bytes", "seconds", "simulated", "patch")
+    names = (
+        "rule",
+        "path",
+        "file",
+        "line",
+        "message",
+        "fix",
+        "severity",
+        "count",
+        "bytes",
+        "seconds",
+        "simulated",
+        "patch",
+    )
     return {name: getattr(finding, name) for name in names}
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from devexplorer.core.cli.output import printable
-from devexplorer.core.doctor.rules import RULES
-from devexplorer.core.doctor.verdict import verdict, without_gradient
-from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.cli.terminal.output import printable
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.doctor.findings.verdict import verdict, without_gradient
 from devexplorer.core.records.doctor import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -66,9 +66,11 @@ def unchecked_text(diagnosis: Diagnosis) -> str:
 
 
 def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) -> Iterator[str]:
-    """A workflow command for each finding and for each thing that was not checked (a notice where that is `allowed`, else a warning).
+    """A workflow command for each finding and for each thing that was not checked (a notice where that is `allowed`,
+    else a warning).
 
-    The form is GitHub's: docs.github.com, "Workflow commands for GitHub Actions"; files below `folder` are named relative to it.
+    The form is GitHub's: docs.github.com, "Workflow commands for GitHub Actions"; files below `folder` are named
+    relative to it.
     """
     for finding in (*diagnosis.problems, *diagnosis.notes):
         rule = RULES.get(finding.rule)
@@ -76,14 +78,21 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
         command = _COMMANDS.get(finding.severity, "error")
         yield _annotation(command, title, f"{finding.message} {finding.fix}", finding.file, finding.line, folder)
     for left in diagnosis.uncompiled:
-        yield _annotation("notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder)
+        yield _annotation(
+            "notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder
+        )
     for one in diagnosis.unchecked:
-        yield _annotation("notice" if allowed else "warning", f"Not checked: {one.what}", one.reason, one.file, one.line, folder)
+        yield _annotation(
+            "notice" if allowed else "warning", f"Not checked: {one.what}", one.reason, one.file, one.line, folder
+        )
 
 
 def shown_file(file: str, folder: str) -> str:
     """A file as people know it: relative where it lies below the folder."""
-    for place, base in ((os.path.abspath(file), os.path.abspath(folder)), (os.path.realpath(file), os.path.realpath(folder))):
+    for place, base in (
+        (os.path.abspath(file), os.path.abspath(folder)),
+        (os.path.realpath(file), os.path.realpath(folder)),
+    ):
         if place.startswith(os.path.join(base, "")):
             return os.path.relpath(place, base)
     return file

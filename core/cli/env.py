@@ -7,11 +7,11 @@ import importlib.metadata
 import os
 import platform
 
+from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.cli.devices import machine
-from devexplorer.core.cli.output import print_document
-from devexplorer.core.devices.nvml import START_LIMIT_S, Card, Nvml
-from devexplorer.core.devices.nvml_processes import in_pid_namespace
-from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.cli.terminal.output import print_document
+from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
+from devexplorer.core.devices.nvml.processes import in_pid_namespace
 
 PACKAGES = (
     "torch",
@@ -28,8 +28,10 @@ PACKAGES = (
     "prometheus-client",
 )
 VARIABLES = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NVIDIA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_NVML_BASED_CUDA_CHECK", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NVML_BASED_CUDA_CHECK", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "QT_QPA_PLATFORM", "QT_SCALE_FACTOR", "XDG_SESSION_TYPE",
 )  # fmt: skip
 
@@ -62,7 +64,13 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
 def _card(card: Card) -> dict[str, object]:
     """What often explains what a card does not do; no serial number."""
     number = f"{card.index}" if card.mig_instance is None else f"{card.index}/{card.mig_instance}"
-    modes = {"mig": card.mig, "mig_profile": card.mig_profile, "ecc": card.ecc, "compute_mode": card.compute_mode, "broken": card.broken}
+    modes = {
+        "mig": card.mig,
+        "mig_profile": card.mig_profile,
+        "ecc": card.ecc,
+        "compute_mode": card.compute_mode,
+        "broken": card.broken,
+    }
     return {"nvml_index": number, **modes}
 
 
@@ -93,7 +101,9 @@ def env(arguments: argparse.Namespace) -> int:
     for group in ("packages", "torch", "variables"):
         print(f"\n{group}")
         content = found[group]
-        for key, value in content.items() if isinstance(content, dict) else [("not available", "see the problem of cuda below")]:
+        for key, value in (
+            content.items() if isinstance(content, dict) else [("not available", "see the problem of cuda below")]
+        ):
             print(f"  {key:<34}{MISSING if value is None else value}")
     print("\ndevices")
     for info in found["devices"]:  # type: ignore[attr-defined]
@@ -101,7 +111,9 @@ def env(arguments: argparse.Namespace) -> int:
         simulated = ", simulated" if info.simulated else ""
         print(f"  {info.id:<10}{info.name}, {bytes_text(info.memory_total_bytes)}, {state}{simulated}")
     for card in found["cards"]:  # type: ignore[attr-defined]
-        modes = ", ".join(f"{name} {_mode(value)}" for name, value in card.items() if value is not None and name != "nvml_index")
+        modes = ", ".join(
+            f"{name} {_mode(value)}" for name, value in card.items() if value is not None and name != "nvml_index"
+        )
         print(f"  nvidia-smi {card['nvml_index']}: {modes or MISSING}")
     for problem in found["problems"]:  # type: ignore[attr-defined]
         subject = " ".join(part for part in (problem.device, problem.field) if part)

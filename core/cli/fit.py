@@ -1,4 +1,5 @@
-"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in a process of its own; this one needs no torch."""
+"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in a process of its own; this one needs
+no torch."""
 
 from __future__ import annotations
 
@@ -9,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.cli.findings import Findings
+from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
 from devexplorer.core.cli.fit_print import print_report
-from devexplorer.core.cli.options import AUTOCAST, count, current_folder, one_of, seconds, target
-from devexplorer.core.cli.output import console, print_document
-from devexplorer.core.cli.waiting import waiting
-from devexplorer.core.dtypes import parse_dtype, parse_model_dtype
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.options import AUTOCAST, count, current_folder, one_of, seconds, target
+from devexplorer.core.cli.terminal.output import console, print_document
+from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.models.shapes import parse_input_shapes
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.workspace.models.shapes import parse_input_shapes
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 
@@ -39,7 +40,8 @@ def fit(arguments: argparse.Namespace) -> int:
 
 
 def chosen(report: FitReport) -> Fit:
-    """The one of several that the answer is about: the first that was asked for, or of all profiles the smallest that fits.
+    """The one of several that the answer is about: the first that was asked for, or of all profiles the smallest that
+    fits.
 
     Where no profile is large enough it is the one with the most memory.
     """
@@ -50,7 +52,8 @@ def chosen(report: FitReport) -> Fit:
 
 
 def document(report: FitReport) -> dict[str, Any]:
-    """What `--json` prints: the figures of `chosen`, then what holds for all cards, and `gpus` with the figures of each."""
+    """What `--json` prints: the figures of `chosen`, then what holds for all cards, and `gpus` with the figures of
+    each."""
     spec = report.spec
     return {
         "target": spec.source,
@@ -112,9 +115,13 @@ def _capacity(one: Fit) -> int:
 
 
 def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
-    """What is asked for; harmless values where something is wrong. The cards of `--virtual` are planned on where no `--gpu` is given."""
+    """What is asked for; harmless values where something is wrong. The cards of `--virtual` are planned on where no
+    `--gpu` is given."""
     findings.check_virtual(arguments.virtual)
-    for option, given in (("--optimizer", arguments.optimizer is not None), ("--checkpointing", arguments.checkpointing)):
+    for option, given in (
+        ("--optimizer", arguments.optimizer is not None),
+        ("--checkpointing", arguments.checkpointing),
+    ):
         if given and not arguments.train:
             findings.add(f"{option} says how to train; give --train as well")
     shapes = findings.checked(partial(parse_input_shapes, arguments.input), ()) if arguments.input is not None else ()
@@ -129,7 +136,8 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
         autocast=one_of(autocast, AUTOCAST, "--autocast", findings),
         train=arguments.train,
-        optimizer=one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings) or "adamw",
+        optimizer=one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings)
+        or "adamw",
         checkpointing=arguments.checkpointing,
         inputs=arguments.input or "",
     )

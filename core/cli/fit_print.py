@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from devexplorer.core.cli.output import printable, table
-from devexplorer.core.formats import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.cli.terminal.output import printable, table
 from devexplorer.core.records.planner import Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
@@ -63,7 +63,9 @@ def verdict(one: Fit) -> str:
         or_more = " or more" if one.at_least else ""
         words.append("no batch fits" if one.largest_batch == 0 else f"largest batch {one.largest_batch:,}{or_more}")
     if one.step_seconds is not None:
-        words.append(f"one step {seconds_text(one.step_seconds)}, {number_text(one.samples_per_s)} samples/s (simulated)")
+        words.append(
+            f"one step {seconds_text(one.step_seconds)}, {number_text(one.samples_per_s)} samples/s (simulated)"
+        )
     return f"{one.gpu}: {'; '.join(words)}"
 
 
@@ -95,8 +97,15 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
             listing.add_row(_text(one.gpu), capacity, MISSING, "no", *[MISSING] * (2 + len(more)), _text(one.reason))
             continue
         fullest = max(one.cards, key=lambda card: card.bytes.total / card.capacity_bytes)
-        figures = (bytes_text(one.bytes.total), "yes" if one.fits else "no", _batch(one), seconds_text(one.step_seconds))
-        listing.add_row(_text(one.gpu), capacity, *figures, *((_share(fullest), number_text(one.samples_per_s)) if wide else ()))
+        figures = (
+            bytes_text(one.bytes.total),
+            "yes" if one.fits else "no",
+            _batch(one),
+            seconds_text(one.step_seconds),
+        )
+        listing.add_row(
+            _text(one.gpu), capacity, *figures, *((_share(fullest), number_text(one.samples_per_s)) if wide else ())
+        )
     return listing
 
 

@@ -1,4 +1,5 @@
-"""`devexplorer place`: which parameter and buffer of a model is where. A model of the user's own runs in this process."""
+"""`devexplorer place`: which parameter and buffer of a model is where. A model of the user's own runs in this
+process."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from functools import partial
 
 import torch
 
-from devexplorer.core.cli.findings import Findings
-from devexplorer.core.cli.output import console, print_document, quiet_stdout, table
-from devexplorer.core.formats import MISSING, bytes_text, count_text, shape_text
+from devexplorer.core.base.formats import MISSING, bytes_text, count_text, shape_text
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.source import parse
 from devexplorer.core.records.messages import BuildModel, Move
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.workspace.extras import Extras
-from devexplorer.core.workspace.models.build import Recipe
-from devexplorer.core.workspace.models.source import parse
 
 NAME = "model"
 
@@ -30,7 +31,10 @@ def place(arguments: argparse.Namespace) -> int:
         print_document(
             target=arguments.target,
             rows=[_row(row) for row in rows],
-            devices={name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]} for name, size in snapshot.bytes_by_device.items()},
+            devices={
+                name: {"bytes": size, "tensors": snapshot.tensors_by_device[name]}
+                for name, size in snapshot.bytes_by_device.items()
+            },
             unregistered=[_row(row) for row in loose],
             simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
         )
@@ -60,10 +64,10 @@ def place(arguments: argparse.Namespace) -> int:
 
 def _placed(target: str, device: str | None, virtual_spec: str | None) -> ObjectSnapshot:
     from devexplorer.core.engine.local import LocalEngine
-    from devexplorer.core.workspace import zoo
+    from devexplorer.core.models import samples
 
     findings = Findings()
-    recipe = None if ":" in target else findings.checked(partial(zoo.find, target), None)
+    recipe = None if ":" in target else findings.checked(partial(samples.find, target), None)
     if not findings.check_virtual(virtual_spec):  # nobody knows which devices there would be
         findings.demand_none()
     with LocalEngine(virtual_spec) as local:
@@ -81,7 +85,7 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
 
 
 def user_model(target: str) -> torch.nn.Module:
-    """The model of a source (`core.workspace.models.source`), made in this process; the current folder is importable.
+    """The model of a source (`core.models.source`), made in this process; the current folder is importable.
 
     Raises `BadInput` with the one thing that is wrong; whatever its code changed for the whole process is taken back.
     """

@@ -6,14 +6,16 @@ import sys
 
 
 def quick_start() -> None:
-    """Import msgspec without typing_extensions, which it takes what it needs from where there is one, and else from typing.
+    """Import msgspec without typing_extensions, which it takes what it needs from where there is one, and else from
+    typing.
 
-    typing_extensions, with the inspect, ast and tokenize that it brings, takes an eighth of the time of `watch --count 1`;
-    Python 3.11's typing has all that msgspec asks it for. Whoever imports it later gets it.
+    typing_extensions, with the inspect, ast and tokenize that it brings, takes an eighth of the time of `watch --count
+    1`; Python 3.11's typing has all that msgspec asks it for. Whoever imports it later gets it.
     """
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # what Python has for a module that must not be imported
+    # what Python has for a module that must not be imported
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
     try:
         import msgspec  # noqa: F401
     finally:

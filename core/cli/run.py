@@ -1,4 +1,5 @@
-"""Runs a parsed command and turns errors into one line and exit code 2. Commands import torch when they run, not before."""
+"""Runs a parsed command and turns errors into one line and exit code 2. Commands import torch when they run, not
+before."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ import sys
 import threading
 from collections.abc import Callable
 
+from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.interrupt import INTERRUPTED
 from devexplorer.core.cli.quick_start import quick_start
+from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
+from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.time_limit import any_left_behind
-from devexplorer.core.errors import BadInput, DevExplorerError
 
 WINDOW_COMMANDS = (None, "tour")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -26,7 +28,9 @@ def main(argv: list[str]) -> int:
     try:
         arguments = parse(argv)
         if arguments.command in WINDOW_COMMANDS:
-            raise BadInput("the window and the tour start with 'devexplorer', which needs PySide6; name a command here, see --help")
+            raise BadInput(
+                "the window and the tour start with 'devexplorer', which needs PySide6; name a command here, see --help"
+            )
     except DevExplorerError as error:
         return refuse(str(error))
     return run(arguments)
@@ -50,11 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
         if error.errno not in FULL or error.filename is not None:
             raise
         _write_no_more()
-        refuse(f"the output could not be written ({(error.strerror or str(error)).lower()}); what was printed until then is all there is")
+        refuse(
+            f"the output could not be written ({(error.strerror or str(error)).lower()}); what was printed until then"
+            " is all there is"
+        )
         return 1
     except KeyboardInterrupt:
         if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
-            os._exit(INTERRUPTED)  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
+            os._exit(
+                INTERRUPTED
+            )  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
         return INTERRUPTED
 
 
@@ -82,11 +91,11 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
             return devices
         case "watch":
             quick_start()
-            from devexplorer.core.cli.watch import watch
+            from devexplorer.core.cli.watch.command import watch
 
             return watch
         case "bench":
-            from devexplorer.core.cli.bench import bench
+            from devexplorer.core.cli.bench.command import bench
 
             return bench
         case "place":
@@ -107,9 +116,3 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
             return env
         case unknown:
             raise BadInput(f"there is no command '{unknown}'")
-
-
-def refuse(message: str) -> int:
-    """Say in one line what is wrong."""
-    print(f"devexplorer: {' '.join(message.split())}", file=sys.stderr)
-    return 2

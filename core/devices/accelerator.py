@@ -1,8 +1,10 @@
-"""What torch can be asked about an accelerator that is neither CUDA nor ours, and by which of its interfaces. Any thread.
+"""What torch can be asked about an accelerator that is neither CUDA nor ours, and by which of its interfaces. Any
+thread.
 
-Every backend has `torch.accelerator`'s functions, as far as its parts below serve them; a backend's own module may have next to nothing,
-as that of PyTorch's reference backend, or more. So the generic function comes first, and the module's where there is none, or where it is
-not implemented. `torch.accelerator` is about one kind of device, the current accelerator: for any other only the module is there.
+Every backend has `torch.accelerator`'s functions, as far as its parts below serve them; a backend's own module may have
+next to nothing, as that of PyTorch's reference backend, or more. So the generic function comes first, and the module's
+where there is none, or where it is not implemented. `torch.accelerator` is about one kind of device, the current
+accelerator: for any other only the module is there.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.errors import Unavailable
+from devexplorer.core.base.errors import Unavailable
 
 COMPLETE = ("cuda", "vgpu")
 """Kinds whose own module answers everything, so that nobody else is asked."""

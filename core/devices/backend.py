@@ -1,7 +1,8 @@
-"""What the engine asks of a kind of device (`Backend`), and all kinds together (`Fleet`). Used on the engine's threads; no torch here.
+"""What the engine asks of a kind of device (`Backend`), and all kinds together (`DeviceRegistry`). Engine's threads; no
+torch.
 
-A backend answers for every device of its kinds: `core.devices.torch_devices` for what torch itself drives (cpu, cuda, mps, xpu, …),
-`core.virtual.machine` for virtual GPUs.
+A backend answers for every device of its kinds: `core.devices.torch_devices` for what torch itself drives (cpu, cuda,
+mps, xpu, …), `core.virtual.device.machine` for virtual GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ class Backend(Protocol):
     """One family of devices as seen from inside the engine process. Device ids are canonical (`cuda:0`)."""
 
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """Every device of this family, the unusable ones with their reason. Creates no context and allocates nothing."""
+        """Every device of this family, the unusable ones with their reason. Creates no context and allocates
+        nothing."""
         ...
 
     def problems(self) -> tuple[Problem, ...]:
@@ -40,7 +42,8 @@ class Backend(Protocol):
         ...
 
     def clock_seconds(self, device: str) -> float:
-        """Seconds on the clock by which the calling thread times its work on this device; read before and after on the same thread.
+        """Seconds on the clock by which the calling thread times its work on this device; read before and after on the
+        same thread.
 
         A virtual GPU's is simulated and counts that thread's work only; elsewhere it is the wall (`time.perf_counter`).
         """
@@ -51,7 +54,8 @@ class Backend(Protocol):
         ...
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample | None:
-        """A full reading, only from devices that nothing outside the engine can watch (virtual GPUs, torch backends without NVML)."""
+        """A full reading, only from devices that nothing outside the engine can watch (virtual GPUs, torch backends
+        without NVML)."""
         ...
 
     def empty_cache(self, device: str) -> None:
@@ -63,7 +67,8 @@ class Backend(Protocol):
         ...
 
     def used_bytes(self, device: str) -> int | None:
-        """What everybody together uses of the device; None where only the driver knows (NVML), or before there is a context."""
+        """What everybody together uses of the device; None where only the driver knows (NVML), or before there is a
+        context."""
         ...
 
     def record(self, on: bool) -> tuple[str, ...]:
@@ -71,12 +76,14 @@ class Backend(Protocol):
         ...
 
     def snapshot(self, device: str) -> dict[str, Any]:
-        """The allocator's blocks as `torch.cuda.memory._snapshot()` has them; `Unavailable` where there is nothing to look at."""
+        """The allocator's blocks as `torch.cuda.memory._snapshot()` has them; `Unavailable` where there is nothing to
+        look at."""
         ...
 
 
-class Fleet:
-    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time: devices may join."""
+class DeviceRegistry:
+    """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time:
+    devices may join."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = tuple(backends)

@@ -1,4 +1,5 @@
-"""Joins what NVML, the Linux kernel, the engine's torch and the CPU say into one list of devices. Pure functions, any thread; no torch.
+"""Joins what NVML, the Linux kernel, the engine's torch and the CPU say into one list of devices. Pure functions, any
+thread; no torch.
 
 A card has two numbers: NVML's index and torch's CUDA ordinal. They differ as soon as CUDA_VISIBLE_DEVICES is set or
 models are mixed, so the two sides are joined by UUID, compared as 16 bytes (spellings differ: `GPU-`, `MIG-`, none).
@@ -55,7 +56,8 @@ class Catalog(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> dict[str, str]:
-        """UUID -> device id of everything that NVML can watch, MIG instances included: what the sampler calls its cards."""
+        """UUID -> device id of everything that NVML can watch, MIG instances included: what the sampler calls its
+        cards."""
         return {info.uuid: info.id for info in self.devices if info.uuid is not None and info.nvml_index is not None}
 
     @property
@@ -76,7 +78,8 @@ def join(
     cuda_device_order: str | None = None,
     drm: Sequence[DrmCard] = (),
 ) -> Catalog:
-    """One list: the CPU, cuda by ordinal, other torch devices, `nvml:N` and `drm:N` for cards that torch cannot use, virtual ones.
+    """One list: the CPU, cuda by ordinal, other torch devices, `nvml:N` and `drm:N` for cards that torch cannot use,
+    virtual ones.
 
     A card in MIG mode comes where its first usable instance belongs, its instances right behind it with `parent` set.
     `torch_devices` is what the engine lists (its CPU replaces `cpu`, its virtual devices go last); None: it has not
@@ -112,10 +115,14 @@ def join(
 
     top = [*cuda, *others]
     top, alone = _with_drm(top, drm, torch_devices is not None)
-    listed = _families([cpu, *top, *unusable, *alone], {index: info.id for (index, part), info in place.items() if part is None}, place)
+    listed = _families(
+        [cpu, *top, *unusable, *alone], {index: info.id for (index, part), info in place.items() if part is None}, place
+    )
     devices = [_with_datasheet(info, datasheets or {}) for info in listed]
     names = {f"nvml:{index}": info.id for (index, part), info in place.items() if part is None}
-    renamed = [msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems]
+    renamed = [
+        msgspec.structs.replace(problem, device=names.get(problem.device or "", problem.device)) for problem in problems
+    ]
     mixed = _mixed_models(cards, cuda_device_order)
     return Catalog((*devices, *virtual), tuple(dict.fromkeys([*renamed, *mixed])))
 
@@ -132,8 +139,8 @@ def _listed_id(card: Card) -> str:
 def _pairs(cuda: Sequence[DeviceInfo], cards: Sequence[Card]) -> list[tuple[DeviceInfo, Card | None]]:
     """Each of torch's devices with NVML's card, where that is known: each card once.
 
-    By UUID; by PCI address where one side has no UUID (a MIG instance has its card's address, too); and the one device that is left
-    is the one card that is too broken to say what it is.
+    By UUID; by PCI address where one side has no UUID (a MIG instance has its card's address, too); and the one device
+    that is left is the one card that is too broken to say what it is.
     """
     free = {_where(card): card for card in cards}
 
@@ -178,7 +185,9 @@ def _families(
     return list(listed.values())
 
 
-def _with_drm(torch_side: list[DeviceInfo], drm: Sequence[DrmCard], has_reported: bool) -> tuple[list[DeviceInfo], list[DeviceInfo]]:
+def _with_drm(
+    torch_side: list[DeviceInfo], drm: Sequence[DrmCard], has_reported: bool
+) -> tuple[list[DeviceInfo], list[DeviceInfo]]:
     """torch's devices with what the kernel knows of AMD and Intel cards, and the cards that torch does not use.
 
     Joined by PCI address; where torch tells none, the only device of a kind is the only card of its maker.
@@ -186,9 +195,16 @@ def _with_drm(torch_side: list[DeviceInfo], drm: Sequence[DrmCard], has_reported
     devices, alone = list(torch_side), []
     for card in drm:
         kind = {"AMD": "cuda", "Intel": "xpu"}.get(card.vendor)
-        at = next((at for at, info in enumerate(devices) if info.bus_id and _bus_key(info.bus_id) == _bus_key(card.bus_id)), None)
+        at = next(
+            (at for at, info in enumerate(devices) if info.bus_id and _bus_key(info.bus_id) == _bus_key(card.bus_id)),
+            None,
+        )
         if at is None and sum(other.vendor == card.vendor for other in drm) == 1:
-            unknown = [at for at, info in enumerate(devices) if info.kind == kind and info.bus_id is None and info.nvml_index is None]
+            unknown = [
+                at
+                for at, info in enumerate(devices)
+                if info.kind == kind and info.bus_id is None and info.nvml_index is None
+            ]
             at = unknown[0] if len(unknown) == 1 and (kind != "cuda" or devices[unknown[0]].uuid is None) else None
         if at is None:
             alone.append(_unused(card, has_reported))
@@ -227,7 +243,9 @@ def _bus_key(bus_id: str | None) -> str | None:
     return f"{domain.lstrip('0')}:{rest}"
 
 
-def _no_torch_reason(torch_devices: Sequence[DeviceInfo] | None, problems: Sequence[Problem], cuda_visible_devices: str | None) -> str:
+def _no_torch_reason(
+    torch_devices: Sequence[DeviceInfo] | None, problems: Sequence[Problem], cuda_visible_devices: str | None
+) -> str:
     """Why a card that NVML sees is none of torch's devices."""
     if torch_devices is None:
         return _NOT_YET
@@ -254,7 +272,8 @@ def _unusable(card: Card, cards: Sequence[Card], reason: str) -> DeviceInfo:
 def _with_card(info: DeviceInfo, card: Card) -> DeviceInfo:
     """What torch or the CUDA driver says, completed and where both know it replaced by NVML's figures.
 
-    NVML's total is what its `used` is part of; CUDA's is a little smaller. A card that is lost is no use to torch either.
+    NVML's total is what its `used` is part of; CUDA's is a little smaller. A card that is lost is no use to torch
+    either.
     """
     return msgspec.structs.replace(
         info,

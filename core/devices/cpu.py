@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.cpu_busy import CpuBusy
-from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 
 
@@ -92,7 +92,11 @@ class CpuReader:
         limit = self.facts.limit
         if limit is None:
             return max(self.facts.physical_bytes - _available_bytes(), 0)
-        usage, field = ("memory.current", "inactive_file") if limit.version == 2 else ("memory.usage_in_bytes", "total_inactive_file")
+        usage, field = (
+            ("memory.current", "inactive_file")
+            if limit.version == 2
+            else ("memory.usage_in_bytes", "total_inactive_file")
+        )
         used = _number(limit.group / usage)
         if used is None:
             return None
@@ -112,7 +116,8 @@ class CpuReader:
         return self.facts.info(self.used_bytes(), threads)
 
     def read(self, now: float) -> DeviceSample:
-        """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call, or since this was made."""
+        """One reading, stamped `now` (unix seconds). Utilization: all cores since the last call, or since this was
+        made."""
         percent = self._percent()  # psutil's first call, say, has nothing to compare with and answers 0
         utilization, self._primed = (percent if self._primed else None), True
         return DeviceSample(

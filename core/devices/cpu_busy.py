@@ -1,6 +1,7 @@
 """How busy the cores are, between two readings. One thread; no torch.
 
-On Linux straight from /proc/stat: psutil, which says the same, takes a sixth of the time in which `watch --count 1` is done to import.
+On Linux straight from /proc/stat: psutil, which says the same, takes a sixth of the time in which `watch --count 1` is
+done to import.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ SHORT_S = 0.5
 
 
 class CpuBusy:
-    """Share of all cores that was busy since the last call, or since this was made; None where that is too short, or not told."""
+    """Share of all cores that was busy since the last call, or since this was made; None where that is too short, or
+    not told."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
@@ -46,11 +48,14 @@ class CpuBusy:
             return None
         busy, whole = now[0] - then[0], now[1] - then[1]
         if spent_s:
-            busy -= spent_s * whole / passed_s / max(os.cpu_count() or 1, 1)  # in the file's ticks, of which a core has so many a second
+            busy -= (
+                spent_s * whole / passed_s / max(os.cpu_count() or 1, 1)
+            )  # in the file's ticks, of which a core has so many a second
         return min(max(100 * busy / whole, 0.0), 100.0)
 
     def _now(self) -> tuple[float, float] | None:
-        """Busy and all time of all cores since the start, in the system's ticks; guests are counted among the others."""
+        """Busy and all time of all cores since the start, in the system's ticks; guests are counted among the
+        others."""
         try:
             with self._stat.open(encoding="ascii") as lines:
                 label, *numbers = lines.readline().split()

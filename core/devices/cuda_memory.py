@@ -1,4 +1,5 @@
-"""What torch's CUDA allocator says beyond its counters: its largest free block, recording, snapshots. Engine process, any of its threads.
+"""What torch's CUDA allocator says beyond its counters: its largest free block, recording, snapshots. Engine process,
+any of its threads.
 
 Nothing here creates a CUDA context: what needs one waits until there is one.
 """
@@ -11,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 LOOK_SECONDS = 2.0
-"""Between two looks at the blocks. A look lists every block of every device, so that it costs more than all counters together."""
+"""Between two looks at the blocks. A look lists every block of every device, so that it costs more than all counters
+together."""
 REST = 100
 """So many times as long as a look took is the least pause after it: with 100,000 blocks it takes tenths of a second."""
 TRACE_ENTRIES = 100_000
-"""Allocations and frees that torch keeps while it records; without a limit it would keep all of them, several KB each."""
+"""Allocations and frees that torch keeps while it records; without a limit it would keep all of them, several KB
+each."""
 
 
 class CudaMemory:
@@ -74,7 +77,9 @@ class CudaMemory:
                 return
             self._recording = self._wanted
             if self._wanted:
-                self._torch.cuda.memory._record_memory_history("all", context="all", stacks="python", max_entries=TRACE_ENTRIES)
+                self._torch.cuda.memory._record_memory_history(
+                    "all", context="all", stacks="python", max_entries=TRACE_ENTRIES
+                )
             else:
                 self._torch.cuda.memory._record_memory_history(None)
 

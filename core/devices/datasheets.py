@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.catalog import Datasheet
-from devexplorer.core.virtual.profiles import load_profiles
+from devexplorer.core.devices.profiles import load_profiles
 
 
 def datasheets() -> dict[str, Datasheet]:

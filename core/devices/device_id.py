@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
 
 _PATTERN = re.compile(r"([a-z]+)(?::(\d{1,9}))?", re.ASCII)
 _SINGLE = {"cpu", "mps"}
@@ -15,7 +15,8 @@ _OWN_MODULE = {"cuda", "xpu", "mps", "vgpu"}
 
 
 def torch_module(kind: str) -> str:
-    """Where a person finds torch's functions for a kind: in its own module, or in the generic one where that may lack them.
+    """Where a person finds torch's functions for a kind: in its own module, or in the generic one where that may lack
+    them.
 
     >>> torch_module("cuda"), torch_module("npu")
     ('torch.cuda', 'torch.accelerator')

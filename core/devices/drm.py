@@ -1,8 +1,10 @@
-"""AMD and Intel cards as the Linux kernel shows them in /sys/class/drm, without torch and without a vendor's library. Any one thread.
+"""AMD and Intel cards as the Linux kernel shows them in /sys/class/drm, without torch and without a vendor's library.
+Any one thread.
 
-What a driver does not tell stays None, with the reason among the details' `missing`. Sources of names and units: the kernel's
-documentation of amdgpu ("GPU Power/Thermal Controls and Monitoring"), of i915 and xe (ABI/testing/sysfs-driver-intel-*), of hwmon
-("Naming and data format standards for sysfs files"). NVIDIA's cards are NVML's business and are never listed here.
+What a driver does not tell stays None, with the reason among the details' `missing`. Sources of names and units: the
+kernel's documentation of amdgpu ("GPU Power/Thermal Controls and Monitoring"), of i915 and xe
+(ABI/testing/sysfs-driver-intel-*), of hwmon ("Naming and data format standards for sysfs files"). NVIDIA's cards are
+NVML's business and are never listed here.
 """
 
 from __future__ import annotations
@@ -67,24 +69,41 @@ class Drm:
     def cards(self) -> tuple[DrmCard, ...]:
         """Every AMD and Intel card that can compute, by number; none where the system has no such folder."""
         try:
-            found = [(int(match.group(1)), entry) for entry in self._class.iterdir() if (match := _CARD.fullmatch(entry.name))]
+            found = [
+                (int(match.group(1)), entry)
+                for entry in self._class.iterdir()
+                if (match := _CARD.fullmatch(entry.name))
+            ]
         except OSError:
             return ()
-        return tuple(card for number, entry in sorted(found) if (card := self._card(number, entry / "device")) is not None)
+        return tuple(
+            card for number, entry in sorted(found) if (card := self._card(number, entry / "device")) is not None
+        )
 
     def read(self, card: DrmCard, device: str, time_unix_s: float) -> DeviceSample:
-        """One reading, as a sample of `device`; a card that sleeps is left asleep, and that is all that is said of it."""
+        """One reading, as a sample of `device`; a card that sleeps is left asleep, and that is all that is said of
+        it."""
         at, sensors = self._device(card), _Sensors(self._device(card))
         if _text(at / "power" / "runtime_status") == "suspended":
             return DeviceSample(
-                device=device, time_unix_s=time_unix_s, memory_total_bytes=card.memory_total_bytes, throttle_reasons=(ASLEEP,)
+                device=device,
+                time_unix_s=time_unix_s,
+                memory_total_bytes=card.memory_total_bytes,
+                throttle_reasons=(ASLEEP,),
             )
         used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
         sample, self._refused[card.number] = checked(self._sample(card, device, time_unix_s, at, sensors, used, total))
         return sample
 
     def _sample(
-        self, card: DrmCard, device: str, time_unix_s: float, at: Path, sensors: _Sensors, used: int | None, total: int | None
+        self,
+        card: DrmCard,
+        device: str,
+        time_unix_s: float,
+        at: Path,
+        sensors: _Sensors,
+        used: int | None,
+        total: int | None,
     ) -> DeviceSample:
         return DeviceSample(
             device=device,
@@ -128,7 +147,9 @@ class Drm:
             temperature_limit_c=sensors.value("temp", _CHIP, 1e3, part="crit"),
             temperature_shutdown_c=sensors.value("temp", _CHIP, 1e3, part="emergency"),
             temperature_memory_limit_c=sensors.value("temp", ("mem", "vram"), 1e3, part="crit", anyway=False),
-            power_limit_default_w=_known(sensors.plain("power1_cap_default", 1e6), sensors.plain("power1_rated_max", 1e6)),
+            power_limit_default_w=_known(
+                sensors.plain("power1_cap_default", 1e6), sensors.plain("power1_rated_max", 1e6)
+            ),
             power_limit_min_w=sensors.plain("power1_cap_min", 1e6),
             power_limit_max_w=sensors.plain("power1_cap_max", 1e6),
             sm_clock_max_mhz=self._frequency(card, "max"),
@@ -175,7 +196,8 @@ class Drm:
         return (energy - before) / 1e6 / (now - then) if now > then and energy >= before else None
 
     def _frequency(self, card: DrmCard, which: str) -> int | None:
-        """`act` or `max` clock in MHz of Intel's drivers: xe keeps it by tile and engine group, i915 beside the device."""
+        """`act` or `max` clock in MHz of Intel's drivers: xe keeps it by tile and engine group, i915 beside the
+        device."""
         at = self._class / f"card{card.number}"
         xe = sorted(at.glob(f"device/tile0/gt0/freq0/{which}_freq"))
         i915 = [at / f"gt/gt0/rps_{which}_freq_mhz", at / f"gt_{which}_freq_mhz"]
@@ -193,11 +215,16 @@ class _Sensors:
         number = None if self._at is None else _number(self._at / name)
         return None if number is None else number / scale
 
-    def value(self, kind: str, labels: tuple[str, ...], scale: float, *, part: str = "input", anyway: bool = True) -> float | None:
+    def value(
+        self, kind: str, labels: tuple[str, ...], scale: float, *, part: str = "input", anyway: bool = True
+    ) -> float | None:
         """The sensor with one of these labels; `anyway`: the first one where none has a label."""
         if self._at is None:
             return None
-        labelled = {(_text(place) or "").lower(): place.name.partition("_")[0] for place in sorted(self._at.glob(f"{kind}*_label"))}
+        labelled = {
+            (_text(place) or "").lower(): place.name.partition("_")[0]
+            for place in sorted(self._at.glob(f"{kind}*_label"))
+        }
         sensor = next((labelled[label] for label in labels if label in labelled), None)
         if sensor is None and anyway and not labelled:
             sensor = f"{kind}1"

@@ -1,4 +1,5 @@
-"""What NVML lists (`Card`), what is read of a card every few seconds (`Slow`), who a process is. Plain frozen records, any thread."""
+"""What NVML lists (`Card`), what is read of a card every few seconds (`Slow`), who a process is. Plain frozen records,
+any thread."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ class ProcessFacts(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """The fields of a `DeviceSample` that change seldom or cost much to ask; read every few seconds, under the same names."""
+    """The fields of a `DeviceSample` that change seldom or cost much to ask; read every few seconds, under the same
+    names."""
 
     encoder_percent: float | None = None
     decoder_percent: float | None = None

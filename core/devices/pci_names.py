@@ -1,4 +1,5 @@
-"""What a PCI device is called, from the list that Linux systems carry (pci.ids of the PCI ID project). Any thread; reads a file."""
+"""What a PCI device is called, from the list that Linux systems carry (pci.ids of the PCI ID project). Any thread;
+reads a file."""
 
 from __future__ import annotations
 

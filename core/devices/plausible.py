@@ -1,4 +1,5 @@
-"""What a reading of a device can be: a value that no device can have is refused, with the value. Pure functions, any thread.
+"""What a reading of a device can be: a value that no device can have is refused, with the value. Pure functions, any
+thread.
 
 Drivers answer all bits set, counters that were never filled, or what another structure has in its place. One table
 holds for every source (NVML, the kernel, Apple, torch), so that a figure is refused everywhere or nowhere.

@@ -1,4 +1,5 @@
-"""Who a process is: name, user and command line, each for itself, as text that every encoder takes. Any thread; no torch.
+"""Who a process is: name, user and command line, each for itself, as text that every encoder takes. Any thread; no
+torch.
 
 On Linux straight from /proc, for a fifth of what psutil's answer costs; elsewhere psutil's.
 """
@@ -77,5 +78,7 @@ def _by_psutil(pid: int) -> ProcessFacts:
     with process.oneshot():
         words = or_none(process.cmdline)
         texts = (or_none(process.name), or_none(process.username), " ".join(words) if words else None)
-    name, user, command = (None if text is None else _readable(text.encode("utf-8", "surrogateescape")) for text in texts)
+    name, user, command = (
+        None if text is None else _readable(text.encode("utf-8", "surrogateescape")) for text in texts
+    )
     return ProcessFacts(name, user, None if command is None else _shortened(command))

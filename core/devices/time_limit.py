@@ -1,4 +1,5 @@
-"""Time limits for calls into drivers: a call that hangs is left behind on its thread, and everything else goes on. Any thread.
+"""Time limits for calls into drivers: a call that hangs is left behind on its thread, and everything else goes on. Any
+thread.
 
 A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `Line` of its job, and
 whoever waits looks at the lines. A call that takes too long is given up: its thread does nothing more when the call
@@ -51,7 +52,8 @@ class Line:
         self.since = 0.0
 
     def waited_s(self, now: float) -> float:
-        """For how long the present call has been seen to take; 0 when there is none, or another one than at the last look."""
+        """For how long the present call has been seen to take; 0 when there is none, or another one than at the last
+        look."""
         calls = self.calls
         if self.subject is None or calls != self.seen:
             self.seen, self.since = calls, now
@@ -81,7 +83,8 @@ def any_left_behind() -> bool:
 
 
 def finished(jobs: Sequence[Callable[[Line], T]], give_up: Callable[[Line, float], bool], name: str) -> list[T]:
-    """Do all jobs on threads called `name-N` and wait for them; the results in their order, or the first job's exception.
+    """Do all jobs on threads called `name-N` and wait for them; the results in their order, or the first job's
+    exception.
 
     `give_up(line, now)` is asked again and again about each job under way, and says whether the call on the line takes
     too long; it has to see to it that the job's next attempt leaves that call out.
@@ -170,7 +173,8 @@ class _Work:
 
 
 def answer_within(limit_s: float, call: Callable[[], T], what: str) -> T:
-    """What `call` returns or raises, on a thread of its own; `NoAnswerError`, with `what` named, when that takes too long."""
+    """What `call` returns or raises, on a thread of its own; `NoAnswerError`, with `what` named, when that takes too
+    long."""
 
     def give_up(line: Line, now: float) -> bool:
         if line.waited_s(now) < limit_s:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
+from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.accelerator import first_line
 from devexplorer.core.devices.architectures import arch_reason, older
@@ -27,7 +28,6 @@ from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
-from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 OURS = frozenset({"vgpu", "privateuseone"})
@@ -55,7 +55,8 @@ class TorchFacts(NamedTuple):
 
 
 class _Counters(NamedTuple):
-    """Bytes in live tensors, bytes taken from the device, the most that was ever allocated, pieces taken from the device."""
+    """Bytes in live tensors, bytes taken from the device, the most that was ever allocated, pieces taken from the
+    device."""
 
     allocated: int
     reserved: int
@@ -131,7 +132,9 @@ class TorchBackend:
         if not built:
             if sys.platform != "darwin":  # there is no CUDA to miss
                 version = self._torch.__version__
-                problems.append(Problem(f"this torch ({version}) is a CPU build: it cannot use CUDA devices", field="cuda"))
+                problems.append(
+                    Problem(f"this torch ({version}) is a CPU build: it cannot use CUDA devices", field="cuda")
+                )
             return []
         if self._torch.version.hip:
             return self._list_rocm()
@@ -145,7 +148,9 @@ class TorchBackend:
         newest = self._driver.cuda_version()
         return [self._cuda_info(device, count, said, architectures, newest) for device in found]
 
-    def _cuda_info(self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None) -> DeviceInfo:
+    def _cuda_info(
+        self, device: CudaDevice, count: int, said: str | None, architectures: Sequence[str], newest: str | None
+    ) -> DeviceInfo:
         if device.ordinal < count:
             capability = device.compute_capability
             reason = arch_reason(capability, architectures) if capability is not None else None
@@ -207,7 +212,9 @@ class TorchBackend:
 
     def _other_info(self, kind: str, index: int) -> DeviceInfo:
         device = "mps" if kind == "mps" else f"{kind}:{index}"
-        name = self._ask(device, "name", lambda: str(self._of(kind, "get_device_name", index))) if kind != "mps" else None
+        name = (
+            self._ask(device, "name", lambda: str(self._of(kind, "get_device_name", index))) if kind != "mps" else None
+        )
         system = self._cpu.facts if kind == "mps" else None
         return DeviceInfo(
             id=device,
@@ -300,7 +307,9 @@ class TorchBackend:
             return None
         if kind == "mps":
             used, total = self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
-            return DeviceSample(device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total)
+            return DeviceSample(
+                device=device, time_unix_s=time_unix_s, memory_used_bytes=used, memory_total_bytes=total
+            )
         free, capacity = self._memory_info(device)
         return DeviceSample(
             device=device,
@@ -432,7 +441,8 @@ def _count(module: Any, kind: str) -> int:
 
 
 def _cuda_available(module: Any) -> tuple[bool, str | None]:
-    """`torch.cuda.is_available()`, and what torch warned about when it is not (an old driver, say), or that it did not answer in time."""
+    """`torch.cuda.is_available()`, and what torch warned about when it is not (an old driver, say), or that it did not
+    answer in time."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -1,8 +1,10 @@
-"""CUDA_VISIBLE_DEVICES: which cards a list means, and whether somebody can have meant it. Pure functions, any thread; no torch.
+"""CUDA_VISIBLE_DEVICES: which cards a list means, and whether somebody can have meant it. Pure functions, any thread;
+no torch.
 
-Read as CUDA and torch read it (NVIDIA's CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch.cuda._parse_visible_devices`
-and `_transform_uuid_to_ordinals`): numbers or UUIDs, whose beginning is enough; the first entry that names no card ends the list; a card
-named twice leaves none; the cards are counted anew, from 0, in the order of the list; a process gets one MIG instance, the first.
+Read as CUDA and torch read it (NVIDIA's CUDA C++ Programming Guide, "CUDA Environment Variables";
+`torch.cuda._parse_visible_devices` and `_transform_uuid_to_ordinals`): numbers or UUIDs, whose beginning is enough; the
+first entry that names no card ends the list; a card named twice leaves none; the cards are counted anew, from 0, in the
+order of the list; a process gets one MIG instance, the first.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.records.devices import DeviceInfo
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -31,7 +33,8 @@ class Seen(NamedTuple):
 
 
 def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
-    """The cards that remain of those with these UUIDs, numbered by their place. None: the variable is unset, all remain.
+    """The cards that remain of those with these UUIDs, numbered by their place. None: the variable is unset, all
+    remain.
 
     >>> seen("1,0", ["GPU-a", "GPU-b"]).order, seen("GPU-b,GPU-x", ["GPU-a", "GPU-b"]).order, seen("", ["GPU-a"]).order
     ((1, 0), (1,), ())
@@ -65,7 +68,11 @@ def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
 
 
 def _other_kind(entry: str, form: re.Match[str] | None) -> str:
-    return f"'{entry}' is no number" if form is None else f"'{entry}' does not begin with {form.group(1)}- as the first entry does"
+    return (
+        f"'{entry}' is no number"
+        if form is None
+        else f"'{entry}' does not begin with {form.group(1)}- as the first entry does"
+    )
 
 
 def _card(given: int | str, uuids: Sequence[str | None]) -> int | str:
@@ -73,7 +80,13 @@ def _card(given: int | str, uuids: Sequence[str | None]) -> int | str:
     if isinstance(given, int):
         if 0 <= given < len(uuids):
             return given
-        there = "there is none here" if not uuids else "the only one is 0" if len(uuids) == 1 else f"they are 0 to {len(uuids) - 1}"
+        there = (
+            "there is none here"
+            if not uuids
+            else "the only one is 0"
+            if len(uuids) == 1
+            else f"they are 0 to {len(uuids) - 1}"
+        )
         return f"there is no card {given} ({there})"
     found = [number for number, uuid in enumerate(uuids) if uuid is not None and uuid.startswith(given)]
     if len(found) == 1:
@@ -109,7 +122,9 @@ def checked(text: str) -> str:
             shown = (entry if entry.isprintable() else ascii(entry)[1:-1])[:60]
             raise BadInput(f"'{shown}' is neither a number nor a UUID; write the list like 0,2 or GPU-8f4c,GPU-01ab")
     if len({bool(_UUID.fullmatch(entry)) for entry in entries}) > 1:
-        raise BadInput("numbers and UUIDs are mixed, and CUDA ends the list at the first of the other kind; write one kind only")
+        raise BadInput(
+            "numbers and UUIDs are mixed, and CUDA ends the list at the first of the other kind; write one kind only"
+        )
     return ",".join(entries)
 
 
@@ -125,7 +140,8 @@ def assignment(value: str | None) -> str:
     return f"{VARIABLE}={value}" if value else f'{VARIABLE}=""'
 
 
-# --- virtual GPUs: cards 0 to N - 1 of their own ------------------------------------------------------------------------------
+# --- virtual GPUs: cards 0 to N - 1 of their own
+# ------------------------------------------------------------------------------
 
 
 def virtual_uuid(card: int, name: str) -> str:

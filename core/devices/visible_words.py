@@ -1,12 +1,13 @@
-"""What a new CUDA_VISIBLE_DEVICES did, in words: which card has which number now, what is hidden, what did not come back. No thread."""
+"""What a new CUDA_VISIBLE_DEVICES did, in words: which card has which number now, what is hidden, what did not come
+back. No thread."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 
+from devexplorer.core.base.formats import count_text, sentence
 from devexplorer.core.devices.visible import VARIABLE, card_number, seen, value_text
-from devexplorer.core.formats import count_text, sentence
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
 
@@ -17,7 +18,8 @@ ONCE = (
 
 
 def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
-    """The cards that the variable chooses among, by their own numbers: the real ones; where there is none, the virtual ones.
+    """The cards that the variable chooses among, by their own numbers: the real ones; where there is none, the virtual
+    ones.
 
     Each MIG instance follows its card.
     """
@@ -27,7 +29,8 @@ def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def counted(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
-    """The cards as a list of numbers counts them, MIG instances left out: in CUDA's order where the engine shows all of them.
+    """The cards as a list of numbers counts them, MIG instances left out: in CUDA's order where the engine shows all of
+    them.
 
     Otherwise in NVML's, which is the same one with CUDA_DEVICE_ORDER=PCI_BUS_ID, and mostly among cards of one model.
     """
@@ -50,7 +53,8 @@ def is_numbers(value: str | None) -> bool:
 
 
 def what_it_does(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
-    """Where the list works differently from what it says on these devices, as a sentence; None: it does what it says."""
+    """Where the list works differently from what it says on these devices, as a sentence; None: it does what it
+    says."""
     cards = cards_to_choose(devices)
     if not cards:
         return None
@@ -58,7 +62,9 @@ def what_it_does(value: str | None, devices: Sequence[DeviceInfo]) -> str | None
     return None if note is None else sentence(note)
 
 
-def explained(before: str | None, now_is: str | None, devices: Sequence[DeviceInfo], rebuilt: Rebuilt, *, now: float) -> Answer:
+def explained(
+    before: str | None, now_is: str | None, devices: Sequence[DeviceInfo], rebuilt: Rebuilt, *, now: float
+) -> Answer:
     """The answer to a change of the variable from `before` to `now_is`, with the devices that the new engine has."""
     cards = cards_to_choose(devices)
     visible = [info for info in devices if info.usable and info.kind in ("cuda", "virtual")]

@@ -21,7 +21,8 @@ from devexplorer.core.records.devices import DeviceInfo, Problem
 
 ORDER = "CUDA_DEVICE_ORDER"
 NOT_CERTAIN = (
-    f"cards of several models: CUDA counts the fastest first, and watch does not ask it; set {ORDER}=PCI_BUS_ID to see which is which"
+    f"cards of several models: CUDA counts the fastest first, and watch does not ask it; set {ORDER}=PCI_BUS_ID to see"
+    " which is which"
 )
 MIG = "in MIG mode; which instance torch uses is in devexplorer devices"
 
@@ -60,7 +61,8 @@ class Expected(NamedTuple):
 def expected(
     cards: Sequence[Card], buses: Mapping[str, Sequence[str]], environ: Mapping[str, str], build: Build, cpu_name: str
 ) -> Expected:
-    """torch's devices besides the CPU. `buses`: maker -> PCI addresses of AMD's and Intel's cards that the kernel lists."""
+    """torch's devices besides the CPU. `buses`: maker -> PCI addresses of AMD's and Intel's cards that the kernel
+    lists."""
     if build.reason is not None:
         return Expected((), (Problem(build.reason, field="cuda"),))
     found: list[DeviceInfo] = []
@@ -71,7 +73,9 @@ def expected(
             found += _in_order("cuda", "ROCm device", buses.get("AMD", ()))
     elif build.cuda is None:
         if whole:
-            problems.append(Problem(f"this torch ({build.version}) is a CPU build: it cannot use CUDA devices", field="cuda"))
+            problems.append(
+                Problem(f"this torch ({build.version}) is a CPU build: it cannot use CUDA devices", field="cuda")
+            )
     elif any(card.mig for card in whole):
         problems.append(Problem(MIG, field="cuda"))
     elif environ.get(ORDER) != "PCI_BUS_ID" and len({card.name for card in whole}) > 1:
@@ -102,4 +106,7 @@ def _cuda(cards: Sequence[Card], visible: str | None) -> list[DeviceInfo]:
 
 
 def _in_order(kind: str, name: str, buses: Sequence[str]) -> list[DeviceInfo]:
-    return [DeviceInfo(id=f"{kind}:{at}", kind=kind, name=f"{name} {at}", bus_id=bus) for at, bus in enumerate(sorted(buses))]
+    return [
+        DeviceInfo(id=f"{kind}:{at}", kind=kind, name=f"{name} {at}", bus_id=bus)
+        for at, bus in enumerate(sorted(buses))
+    ]

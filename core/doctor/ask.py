@@ -6,16 +6,17 @@ import os
 
 from msgspec.structs import replace
 
-from devexplorer.core.apart import run_apart
+from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.isolation.parent import run_apart
+from devexplorer.core.models.source import parse
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
-from devexplorer.core.watch import NOBODY, Watch
-from devexplorer.core.workspace.models.source import parse
 
 LIMIT_SECONDS = 120.0
 
 
 def diagnosed(request: DoctorRequest, watch: Watch = NOBODY, seconds: float = LIMIT_SECONDS) -> Diagnosis:
-    """What the doctor says about a model. Raises `BadInput` with the one thing that is wrong, `Cancelled`, `Unavailable`."""
+    """What the doctor says about a model. Raises `BadInput` with the one thing that is wrong, `Cancelled`,
+    `Unavailable`."""
     if ":" in request.source:
         parse(request.source)  # what is no source costs no process
     asked = replace(request, folder=os.path.abspath(request.folder or os.curdir))

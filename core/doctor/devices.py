@@ -1,12 +1,13 @@
-"""The devices of an examination: which there are, virtual ones made for it, and the one that is meant. The doctor's process."""
+"""The devices of an examination: which there are, virtual ones made for it, and the one that is meant. The doctor's
+process."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.errors import Unavailable
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import DoctorRequest
 from devexplorer.core.virtual.backend import add_virtual_gpus, install, unavailable
@@ -40,7 +41,8 @@ def chosen(request: DoctorRequest) -> Devices:
 
 
 def picked(device: str) -> Devices:
-    """The device of that name among those there are; empty: the first GPU that is not virtual, or else `vgpu:0`. Raises `BadInput`."""
+    """The device of that name among those there are; empty: the first GPU that is not virtual, or else `vgpu:0`. Raises
+    `BadInput`."""
     fleet = _fleet()
     usable = fleet.usable()
     gpus = [one for one in usable if one != "cpu"]
@@ -51,5 +53,5 @@ def picked(device: str) -> Devices:
     return Devices(info, sum(one.startswith("vgpu") for one in usable) if imitated else real, imitated)
 
 
-def _fleet() -> Fleet:
-    return Fleet([TorchBackend()] if unavailable() is not None else [TorchBackend(), install()])
+def _fleet() -> DeviceRegistry:
+    return DeviceRegistry([TorchBackend()] if unavailable() is not None else [TorchBackend(), install()])

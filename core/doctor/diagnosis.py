@@ -1,18 +1,21 @@
-"""Makes the diagnosis of what is in the book: each cause once, errors before warnings, notes apart, with patches. The main thread."""
+"""Makes the diagnosis of what is in the book: each cause once, errors before warnings, notes apart, with patches. The
+main thread."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.causes import without_consequences
-from devexplorer.core.doctor.patches import patch_for
-from devexplorer.core.doctor.rules import SEVERITIES
+from devexplorer.core.doctor.code.patches import patch_for
+from devexplorer.core.doctor.findings.causes import without_consequences
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import Diagnosis, Finding
 
 
-def diagnosis(book: Book, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int) -> Diagnosis:
+def diagnosis(
+    book: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
+) -> Diagnosis:
     """All that the doctor says."""
     found = [_with_patch(finding) for finding in without_consequences(book.findings(), book.used)]
     problems = sorted((one for one in found if one.severity != "note"), key=lambda one: SEVERITIES.index(one.severity))

@@ -1,4 +1,5 @@
-"""Lets what would be compiled run as it is written, so that each line can be watched, and tells that. The main thread."""
+"""Lets what would be compiled run as it is written, so that each line can be watched, and tells that. The main
+thread."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from unittest.mock import patch
 
 from torch import nn
 
-from devexplorer.core.doctor.book import Book
-from devexplorer.core.workspace.models.as_written import as_written
-from devexplorer.core.workspace.walk import named_modules
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.models.as_written import as_written
+from devexplorer.core.models.walk import named_modules
 
 COMPILE = "torch.compile"
 
 
 @contextmanager
-def eagerly(book: Book) -> Iterator[None]:
+def eagerly(book: FindingCollector) -> Iterator[None]:
     """Within, nothing is compiled, and what `torch.compile` compiled before runs as it was written."""
     dynamo = sys.modules.get("torch._dynamo.config")
     before = getattr(dynamo, "disable", None)
@@ -32,7 +33,7 @@ def eagerly(book: Book) -> Iterator[None]:
                 dynamo.disable = before  # type: ignore[attr-defined]
 
 
-def unwrapped(model: nn.Module, book: Book) -> nn.Module:
+def unwrapped(model: nn.Module, book: FindingCollector) -> nn.Module:
     """The model within wrappers that compile it, or run it in several processes."""
     if any(type(module).__name__ == "OptimizedModule" for _, module in named_modules(model)):
         book.left_uncompiled(COMPILE, None)
@@ -47,13 +48,14 @@ def unwrapped(model: nn.Module, book: Book) -> nn.Module:
             return model
 
 
-def note_quantised(model: nn.Module, book: Book) -> None:
+def note_quantised(model: nn.Module, book: FindingCollector) -> None:
     """Say that a virtual GPU, which computes on the CPU, knows nothing of kernels that only the CPU has."""
     for path, module in model.named_modules():
         if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
             kind = type(module).__name__
             book.not_checked(
-                "quantised layers", f"{path or kind} is quantised; a virtual GPU cannot tell which cards have kernels for that."
+                "quantised layers",
+                f"{path or kind} is quantised; a virtual GPU cannot tell which cards have kernels for that.",
             )
             return
 

@@ -1,8 +1,8 @@
-"""An examination from the first line to the last: make the model, look at it, move it, look again, run it and watch. The main thread of
-the doctor's process (`core.doctor.process`), or of a test.
+"""An examination from the first line to the last: make the model, look at it, move it, look again, run it and watch.
+The main thread of the doctor's process (`core.doctor.process`), or of a test.
 
-Everything that the model's code does to the process is kept while it is examined, as its user's program would have it, and taken back in
-the end.
+Everything that the model's code does to the process is kept while it is examined, as its user's program would have it,
+and taken back in the end.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.cuda.stand_in import CudaStandIn
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.cuda.emulation import CudaEmulation
+from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
 from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
 from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.generators import generators_kept
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.moving import cut_computed, moved
-from devexplorer.core.doctor.on_cpu import OnCpu
-from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.rules import DEVICES_MEET
-from devexplorer.core.doctor.static.survey import Survey
+from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.subject import Subject, inputs_for, named, text_of_tensors
-from devexplorer.core.doctor.watching import Watching
-from devexplorer.core.doctor.watching.backward import forward_line
+from devexplorer.core.doctor.tracing import OpTracer
+from devexplorer.core.doctor.tracing.backward import forward_line
 from devexplorer.core.doctor.working import BACKWARD, FORWARD, STEP, Work
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models.casts import model_dtype
+from devexplorer.core.models.guard import kept
+from devexplorer.core.models.inputs import UnknownInputs, floating_dtype, parse_inputs
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
-from devexplorer.core.workspace.casts import model_dtype
-from devexplorer.core.workspace.models.guard import kept
-from devexplorer.core.workspace.models.inputs import UnknownInputs, floating_dtype, parse_inputs
-from devexplorer.core.workspace.models.loading import one_line
-from devexplorer.core.workspace.unmovable import dispatched
-from devexplorer.core.workspace.walk import named_modules
 
 Progress = Callable[[float, str], None]
 """Gets the share that is done, 0 to 1, and what is being done."""
@@ -55,7 +55,9 @@ def examine(request: DoctorRequest, progress: Progress = lambda done, text: None
     if request.inputs.strip():
         parse_inputs(request.inputs)
     devices = chosen(request)
-    doctor = Doctor(subject, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress)
+    doctor = Doctor(
+        subject, devices, train=request.train, inputs=request.inputs, dtype=dtype, seed=request.seed, progress=progress
+    )
     return doctor.examine(request.source)
 
 
@@ -76,9 +78,9 @@ class Doctor:
         """`inputs` are shapes as `--input` takes them, or the tensors themselves, on the CPU."""
         self._subject, self._devices, self._info = subject, devices, devices.chosen
         self._train, self._inputs, self._dtype, self._seed, self._progress = train, inputs, dtype, seed, progress
-        self._book = Book()
+        self._book = FindingCollector()
         self._text = inputs if isinstance(inputs, str) else text_of_tensors(inputs)
-        self._cuda = CudaStandIn(self._book, devices.cards, virtual=devices.imitated)
+        self._cuda = CudaEmulation(self._book, devices.cards, virtual=devices.imitated)
         self._operations = 0
 
     def examine(self, target: str) -> Diagnosis:
@@ -89,14 +91,16 @@ class Doctor:
                 self._examine(origins)
             finally:
                 origins.close()
-        return diagnosis(self._book, target, self._info, train=self._train, inputs=self._text, operations=self._operations)
+        return diagnosis(
+            self._book, target, self._info, train=self._train, inputs=self._text, operations=self._operations
+        )
 
     def _examine(self, origins: Origins) -> None:
         self._progress(0.0, f"making {self._subject.title}")
         model = self._made(origins)
         if model is None:
             return
-        survey = Survey(model, origins, self._book)
+        survey = StaticChecks(model, origins, self._book)
         self._look("as it was made", survey.before)
         given = self._given(model)
         self._progress(0.3, f"moving it to {self._info.id}")
@@ -104,7 +108,9 @@ class Doctor:
         if placed is None:
             self._look("after the move", lambda: survey.moved(None))
             if given is not None:
-                self._book.not_checked(THE_FORWARD, f"the model did not get to {self._info.id}, so nothing could run there.")
+                self._book.not_checked(
+                    THE_FORWARD, f"the model did not get to {self._info.id}, so nothing could run there."
+                )
             return
         self._look("after the move", lambda: survey.moved(self._info.id))
         if given is not None:
@@ -132,7 +138,8 @@ class Doctor:
         if dtype != before[0]:
             self._book.add(
                 "dtype-promotion",
-                f"Making the model sets the default dtype to {dtype}: every tensor that names none is of it, in the whole process.",
+                f"Making the model sets the default dtype to {dtype}: every tensor that names none is of it, in the"
+                " whole process.",
                 "Give the dtype to the tensors that need it, and leave the default as it is.",
                 path="",
                 severity="note",
@@ -141,7 +148,8 @@ class Doctor:
             said = self._cuda.name_of(str(device))
             self._book.add(
                 "default-device",
-                f"Making the model sets the default device to {said}: every tensor that names none is made there, in the whole process.",
+                f"Making the model sets the default device to {said}: every tensor that names none is made there, in"
+                " the whole process.",
                 "Name the device where a tensor is made, and leave the default as it is.",
                 path="",
                 severity="note",
@@ -166,8 +174,8 @@ class Doctor:
             reason = "" if failure is None else f" ({failure.words}{failure.at})"
             self._book.not_checked(
                 THE_FORWARD,
-                f"nobody knows what it takes: it wants {unknown.arguments}, and no guess worked{reason}; give the shapes, as in "
-                f"--input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
+                f"nobody knows what it takes: it wants {unknown.arguments}, and no guess worked{reason}; give the"
+                f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )
             return None
         return given
@@ -178,11 +186,13 @@ class Doctor:
             rules()
         except Exception as error:
             failure = failure_of(error, None, self._info.id)
-            self._book.not_checked(f"the attributes {when}", f"the model raised when it was looked at: {failure.words}.", failure.place)
+            self._book.not_checked(
+                f"the attributes {when}", f"the model raised when it was looked at: {failure.words}.", failure.place
+            )
 
     # --- the run
 
-    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, survey: Survey) -> Work | None:
+    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, survey: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is in the book then."""
         dtype = self._dtype or floating_dtype(model)
         inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
@@ -190,14 +200,16 @@ class Doctor:
         known = len(self._book.findings())
         self._seed_all()
         gradients = Gradients(model, inputs) if self._train else None
-        watching = Watching(model, self._info.id, self._book, origins, inputs, gradients)
+        watching = OpTracer(model, self._info.id, self._book, origins, inputs, gradients)
         try:
             with watching:
                 work.run(inputs)
             if gradients is not None:
                 explain = functools.partial(gradients.explain, survey.place, self._book)
                 self._look("without a gradient", explain)
-            if torch.device(self._info.id).type != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
+            if (
+                torch.device(self._info.id).type != "cpu"
+            ):  # where everything is on the CPU, what stays behind there makes nothing fail
                 self._book.used = watching.used
             self._once_more(model, given, dtype)
             work.step()
@@ -222,21 +234,28 @@ class Doctor:
             self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
-    def _once_more(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None, failed: Failure | None = None) -> None:
-        """A second call, where the first one was slow: what a model keeps after its first call is not slow at every call.
+    def _once_more(
+        self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None, failed: Failure | None = None
+    ) -> None:
+        """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
+        call.
 
-        It gets the same inputs and random numbers. Where it ends otherwise than the first one, which may have `failed`, it says nothing: a
-        state that was kept has no second backward.
+        It gets the same inputs and random numbers. Where it ends otherwise than the first one, which may have `failed`,
+        it says nothing: a state that was kept has no second backward.
         """
         if not any(one.rule in AT_EVERY_CALL and one.severity == "warning" for one in self._book.findings()):
             return
-        second = Book()
+        second = FindingCollector()
         work = Work(model, self._train, self._info.id, lambda done, text: None)
         try:
             with self._book.ignoring():
-                inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
+                inputs = (
+                    given
+                    if dispatched(named_modules(model)) is not None
+                    else [self._there(one, dtype) for one in given]
+                )
                 self._seed_all()
-                with Watching(model, self._info.id, second, None, inputs):
+                with OpTracer(model, self._info.id, second, None, inputs):
                     work.run(inputs)
         except (Exception, SystemExit) as error:
             again = failure_of(error, model, self._info.id)
@@ -260,7 +279,9 @@ class Doctor:
         book, device = self._book, self._info.id
         rest = f"the rest of {stage}" if stage != STEP else STEP
         if any(finding.rule in DEVICES_MEET and finding.severity == "error" for finding in book.findings()[known:]):
-            book.not_checked(rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place)
+            book.not_checked(
+                rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place
+            )
             return
         if failure.kind == "memory":
             message, fix = out_of_memory(failure, self._info, stage.capitalize())
@@ -269,7 +290,9 @@ class Doctor:
             return
         if failure.kind == "host":
             book.not_checked(
-                stage, f"this machine has too little memory for its values ({failure.words}); give smaller inputs.", failure.place
+                stage,
+                f"this machine has too little memory for its values ({failure.words}); give smaller inputs.",
+                failure.place,
             )
             return
         if failure.kind == "imitation":
@@ -285,20 +308,24 @@ class Doctor:
             book.not_checked(rest, f"it {words}.", there.place)
         elif reason:
             book.not_checked(
-                rest, f"{failure.words}{failure.at}; whether that is the device's doing is not known: {reason}.", failure.place
+                rest,
+                f"{failure.words}{failure.at}; whether that is the device's doing is not known: {reason}.",
+                failure.place,
             )
         else:
             book.add(
                 "fails-on-device",
                 f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.words}.",
-                "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move the result.",
+                "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move"
+                " the result.",
                 path=failure.path,
                 place=failure.place,
             )
             book.not_checked(rest, f"it ended{failure.at}. Check again when that is mended.", failure.place)
 
     def _on_cpu(self, given: list[Tensor]) -> tuple[Failure | None, str]:
-        """How the same fails where there is only the CPU (None: it works), and why nobody could find out (empty: it was)."""
+        """How the same fails where there is only the CPU (None: it works), and why nobody could find out (empty: it
+        was)."""
         model: nn.Module | None = None
         with OnCpu():
             try:
@@ -306,7 +333,10 @@ class Doctor:
                 if self._dtype is not None:
                     model = model.to(self._dtype)
                 torch.default_generator.manual_seed(self._seed)
-                inputs = [one.clone() if self._dtype is None or not one.is_floating_point() else one.to(self._dtype) for one in given]
+                inputs = [
+                    one.clone() if self._dtype is None or not one.is_floating_point() else one.to(self._dtype)
+                    for one in given
+                ]
                 work = Work(model, self._train, "cpu", lambda done, text: None)
                 work.run(inputs)
                 work.step()
@@ -317,9 +347,12 @@ class Doctor:
                 return (None, failure.words) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""
 
-    def _look_at_seeds(self, model: nn.Module, survey: Survey) -> None:
-        """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows it."""
-        if not self._subject.seeded or not any(module._non_persistent_buffers_set for _, module in named_modules(model)):
+    def _look_at_seeds(self, model: nn.Module, survey: StaticChecks) -> None:
+        """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows
+        it."""
+        if not self._subject.seeded or not any(
+            module._non_persistent_buffers_set for _, module in named_modules(model)
+        ):
             return
         self._progress(0.9, "making it again with another seed")
         try:

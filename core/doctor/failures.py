@@ -1,4 +1,5 @@
-"""What an exception out of the examined model means: which line of whose code, in which module, and what would help. The main thread."""
+"""What an exception out of the examined model means: which line of whose code, in which module, and what would help.
+The main thread."""
 
 from __future__ import annotations
 
@@ -10,27 +11,52 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devexplorer.core.errors import out_of_host_memory
-from devexplorer.core.formats import bytes_text
-from devexplorer.core.places import Place, place_at, raised_at
+from devexplorer.core.base.errors import out_of_host_memory
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
+from devexplorer.core.models.guesses import needs
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.walk import named_modules
 from devexplorer.core.records.devices import DeviceInfo
-from devexplorer.core.virtual.profiles import load_profiles
-from devexplorer.core.workspace.models.guesses import needs
-from devexplorer.core.workspace.models.loading import one_line
-from devexplorer.core.workspace.walk import named_modules
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_TRIED = re.compile(r"you tried to allocate (?P<bytes>\d+) bytes|[Tt]ried to allocate (?P<size>[\d.]*\d) ?(?P<unit>[KMGT]?i?B)\b")
+_TRIED = re.compile(
+    r"you tried to allocate (?P<bytes>\d+) bytes|[Tt]ried to allocate (?P<size>[\d.]*\d) ?(?P<unit>[KMGT]?i?B)\b"
+)
 """How CUDA, virtual GPUs and the CPU's allocator say how much was asked for."""
 _NO_GRADIENTS = "does not require grad and does not have a grad_fn"
 HAS_NO_FORWARD = "has no forward of its own"
 _IMITATION = (
-    *("virtual GPU", "VirtualTensor", "PrivateUse1", "privateuseone", "weak reference", "weakref", "compiled with CUDA"),
-    *("support for cuda", "'CUDA' backend", "ATen_cuda", "attribute '_cuda", "Couldn't swap", "CUDA tensor", "active drivers"),
+    *(
+        "virtual GPU",
+        "VirtualTensor",
+        "PrivateUse1",
+        "privateuseone",
+        "weak reference",
+        "weakref",
+        "compiled with CUDA",
+    ),
+    *(
+        "support for cuda",
+        "'CUDA' backend",
+        "ATen_cuda",
+        "attribute '_cuda",
+        "Couldn't swap",
+        "CUDA tensor",
+        "active drivers",
+    ),
     *('_cpu" not implemented for', '_cpu_" not implemented for'),
-    *("NestedTensorImpl", "data is not allocated yet", "have storage", "allocated storage", "Cannot access data pointer"),
+    *(
+        "NestedTensorImpl",
+        "data is not allocated yet",
+        "have storage",
+        "allocated storage",
+        "Cannot access data pointer",
+    ),
 )
-"""Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among them."""
+"""Words of errors that a virtual GPU raises and a real card would not, those of extensions in C++ and Triton among
+them."""
 
 
 class Failure(NamedTuple):
@@ -38,12 +64,13 @@ class Failure(NamedTuple):
 
     words: str
     """`ValueError: first line`."""
-    place: Place | None
+    place: SourceLocation | None
     """The user's line."""
     path: str
     """The module whose code raised."""
     kind: str
-    """`memory` (of the device), `host` (of this machine), `imitation` (of virtual GPUs only), `values` (`meta` has none), `other`."""
+    """`memory` (of the device), `host` (of this machine), `imitation` (of virtual GPUs only), `values` (`meta` has
+    none), `other`."""
     wanted: int
     """Bytes that were asked for and not there; 0 where nobody said."""
 
@@ -111,12 +138,15 @@ def out_of_memory(failure: Failure, info: DeviceInfo, what: str) -> tuple[str, s
 
 
 def _next_larger(size: int) -> str | None:
-    cards = sorted((profile.memory_bytes, profile.name) for profile in load_profiles().values() if profile.memory_bytes >= size)
+    cards = sorted(
+        (profile.memory_bytes, profile.name) for profile in load_profiles().values() if profile.memory_bytes >= size
+    )
     return cards[0][1] if cards else None
 
 
 def arguments_hint(model: nn.Module, given: int) -> str:
-    """What to say after an error of a forward that got the wrong number of arguments; empty where the number is right."""
+    """What to say after an error of a forward that got the wrong number of arguments; empty where the number is
+    right."""
     wanted = needs(model)
     required = sum(need.required for need in wanted)
     if required <= given <= len(wanted) or not wanted:
@@ -124,11 +154,12 @@ def arguments_hint(model: nn.Module, given: int) -> str:
     names = ", ".join(need.name for need in wanted if need.required)
     example = ",".join(["2x16"] * required)
     return (
-        f"; its forward wants {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as in --input {example}"
+        f"; its forward wants {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as"
+        f" in --input {example}"
     )
 
 
-def first_line(function: object) -> Place | None:
+def first_line(function: object) -> SourceLocation | None:
     """Where a function or method is defined; None for what has no source."""
     try:
         raw = inspect.unwrap(function)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Puts the random generators of accelerators back after an examination; those of the CPU are `kept`'s business. The calling thread."""
+"""Puts the random generators of accelerators back after an examination; those of the CPU are `kept`'s business. The
+calling thread."""
 
 from __future__ import annotations
 

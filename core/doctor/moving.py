@@ -1,4 +1,5 @@
-"""Moves the examined model to the device, as its user would: `model.to(device)`; copies one that somebody else holds. The main thread."""
+"""Moves the examined model to the device, as its user would: `model.to(device)`; copies one that somebody else holds.
+The main thread."""
 
 from __future__ import annotations
 
@@ -9,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.failures import Failure, failure_of, first_line, out_of_memory
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import computed_by_torch
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import is_irregular, is_uninitialised, named_modules
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
-from devexplorer.core.workspace.copies import deep_copy
 from devexplorer.core.workspace.parts import HOOKS
-from devexplorer.core.workspace.unmovable import dispatched
-from devexplorer.core.workspace.walk import is_irregular, is_uninitialised, named_modules
 
 THE_MOVE = "the move"
 
 
-def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: Book) -> nn.Module | None:
+def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: FindingCollector) -> nn.Module | None:
     """The model where it was told to go; None when it did not get there, which is in the book then.
 
     What accelerate has dispatched stays where its hooks want it.
@@ -48,8 +49,8 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
     kind = type(model).__name__
     book.add(
         "fails-on-device",
-        f"`{kind}.to` returns {'nothing' if result is None else f'a {type(result).__name__}'}, so that `model = model.to(device)` loses "
-        "the model.",
+        f"`{kind}.to` returns {'nothing' if result is None else f'a {type(result).__name__}'}, so that `model ="
+        " model.to(device)` loses the model.",
         "Let it end with `return self`, as nn.Module.to does.",
         path="",
         place=first_line(vars(own)["to"]),
@@ -59,7 +60,8 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: B
 
 @contextmanager
 def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """What a virtual GPU cannot hold stays on the CPU: sparse and nested tensors. On a card it would move like the rest."""
+    """What a virtual GPU cannot hold stays on the CPU: sparse and nested tensors. On a card it would move like the
+    rest."""
     registers = [register for _, module in named_modules(model) for register in (module._parameters, module._buffers)]
     held: list[tuple[dict[str, Any], str, Tensor]] = [
         (register, name, tensor)
@@ -78,7 +80,8 @@ def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def cut_computed(model: nn.Module) -> None:
-    """Give the weights that hooks of torch's compute anew at each forward no history: a Parameter in one cannot be swapped."""
+    """Give the weights that hooks of torch's compute anew at each forward no history: a Parameter in one cannot be
+    swapped."""
     for module, name, value in _computed(model):
         vars(module)[name] = value.detach()
 
@@ -90,12 +93,17 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    held = [(module, name, vars(module).get(name)) for _, module in named_modules(model) for name in computed_by_torch(module)]
+    held = [
+        (module, name, vars(module).get(name))
+        for _, module in named_modules(model)
+        for name in computed_by_torch(module)
+    ]
     return [(module, name, value) for module, name, value in held if isinstance(value, Tensor)]
 
 
 def _hooks_again(model: nn.Module) -> None:
-    """Gradient hooks of parameters are lost in a swap, which is how they get to a virtual GPU; a move to a real card keeps them."""
+    """Gradient hooks of parameters are lost in a swap, which is how they get to a virtual GPU; a move to a real card
+    keeps them."""
     for parameter in model.parameters():
         for key in HOOKS:
             hooks = getattr(parameter, key, None)
@@ -103,7 +111,7 @@ def _hooks_again(model: nn.Module) -> None:
                 setattr(parameter, key, hooks)
 
 
-def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: Book) -> None:
+def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: FindingCollector) -> None:
     call = f'`{type(model).__name__}.to("{info.id}")`'
     if failure.kind in ("imitation", "host"):
         book.not_checked(THE_MOVE, f"{call} did not work: {failure.words}", failure.place)
@@ -112,7 +120,10 @@ def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: Book) -> N
         message, fix = out_of_memory(failure, info, "The model alone")
     elif failure.kind == "values":
         message = f"{call} raises {failure.words}: its tensors are on `meta` and have no values that could be moved."
-        fix = f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on the CPU.'
+        fix = (
+            f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on'
+            " the CPU."
+        )
     else:
         message = f"{call} raises {failure.words}."
         fix = "Let the move do nothing but place tensors, and let what it overrides call `super()`."

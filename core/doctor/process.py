@@ -1,11 +1,12 @@
-"""The process in which the doctor works: `python -m devexplorer.core.doctor.process FD`, started by `core.doctor.ask`. Its main thread."""
+"""The process in which the doctor works: `python -m devexplorer.core.doctor.process FD`, started by `core.doctor.ask`.
+Its main thread."""
 
 from __future__ import annotations
 
-from devexplorer.core.apart_process import Progress, serve
+from devexplorer.core.isolation.child import Progress, serve
+from devexplorer.core.models import loading
+from devexplorer.core.models.source import parse
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
-from devexplorer.core.workspace.models import loading
-from devexplorer.core.workspace.models.source import parse
 
 
 def _home(request: DoctorRequest) -> str:

@@ -1,4 +1,5 @@
-"""What is examined: a model that can be made as often as an examination needs it, and what its forward gets. The main thread."""
+"""What is examined: a model that can be made as often as an examination needs it, and what its forward gets. The main
+thread."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.moving import copied
-from devexplorer.core.doctor.on_cpu import OnCpu
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models import samples
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.inputs import InputSpec, UnknownInputs, specs_for, tensors
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.source import parse
 from devexplorer.core.virtual.backend import swapping
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.models.build import Recipe
-from devexplorer.core.workspace.models.inputs import InputSpec, UnknownInputs, specs_for, tensors
-from devexplorer.core.workspace.models.loading import one_line
-from devexplorer.core.workspace.models.source import parse
 
 
 class Subject(Protocol):
@@ -51,12 +52,12 @@ class SampleModel:
     seeded = True
 
     def __init__(self, name: str) -> None:
-        self._recipe = zoo.find(name)
+        self._recipe = samples.find(name)
         self.title = self._recipe.name
 
     def make(self, seed: int) -> nn.Module:
         """See `Subject`."""
-        return zoo.build(self.title, seed)
+        return samples.build(self.title, seed)
 
     on_cpu = make
 
@@ -64,9 +65,11 @@ class SampleModel:
         """The recipe's own, with its batch."""
         batch = self._recipe.batch
         return tuple(
-            InputSpec((batch, *one.shape))
-            if one.integers_below is None
-            else InputSpec((batch, *one.shape), torch.int64, one.integers_below)
+            (
+                InputSpec((batch, *one.shape))
+                if one.integers_below is None
+                else InputSpec((batch, *one.shape), torch.int64, one.integers_below)
+            )
             for one in self._recipe.inputs
         )
 
@@ -106,7 +109,8 @@ class GivenModel:
             return copied(self._model)
         except Exception as error:
             raise BadInput(
-                f"{self.title} cannot be copied ({one_line(error)}); name the code that makes it instead: 'net.py:{self.title}'"
+                f"{self.title} cannot be copied ({one_line(error)}); name the code that makes it instead:"
+                f" 'net.py:{self.title}'"
             ) from error
 
     def on_cpu(self, seed: int) -> nn.Module:
@@ -119,15 +123,17 @@ class GivenModel:
 
 
 def named(source: str, folder: str) -> Subject:
-    """A sample model's name or a source, as the command line takes it. Raises `BadInput`; runs no code of the user's."""
+    """A sample model's name or a source, as the command line takes it. Raises `BadInput`; runs no code of the
+    user's."""
     return OpenedModel(source, folder) if ":" in source else SampleModel(source)
 
 
 def inputs_for(subject: Subject, model: nn.Module, given: str, seed: int) -> tuple[list[Tensor], str]:
     """What forward gets, on the CPU and in the model's dtype, and its shapes as `--input` takes them.
 
-    A guess is tried where everything is on the CPU, so that a device in the code does not spoil it: on copies of this model first, and
-    then on another one whose code found nothing but the CPU. Raises `BadInput`, `UnknownInputs` where no guess worked.
+    A guess is tried where everything is on the CPU, so that a device in the code does not spoil it: on copies of this
+    model first, and then on another one whose code found nothing but the CPU. Raises `BadInput`, `UnknownInputs` where
+    no guess worked.
     """
     specs: Sequence[InputSpec] | None = None if given.strip() else subject.specs()
     if specs is None:

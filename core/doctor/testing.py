@@ -1,4 +1,5 @@
-"""For tests of one's own: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow. Any thread."""
+"""For tests of one's own: `assert_placement_clean(model)` fails where a model would fail on another device, or be slow.
+Any thread."""
 
 from __future__ import annotations
 
@@ -8,19 +9,19 @@ from collections.abc import Collection
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.python_names import nearest
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
-from devexplorer.core.doctor.causes import passed_over
 from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor
-from devexplorer.core.doctor.rules import RULES
+from devexplorer.core.doctor.findings.causes import passed_over
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.doctor.findings.verdict import verdict
 from devexplorer.core.doctor.subject import GivenModel
-from devexplorer.core.doctor.verdict import verdict
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models.casts import model_dtype
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, install
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.workspace.casts import model_dtype
-from devexplorer.core.workspace.names import nearest
 
 
 def assert_placement_clean(
@@ -38,18 +39,19 @@ def assert_placement_clean(
 ) -> Diagnosis:
     """Raise `AssertionError` with everything that the placement doctor finds; return what it says when that is nothing.
 
-    `model` is a model, of which a copy is examined in this process (the model itself is left as it is, and so is torch), or a source as
-    the command line takes it (`"net.py:Net"`, `"transformers:gpt2"`, `"resnet18"`), which is examined in a process of its own within
-    `seconds`; `folder` is importable there, and `seed` is that of its initial values. `device` is where the model is moved: a GPU of
-    PyTorch's, or a virtual one, which needs no card. `virtual` says which virtual GPUs are made (`"2x Tesla T4"`); for a model, where
-    there are some in this process already, it must name those. `inputs` are what forward gets: tensors (for a model), or one text with
-    their shapes as `--input` takes them (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved
-    to, None: its own.
+    `model` is a model, of which a copy is examined in this process (the model itself is left as it is, and so is
+    torch), or a source as the command line takes it (`"net.py:Net"`, `"transformers:gpt2"`, `"resnet18"`), which is
+    examined in a process of its own within `seconds`; `folder` is importable there, and `seed` is that of its initial
+    values. `device` is where the model is moved: a GPU of PyTorch's, or a virtual one, which needs no card. `virtual`
+    says which virtual GPUs are made (`"2x Tesla T4"`); for a model, where there are some in this process already, it
+    must name those. `inputs` are what forward gets: tensors (for a model), or one text with their shapes as `--input`
+    takes them (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved to, None:
+    its own.
 
-    With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules whose keys are in
-    `ignore` (`"hidden-sync"`) are passed over. What fails because of something that is passed over still fails, as a finding of its own
-    rule (`"mixed-devices"`). What could not be checked fails as well, unless `allow_unchecked`. Raises `BadInput` for a device, a virtual
-    GPU or a rule that does not exist.
+    With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules
+    whose keys are in `ignore` (`"hidden-sync"`) are passed over. What fails because of something that is passed over
+    still fails, as a finding of its own rule (`"mixed-devices"`). What could not be checked fails as well, unless
+    `allow_unchecked`. Raises `BadInput` for a device, a virtual GPU or a rule that does not exist.
     """
     for key in ignore:
         if key not in RULES:
@@ -67,7 +69,14 @@ def assert_placement_clean(
             found = doctor.examine(title)
         else:
             request = DoctorRequest(
-                source=title, folder=folder, device=device, virtual=virtual, train=train, inputs=shapes, dtype=dtype, seed=seed
+                source=title,
+                folder=folder,
+                device=device,
+                virtual=virtual,
+                train=train,
+                inputs=shapes,
+                dtype=dtype,
+                seed=seed,
             )
             found = diagnosed(request, seconds=seconds)
     except BadInput as error:
@@ -79,14 +88,18 @@ def assert_placement_clean(
 
 
 def _demand_virtual(spec: str) -> None:
-    """Let there be these virtual GPUs, or some. Raises `BadInput` where the process has others already: they cannot be exchanged."""
+    """Let there be these virtual GPUs, or some. Raises `BadInput` where the process has others already: they cannot be
+    exchanged."""
     there = [gpu.profile.name for gpu in install().gpus]
     if not there:
         add_virtual_gpus(spec or DEFAULT)
         return
     wanted = [profile.name for profile in parse_virtual(spec)] if spec else []
     if there[: len(wanted)] != wanted:
-        raise BadInput(f"this process has virtual GPUs already ({', '.join(there)}), so '{spec}' cannot be made; leave `virtual` away")
+        raise BadInput(
+            f"this process has virtual GPUs already ({', '.join(there)}), so '{spec}' cannot be made; leave `virtual`"
+            " away"
+        )
 
 
 def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: bool = True) -> str:
@@ -110,6 +123,10 @@ def _given(title: str, inputs: tuple[Tensor | str, ...], is_source: bool) -> tup
     texts = [one for one in inputs if isinstance(one, str)]
     tensors = [one.detach().to("cpu", copy=True) for one in inputs if isinstance(one, Tensor)]
     if tensors and (texts or is_source):
-        why = "a source runs in a process of its own and takes their shapes" if is_source else "give tensors or one text with shapes"
+        why = (
+            "a source runs in a process of its own and takes their shapes"
+            if is_source
+            else "give tensors or one text with shapes"
+        )
         raise BadInput(f"'{title}' cannot be given these inputs: {why}, as in '2x16:int64,2x8'")
     return ",".join(texts), tensors

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from devexplorer.core.models.run import total
 from devexplorer.core.virtual.backend import backward_guard
-from devexplorer.core.workspace.run import total
 
 FORWARD, BACKWARD, STEP = "the forward", "the backward", "the step of the optimizer"
 RATE = 1e-3
@@ -18,7 +18,8 @@ RATE = 1e-3
 
 
 class Work:
-    """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its output, and a step."""
+    """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its
+    output, and a step."""
 
     def __init__(self, model: nn.Module, train: bool, device: str, progress: Callable[[float, str], None]) -> None:
         self._model, self._train, self._device, self._progress = model, train, device, progress

@@ -1,6 +1,6 @@
-"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC] [--visible LIST]`, commands on standard
-input, events on standard output. The main thread is the link's reader; a writer thread sends. End of input ends the process and its
-whole group.
+"""The engine as a process of its own: `python -m devexplorer.core.engine [--virtual SPEC] [--visible LIST]`, commands
+on standard input, events on standard output. The main thread is the link's reader; a writer thread sends. End of input
+ends the process and its whole group.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import time
 from functools import partial
 from typing import BinaryIO, NoReturn
 
+from devexplorer.core.base.errors import LinkError
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, frame, pieces, read_payload
 from devexplorer.core.engine.output import capture_output, take_link
-from devexplorer.core.errors import LinkError
 from devexplorer.core.records.messages import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
 
@@ -65,13 +65,17 @@ def _frame(event: Event) -> bytes:
     try:
         return frame(event)
     except (TypeError, ValueError, OverflowError) as error:
-        return frame(Log(level="error", text=f"{type(event).__name__} could not be sent: {error}", time_unix_s=time.time()))
+        return frame(
+            Log(level="error", text=f"{type(event).__name__} could not be sent: {error}", time_unix_s=time.time())
+        )
 
 
 def _stand_back() -> None:
-    """Let the window go first wherever both want a core and are scheduled one by one: where Linux has no groups, or another system.
+    """Let the window go first wherever both want a core and are scheduled one by one: where Linux has no groups, or
+    another system.
 
-    A larger value would starve the engine beside other programs. Where sessions are groups the window sees to it: `engine.giving_way`.
+    A larger value would starve the engine beside other programs. Where sessions are groups the window sees to it:
+    `engine.giving_way`.
     """
     if hasattr(os, "nice"):
         os.nice(NICE)

@@ -1,8 +1,10 @@
-"""Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, each other one has a bench thread.
+"""Benchmark runs of the engine: those that compute on the CPU are stepped by the jobs thread, each other one has a
+bench thread.
 
-CPU work is timed on the jobs thread alone, also where an accelerator takes part, because a second thread that computes makes small
-products several times slower (each thread that uses OpenMP brings its own team of workers). A device is busy with one run at a time.
-Whatever goes wrong in the middle of a run ends that run, with what it has measured and the reason; the engine goes on.
+CPU work is timed on the jobs thread alone, also where an accelerator takes part, because a second thread that computes
+makes small products several times slower (each thread that uses OpenMP brings its own team of workers). A device is
+busy with one run at a time. Whatever goes wrong in the middle of a run ends that run, with what it has measured and the
+reason; the engine goes on.
 """
 
 from __future__ import annotations
@@ -17,13 +19,25 @@ from functools import partial
 import msgspec
 from torch import nn
 
-from devexplorer.core.benchmark.matmul import MatmulRun, cache_flush, out_of_memory, real_product, tf32_products, virtual_product
+from devexplorer.core.base import python_names
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.benchmark.matmul import (
+    MatmulRun,
+    cache_flush,
+    out_of_memory,
+    real_product,
+    tf32_products,
+    virtual_product,
+)
 from devexplorer.core.benchmark.runner import STOPPED_EARLY, Runner, devices_of
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, flush_bytes
 from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
 from devexplorer.core.benchmark.timing import timer_for
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models import samples
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.source import parse
 from devexplorer.core.records.benchmark import (
     BandwidthSpec,
     BenchResult,
@@ -34,11 +48,7 @@ from devexplorer.core.records.benchmark import (
     SweepSpec,
 )
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.workspace import names, zoo
-from devexplorer.core.workspace.copies import deep_copy
-from devexplorer.core.workspace.models.build import Recipe
-from devexplorer.core.workspace.models.source import parse
+from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]
@@ -69,9 +79,9 @@ class Benchmarks:
     def __init__(
         self,
         send: Send,
-        fleet: Fleet,
+        fleet: DeviceRegistry,
         clock: Callable[[], float] = time.time,
-        resolve: Resolve = zoo.build,
+        resolve: Resolve = samples.build,
         on_failure: Callable[[Exception], None] = lambda _error: None,
         inputs_of: Callable[[str], str] = lambda _target: "",
     ) -> None:
@@ -97,16 +107,21 @@ class Benchmarks:
         return any(active.thread is None for active in list(self._active.values()))
 
     def check(self, spec: BenchSpec) -> BenchSpec:
-        """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates nothing."""
+        """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates
+        nothing."""
         spec = checked(spec, self._fleet)
         running = list(self._active.values())
         busy = [device for device in devices_of(spec) if any(device in active.devices for active in running)]
         if busy:
-            raise BadInput(f"a benchmark is running on {', '.join(busy)} already; stop it first, or choose another device")
+            raise BadInput(
+                f"a benchmark is running on {', '.join(busy)} already; stop it first, or choose another device"
+            )
         mode = _float32_mode(spec)
         others = {_float32_mode(active.spec) for active in running} - {None, mode}
         if mode is not None and others:
-            raise BadInput(f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {mode}")
+            raise BadInput(
+                f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {mode}"
+            )
         return spec
 
     def start(self, command: StartBenchmark) -> None:
@@ -118,7 +133,9 @@ class Benchmarks:
         run = make_runner(spec, number, self._fleet, stop, self._clock, self.resolve)
         active = _Active(number, spec, run, stop)
         if "cpu" not in active.devices:
-            active.thread = threading.Thread(target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True)
+            active.thread = threading.Thread(
+                target=self._run_alone, args=(active,), name=f"bench-{spec.device}", daemon=True
+            )
         with self._lock:
             self._active[number] = active
             if _float32_mode(spec) == "tf32":
@@ -126,7 +143,9 @@ class Benchmarks:
                 if self._tf32_runs == 1:
                     self._tf32.enter_context(tf32_products())
         datasheet = _datasheet_tflops(spec, self._fleet)
-        self._send(BenchPreparing(request=number, run=number, spec=spec, simulated=run.simulated, datasheet_tflops=datasheet))
+        self._send(
+            BenchPreparing(request=number, run=number, spec=spec, simulated=run.simulated, datasheet_tflops=datasheet)
+        )
         if active.thread is not None:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             active.thread.start()
@@ -139,7 +158,8 @@ class Benchmarks:
                 active.stop.set()
 
     def join(self, deadline_s: float) -> bool:
-        """Stop everything and wait for the bench threads until the deadline, those too whose run has ended and that still free memory."""
+        """Stop everything and wait for the bench threads until the deadline, those too whose run has ended and that
+        still free memory."""
         self.stop()
         end = time.monotonic() + deadline_s
         for thread in self._threads:
@@ -170,7 +190,9 @@ class Benchmarks:
             if point is not None:
                 self._send(point)
                 return
-        except BaseException as caught:  # out of memory, a lost card, a model that calls sys.exit: the run ends, the engine goes on
+        except (
+            BaseException
+        ) as caught:  # out of memory, a lost card, a model that calls sys.exit: the run ends, the engine goes on
             error = caught if isinstance(caught, Exception) else RuntimeError(f"{type(caught).__name__}: {caught}")
             self._end(active, error)
             self._on_failure(error)
@@ -178,7 +200,8 @@ class Benchmarks:
         self._end(active)
 
     def _end(self, active: _Active, error: Exception | None = None) -> None:
-        """Send what was measured, and the reason where something went wrong: both, when a run had measured something before."""
+        """Send what was measured, and the reason where something went wrong: both, when a run had measured something
+        before."""
         reason = None if error is None else (str(error).strip().splitlines() or [type(error).__name__])[0]
         stopped = active.stop.is_set()
         result: BenchResult | None = None
@@ -200,8 +223,9 @@ class Benchmarks:
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
 
 
-def checked(spec: BenchSpec, fleet: Fleet) -> BenchSpec:
-    """The specification as it can run, with its devices' canonical names. Raises `BadInput` with everything that is wrong with it."""
+def checked(spec: BenchSpec, fleet: DeviceRegistry) -> BenchSpec:
+    """The specification as it can run, with its devices' canonical names. Raises `BadInput` with everything that is
+    wrong with it."""
     match spec:
         case BandwidthSpec():
             from devexplorer.core.benchmark.bandwidth import check_bandwidth
@@ -219,16 +243,24 @@ def checked(spec: BenchSpec, fleet: Fleet) -> BenchSpec:
             return check_sweep(spec, fleet)
     info = fleet.info(fleet.choose(spec.device))
     # B of a float8 product is stored as its kernel wants it
-    spec = msgspec.structs.replace(spec, device=info.id, transpose_b=spec.transpose_b or spec.dtype.startswith("float8"))
+    spec = msgspec.structs.replace(
+        spec, device=info.id, transpose_b=spec.transpose_b or spec.dtype.startswith("float8")
+    )
     check_matmul(spec, info)
     check_fits(spec, _free_bytes(spec.device, fleet), info.kind)
     return spec
 
 
 def make_runner(
-    spec: BenchSpec, run: int, fleet: Fleet, stop: threading.Event, clock: Callable[[], float] = time.time, resolve: Resolve = zoo.build
+    spec: BenchSpec,
+    run: int,
+    fleet: DeviceRegistry,
+    stop: threading.Event,
+    clock: Callable[[], float] = time.time,
+    resolve: Resolve = samples.build,
 ) -> Runner:
-    """The run of a checked specification. On the jobs thread, which `resolve` needs: the bench thread must not look into the workspace."""
+    """The run of a checked specification. On the jobs thread, which `resolve` needs: the bench thread must not look
+    into the workspace."""
     match spec:
         case BandwidthSpec():
             from devexplorer.core.benchmark.bandwidth import BandwidthRun
@@ -252,13 +284,16 @@ def make_runner(
         flush = cache_flush if flush_bytes(spec, kind) else None
         return MatmulRun(spec, run, timer, make=make, flush=flush, datasheet_tflops=datasheet, clock=clock)
     free, flush = partial(_free_bytes, spec.device, fleet), None if kind in ("cpu", "virtual") else cache_flush
-    return SweepRun(spec, run, timer, kind=kind, make=make, flush=flush, free_bytes=free, datasheet_tflops=datasheet, clock=clock)
+    return SweepRun(
+        spec, run, timer, kind=kind, make=make, flush=flush, free_bytes=free, datasheet_tflops=datasheet, clock=clock
+    )
 
 
 def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> nn.Module:
     """A copy of the workspace's model of that name, or a new model: a sample one, or of a source. On the jobs thread.
 
-    Raises `BadInput` when there is none. Code of the user's runs only with `own_code`: whoever asks must have asked them.
+    Raises `BadInput` when there is none. Code of the user's runs only with `own_code`: whoever asks must have asked
+    them.
     """
     if target in workspace.names:
         found = workspace.get(target)
@@ -274,12 +309,14 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
     if ":" in target:
         source = parse(target)
         if source.own_code and not own_code:
-            raise BadInput(f"'{target}' is code of your own: open it first, which asks before it runs, then measure it by its name")
+            raise BadInput(
+                f"'{target}' is code of your own: open it first, which asks before it runs, then measure it by its name"
+            )
         return Recipe(source, "").make().model
-    known = zoo.recipes()
+    known = samples.recipes()
     if target.strip().lower().replace("_", "-") not in known:
-        raise BadInput(f"there is no model '{target}'; {names.nearest(target, (*workspace.names, *known))}")
-    return zoo.build(target)
+        raise BadInput(f"there is no model '{target}'; {python_names.nearest(target, (*workspace.names, *known))}")
+    return samples.build(target)
 
 
 def given_inputs(workspace: Workspace, target: str) -> str:
@@ -287,7 +324,7 @@ def given_inputs(workspace: Workspace, target: str) -> str:
     return workspace.extras(target).inputs if target in workspace.names else ""
 
 
-def _free_bytes(device: str, fleet: Fleet) -> int | None:
+def _free_bytes(device: str, fleet: DeviceRegistry) -> int | None:
     """What operands can take. Those on a virtual GPU have no values: the host's memory does not count."""
     backend = fleet.backend(device)
     return backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
@@ -301,6 +338,8 @@ def _float32_mode(spec: BenchSpec) -> str | None:
     return dtype if dtype in ("float32", "tf32") else None
 
 
-def _datasheet_tflops(spec: BenchSpec, fleet: Fleet) -> float | None:
+def _datasheet_tflops(spec: BenchSpec, fleet: DeviceRegistry) -> float | None:
     """Of one device; what runs on several has no such line."""
-    return fleet.info(spec.device).datasheet_tflops.get(spec.dtype) if isinstance(spec, MatmulSpec | SweepSpec) else None
+    return (
+        fleet.info(spec.device).datasheet_tflops.get(spec.dtype) if isinstance(spec, MatmulSpec | SweepSpec) else None
+    )

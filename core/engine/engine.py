@@ -1,8 +1,9 @@
-"""The engine: commands in, events out. Owns torch, the workspace and the benchmarks; the same object runs in a child process
-(the application), in this process (tests, command line) and wherever else somebody feeds it commands.
+"""The engine: commands in, events out. Owns torch, the workspace and the benchmarks; the same object runs in a child
+process (the application), in this process (tests, command line) and wherever else somebody feeds it commands.
 
-Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of benchmarks that use the
-CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads the allocators ten times a second.
+Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
+benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the gauge thread reads
+the allocators ten times a second.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from functools import partial
 
 import torch
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.base.errors import DevExplorerError, Unavailable, out_of_host_memory
+from devexplorer.core.commands import engine, messages
+from devexplorer.core.commands.device_mismatch import explain
+from devexplorer.core.commands.titles import doing
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-from devexplorer.core.engine import handlers
+from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
-from devexplorer.core.engine.gauge import Gauge
-from devexplorer.core.engine.told import Told
-from devexplorer.core.errors import DevExplorerError, Unavailable, out_of_host_memory
+from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
+from devexplorer.core.models.samples import recipes
 from devexplorer.core.records.messages import (
     Cancel,
     Command,
@@ -38,17 +43,19 @@ from devexplorer.core.records.messages import (
     StopBenchmark,
 )
 from devexplorer.core.virtual import backend as virtual
-from devexplorer.core.virtual.details import details
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.virtual.topology import topology
-from devexplorer.core.workspace import words
-from devexplorer.core.workspace.titles import doing
+from devexplorer.core.virtual.device.details import details
+from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.device.topology import topology
 from devexplorer.core.workspace.workspace import Workspace
-from devexplorer.core.workspace.zoo import recipes
 
 GAUGE_SECONDS = 0.1
-POISON = ("device-side assert", "illegal memory access", "unspecified launch failure", "misaligned address", "hardware exception")
+POISON = (
+    "device-side assert",
+    "illegal memory access",
+    "unspecified launch failure",
+    "misaligned address",
+    "hardware exception",
+)
 """CUDA errors that stay: every later call in the process fails with the same one (CUDA Runtime API, cudaError_t)."""
 
 
@@ -67,22 +74,22 @@ class Engine:
     ) -> None:
         """Prepare everything; raises `BadInput` for a wrong `virtual_spec`. `gauge_seconds=None`: no gauge thread.
 
-        `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does when it stood in
-        the environment before torch was imported (`core.engine.__main__` sees to that). None: nobody chose.
-        `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
+        `visible_devices` is a CUDA_VISIBLE_DEVICES that was chosen for this engine: virtual GPUs obey it, as CUDA does
+        when it stood in the environment before torch was imported (`core.engine.__main__` sees to that). None: nobody
+        chose. `on_poisoned` is called after an error that makes CUDA unusable for the rest of the process.
         """
         self.send = send
         self.clock = clock
         self._on_poisoned = on_poisoned
         self.machine: VirtualMachine | None = None
         self.torch = TorchBackend()
-        self.fleet = Fleet([self.torch])
+        self.fleet = DeviceRegistry([self.torch])
         self._virtual_unavailable = virtual.unavailable()
         self.visible_devices = visible_devices
         if virtual_spec is not None:
             self.add_virtual(virtual_spec)
-        self.workspace = Workspace(self.fleet)
-        self.told = Told()
+        self.workspace = Workspace(self.fleet, explain=explain)
+        self.told = SnapshotDiffer()
         copied, given = partial(model_copy, self.workspace), partial(given_inputs, self.workspace)
         self.benchmarks = Benchmarks(send, self.fleet, clock, copied, self._end_if_poisoned, given)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
@@ -91,7 +98,7 @@ class Engine:
         """Benchmarks that wait in the queue: stopping reaches them too."""
         self._closing = threading.Event()
         self._jobs = threading.Thread(target=self._work, name="jobs", daemon=True)
-        self.gauge = Gauge(send, self.fleet, self.workspace, clock)
+        self.gauge = AllocatorSampler(send, self.fleet, self.workspace, clock)
         self._gauge_seconds = gauge_seconds
 
     def start(self) -> None:
@@ -146,14 +153,17 @@ class Engine:
         profiles = parse_virtual(spec)
         if self._virtual_unavailable is not None:
             raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
-        if self.machine is None:  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
+        if (
+            self.machine is None
+        ):  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
             self.machine = virtual.install()
             self.machine.obey(self.visible_devices)
             self.fleet.add(self.machine)
         return [device.id for device in self.machine.add(profiles)]
 
     def send_devices(self, request: int = 0) -> None:
-        """Announce the list of devices, and of the virtual ones what NVML says of the others: their details, and how they are joined."""
+        """Announce the list of devices, and of the virtual ones what NVML says of the others: their details, and how
+        they are joined."""
         self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
         if self.machine is not None:
             self.send(topology([(gpu.id, gpu.profile) for gpu in self.machine.gpus]))
@@ -206,9 +216,11 @@ class Engine:
                 if request in self._cancelled:
                     self.benchmarks.stop(request)
                 return
-            handlers.handle(self, command)
+            engine.handle(self, command)
         except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
-            self._failed(command, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"))
+            self._failed(
+                command, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            )
             return
         finally:
             self._cancelled.discard(request)
@@ -220,14 +232,17 @@ class Engine:
         if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
-        answer = words.refusal(error, command)
-        self.send(handlers.stamped(self, command, answer))
+        answer = messages.refusal(error, command)
+        self.send(engine.stamped(self, command, answer))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
 
     def _end_if_poisoned(self, error: Exception) -> None:
         if any(sign in str(error) for sign in POISON):
-            text = "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace rebuilt."
+            text = (
+                "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace"
+                " rebuilt."
+            )
             self.send(Log(level="error", text=text, time_unix_s=self.clock()))
             self._on_poisoned()
 

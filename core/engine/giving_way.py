@@ -1,9 +1,11 @@
-"""The engine gives way to the window, and to nobody else. Called from the window's main thread, once per beat; no Qt, no torch.
+"""The engine gives way to the window, and to nobody else. Called from the window's main thread, once per beat; no Qt,
+no torch.
 
-Linux schedules sessions as groups (autogroup): the nice value of a group counts against every other session of the machine. An engine whose
-group always has nice 10 leaves the window alone, but on a busy machine it starves: measured at load 8, a start took 54 s instead of 7. So
-the group is as nice as any other until the window has to wait for a core; then it stands back for a while, each time for longer. If the
-window waits all the same, it is not the engine that it waits for, and the engine goes on.
+Linux schedules sessions as groups (autogroup): the nice value of a group counts against every other session of the
+machine. An engine whose group always has nice 10 leaves the window alone, but on a busy machine it starves: measured at
+load 8, a start took 54 s instead of 7. So the group is as nice as any other until the window has to wait for a core;
+then it stands back for a while, each time for longer. If the window waits all the same, it is not the engine that it
+waits for, and the engine goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from collections.abc import Callable
 BEAT_S = 0.033
 """What the window leaves between two beats."""
 WAITED_S = 0.03
-"""A beat that waited so long for a core is a late one: it was missed. Other programs on every core make it wait for 10 to 20 ms."""
+"""A beat that waited so long for a core is a late one: it was missed. Other programs on every core make it wait for 10
+to 20 ms."""
 HELD_UP = (3, 1.0)
 """So many late beats within so many seconds: the engine holds the window up."""
 IN_VAIN = (8, 2.0)
@@ -33,7 +36,8 @@ BACK = 10
 
 
 class GivingWay:
-    """`beat` once per beat of the window; `renice` gives the engine's group a nice value and says whether that could be done."""
+    """`beat` once per beat of the window; `renice` gives the engine's group a nice value and says whether that could be
+    done."""
 
     def __init__(
         self,

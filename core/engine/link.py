@@ -1,10 +1,12 @@
-"""Frames on the link between window and engine: a length of four bytes (big-endian), then one msgpack record. No thread of its own.
+"""Frames on the link between window and engine: a length of four bytes (big-endian), then one msgpack record. No thread
+of its own.
 
-An object with more than `ROWS_A_FRAME` rows crosses in several frames: decoding one of 60,000 rows would keep the interpreter's lock, and
-with it the window, for longer than a picture of the screen takes. `pieces` cuts it up, a `Joiner` puts it together again.
+An object with more than `ROWS_A_FRAME` rows crosses in several frames: decoding one of 60,000 rows would keep the
+interpreter's lock, and with it the window, for longer than a picture of the screen takes. `pieces` cuts it up, a
+`Joiner` puts it together again.
 
-The receiver trusts nothing: a frame above the limit ends the link (its length cannot be believed, so the stream is lost), a frame that does
-not decode to a record of the expected union is refused alone, and the next one is read.
+The receiver trusts nothing: a frame above the limit ends the link (its length cannot be believed, so the stream is
+lost), a frame that does not decode to a record of the expected union is refused alone, and the next one is read.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from devexplorer.core.errors import LinkError
+from devexplorer.core.base.errors import LinkError
 from devexplorer.core.records.base import BaseCommand
 from devexplorer.core.records.laboratory import Values
 from devexplorer.core.records.messages import Command, Event, ObjectChanged, RowsChanged, RowsFollow
@@ -84,12 +86,15 @@ def decode_event(payload: bytes) -> Event:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LinkError(f"a frame that is no event was refused: {error}") from error
     if not _sane(event):
-        raise LinkError(f"a {type(event).__name__} was refused: it holds a number that is not finite or a text that is too long")
+        raise LinkError(
+            f"a {type(event).__name__} was refused: it holds a number that is not finite or a text that is too long"
+        )
     return event
 
 
 def over_the_link(event: Event, joiner: Joiner) -> Iterator[Event]:
-    """What arrives when an event is sent, for an engine in this process: it is encoded and decoded as between two processes."""
+    """What arrives when an event is sent, for an engine in this process: it is encoded and decoded as between two
+    processes."""
     for piece in pieces(event):
         arrived = joiner.take(decode_event(frame(piece)[FRAME_HEAD:]))
         if arrived is not None:
@@ -114,7 +119,8 @@ class Joiner:
         self._begun: dict[str, tuple[ObjectChanged | RowsChanged, list[Row]]] = {}
 
     def take(self, event: Event) -> Event | None:
-        """The event that is whole now; None while more of it has to come. Raises `LinkError` for pieces that do not fit together."""
+        """The event that is whole now; None while more of it has to come. Raises `LinkError` for pieces that do not fit
+        together."""
         if isinstance(event, RowsFollow):
             return self._more(event)
         if isinstance(event, (ObjectChanged, RowsChanged)):
@@ -122,7 +128,9 @@ class Joiner:
             self._begun.pop(name, None)  # an older one that was never finished
             if event.following:
                 if not 0 < event.following <= MOST_ROWS:
-                    raise LinkError(f"'{name}' was refused: it announces {event.following} more rows, and {MOST_ROWS} is the most")
+                    raise LinkError(
+                        f"'{name}' was refused: it announces {event.following} more rows, and {MOST_ROWS} is the most"
+                    )
                 self._begun[name] = (event, list(_rows(event)))
                 return None
         return event
@@ -150,17 +158,22 @@ def _rows(event: ObjectChanged | RowsChanged) -> tuple[Row, ...]:
     return event.snapshot.rows if isinstance(event, ObjectChanged) else event.rows
 
 
-def _with_rows(event: ObjectChanged | RowsChanged, rows: tuple[Row, ...], following: int) -> ObjectChanged | RowsChanged:
+def _with_rows(
+    event: ObjectChanged | RowsChanged, rows: tuple[Row, ...], following: int
+) -> ObjectChanged | RowsChanged:
     if isinstance(event, RowsChanged):
         return msgspec.structs.replace(event, rows=rows, following=following)
-    return msgspec.structs.replace(event, snapshot=msgspec.structs.replace(event.snapshot, rows=rows), following=following)
+    return msgspec.structs.replace(
+        event, snapshot=msgspec.structs.replace(event.snapshot, rows=rows), following=following
+    )
 
 
 def _sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
-    """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a length to be read.
+    """Whether every number is finite and of a size that a clock, an axis or a label can show, and every text of a
+    length to be read.
 
-    Rows and their places are taken as they are: they hold no floats, and there are thousands of them. What the values of a tensor are
-    like can be any finite number: a training that went wrong is what people look at.
+    Rows and their places are taken as they are: they hold no floats, and there are thousands of them. What the values
+    of a tensor are like can be any finite number: a training that went wrong is what people look at.
     """
     if isinstance(value, tuple) and value and type(value[0]) in (Row, int):
         return True

@@ -1,4 +1,5 @@
-"""The engine in this process, for the command line and for tests: send a command, get its events. Called from one thread."""
+"""The engine in this process, for the command line and for tests: send a command, get its events. Called from one
+thread."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from types import TracebackType
 
 import msgspec
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.link import Joiner, over_the_link
-from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import AddVirtual, Answer, Command, Event, JobEnded
 
 
@@ -32,7 +33,9 @@ class LocalEngine:
         self.engine.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.engine.close()
 
     def send(self, command: Command) -> int:
@@ -42,7 +45,8 @@ class LocalEngine:
         return self._requests
 
     def events(self, request: int, timeout_s: float | None = None) -> Iterator[Event]:
-        """Every event as it comes, until the command has ended; raises `queue.Empty` when nothing comes for `timeout_s`."""
+        """Every event as it comes, until the command has ended; raises `queue.Empty` when nothing comes for
+        `timeout_s`."""
         while True:
             event = self._events.get(timeout=timeout_s)
             yield event
@@ -58,5 +62,7 @@ class LocalEngine:
         events = self.run(command, None)
         for event in events:
             if isinstance(event, Answer) and event.failed:
-                raise BadInput(event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers))
+                raise BadInput(
+                    event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers)
+                )
         return events

@@ -21,7 +21,8 @@ PIPE_BYTES = 1 << 20
 
 
 def take_link() -> tuple[BinaryIO, BinaryIO]:
-    """Move descriptors 0 and 1 away for the link; afterwards reading standard input finds its end, and printing goes to descriptor 2."""
+    """Move descriptors 0 and 1 away for the link; afterwards reading standard input finds its end, and printing goes to
+    descriptor 2."""
     link_in, link_out = os.dup(0), os.dup(1)  # not inherited by child processes (PEP 446)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -63,7 +64,9 @@ def capture_output(send: Callable[[Log], None], clock: Callable[[], float] = tim
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)
 
-    if sys.platform == "linux":  # C code that prints while it holds the interpreter lock would wait for the reader, which needs that lock
+    if (
+        sys.platform == "linux"
+    ):  # C code that prints while it holds the interpreter lock would wait for the reader, which needs that lock
         import fcntl
 
         with contextlib.suppress(OSError):

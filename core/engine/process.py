@@ -1,6 +1,8 @@
-"""One engine process: start it, feed it, listen to it, notice its end, end its whole group. Three plain threads per process.
+"""One engine process: start it, feed it, listen to it, notice its end, end its whole group. Three plain threads per
+process.
 
-- `engine-watch` starts the process and waits for the process itself, not for the end of its output: a forked child can hold the pipe.
+- `engine-watch` starts the process and waits for the process itself, not for the end of its output: a forked child can
+  hold the pipe.
 - `link-in` reads events into the mailbox.
 - `link-out` writes commands, so that a stuck engine never blocks the window.
 
@@ -20,8 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from devexplorer.core.base.errors import BadInput, LinkError
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
-from devexplorer.core.errors import BadInput, LinkError
 from devexplorer.core.records.messages import Command, EngineLost, Event, Log
 
 GRACE_SECONDS = 0.7
@@ -65,10 +67,15 @@ class EngineProcess:
         return None if self._process is None else self._process.pid
 
     def send(self, command: Command) -> None:
-        """Send a command soon; after the end it is dropped. Raises `BadInput` for one that cannot be put into a frame."""
+        """Send a command soon; after the end it is dropped. Raises `BadInput` for one that cannot be put into a
+        frame."""
         try:
             self._outbox.put(frame(command))
-        except (OverflowError, ValueError, TypeError) as error:  # a number above 64 bits, half a surrogate pair in a name
+        except (
+            OverflowError,
+            ValueError,
+            TypeError,
+        ) as error:  # a number above 64 bits, half a surrogate pair in a name
             raise BadInput(f"this cannot be sent to the engine: {error}") from error
 
     def kill(self) -> None:
@@ -77,7 +84,8 @@ class EngineProcess:
             _kill_group(self._process.pid)
 
     def set_group_nice(self, nice: int) -> bool:
-        """Give the session of the process a nice value among all sessions; False where there are no such groups, or not just now."""
+        """Give the session of the process a nice value among all sessions; False where there are no such groups, or not
+        just now."""
         if self._process is None or self._ended.is_set():
             return False
         try:
@@ -107,7 +115,8 @@ class EngineProcess:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
+                # a group of its own: Ctrl-C in the terminal is the window's business, and it can be ended whole
+                start_new_session=True,
             )
         except OSError as error:
             self._lost(f"the engine could not be started: {error}")

@@ -1,7 +1,8 @@
-"""What exercises look for: commands that succeeded or were refused, and what stands in the workspace. Pure functions, main thread.
+"""What exercises look for: commands that succeeded or were refused, and what stands in the workspace. Pure functions,
+main thread.
 
-They are asked after every command and every change of an object, so they look at what the newest command touched, or at the first row of
-each object: a model can have 60,000.
+They are asked after every command and every change of an object, so they look at what the newest command touched, or at
+the first row of each object: a model can have 60,000.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def both(*checks: Check) -> Check:
 
 
 def objects(evidence: Evidence) -> list[ObjectSnapshot]:
-    """What stands in the workspace now; nothing while earlier commands are looked at, for nobody knows what stood there then."""
+    """What stands in the workspace now; nothing while earlier commands are looked at, for nobody knows what stood there
+    then."""
     return list(evidence.state.objects.values()) if evidence.is_now else []
 
 
@@ -66,7 +68,9 @@ def there(when: Callable[[ObjectSnapshot], object]) -> Check:
 
 def built(recipe: str) -> Check:
     """A sample model of this kind is there, wherever it came from."""
-    return either(did(BuildModel, lambda command: command.recipe == recipe), there(lambda snapshot: snapshot.source == recipe))
+    return either(
+        did(BuildModel, lambda command: command.recipe == recipe), there(lambda snapshot: snapshot.source == recipe)
+    )
 
 
 def row_of(evidence: Evidence, target: str) -> Row | None:

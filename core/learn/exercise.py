@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from devexplorer.core.jobs import Done
-from devexplorer.core.state import State
+from devexplorer.core.session.jobs import Done
+from devexplorer.core.session.state import State
 
 
 @dataclass
@@ -19,7 +19,8 @@ class Evidence:
     begun_at: int = 0
     """`state.done_count` when the step began."""
     until: int = 0
-    """`state.done_count` up to which it is looked at: commands that ended together are looked at one by one, in their order."""
+    """`state.done_count` up to which it is looked at: commands that ended together are looked at one by one, in their
+    order."""
     kept: dict[str, object] = field(default_factory=dict)
     """What a step has to remember, for itself or for a later one."""
 
@@ -49,7 +50,8 @@ class Step(NamedTuple):
     how: str
     """Where to click."""
     check: Callable[[Evidence], bool] = lambda evidence: False
-    """Whether it was done, asked once for each command that has ended (`Evidence.newest`); a question is answered instead."""
+    """Whether it was done, asked once for each command that has ended (`Evidence.newest`); a question is answered
+    instead."""
     answers: Callable[[Evidence], Collection[str]] | None = None
     """A question: the answers that are right, in lower case, read from what the window knows. None: something to do."""
 

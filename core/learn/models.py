@@ -71,7 +71,11 @@ _file_refused = either(refused(ListFile), refused(Load))
 def _scaling_ran(evidence: Evidence) -> bool:
     """A run that compares devices came to its end."""
     newest = evidence.newest
-    if newest is None or not isinstance(newest.command, StartBenchmark) or not isinstance(newest.command.spec, ScalingSpec):
+    if (
+        newest is None
+        or not isinstance(newest.command, StartBenchmark)
+        or not isinstance(newest.command.spec, ScalingSpec)
+    ):
         return False
     run = evidence.state.runs.get(newest.command.request)
     return run is not None and isinstance(run.result, ScalingResult) and run.result.speedup is not None
@@ -79,175 +83,300 @@ def _scaling_ran(evidence: Evidence) -> bool:
 
 EXERCISES = (
     Exercise(
-        "move-model", "A model moves in place", MODELS,
-        "model.to(device) changes the model itself and returns it: every parameter and buffer moves, the class stays what it was.",
+        "move-model",
+        "A model moves in place",
+        MODELS,
+        "model.to(device) changes the model itself and returns it: every parameter and buffer moves, the class stays"
+        " what it was.",
         (
             _build("mlp"),
-            Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))),
+            Step(
+                "Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))
+            ),
             Step("Move it back", "Ctrl+0", moved(lambda r, c: r.parameters and r.destination == "cpu")),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "wrong-device", "Expected all tensors to be on the same device", MODELS,
-        "The commonest error of all: the input is on one device and the weights are on another. The layer that stopped is named.",
+        "wrong-device",
+        "Expected all tensors to be on the same device",
+        MODELS,
+        "The commonest error of all: the input is on one device and the weights are on another. The layer that stopped"
+        " is named.",
         (
             _build("mlp"),
-            Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))),
-            Step("Create an input on the CPU: rand, 2x20", "Tensor, Fill: rand, Shape: 2x20, Create",
-                 did(NewTensor, lambda c: c.shape[-1:] == (20,) and not elsewhere(c.device))),
-            Step("Run the model on it: it fails", "Click the model, Ctrl+click the input, F", refused(Forward, lambda c: c.input)),
+            Step(
+                "Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination))
+            ),
+            Step(
+                "Create an input on the CPU: rand, 2x20",
+                "Tensor, Fill: rand, Shape: 2x20, Create",
+                did(NewTensor, lambda c: c.shape[-1:] == (20,) and not elsewhere(c.device)),
+            ),
+            Step(
+                "Run the model on it: it fails",
+                "Click the model, Ctrl+click the input, F",
+                refused(Forward, lambda c: c.input),
+            ),
             Step("Mend it with one click", "The first offer in the inspector", did(Move)),
             Step("Run it again", "Click the model, Ctrl+click the input, F", did(Forward, lambda c: c.input)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "blocks", "Blocks, and the list that hides them", MODELS,
+        "blocks",
+        "Blocks, and the list that hides them",
+        MODELS,
         "Modules inside modules are found and moved; layers in a plain Python list are not.",
         (
             _build("nested", "a model of blocks: nested"),
             _build("list-pitfall", "the pitfall: list-pitfall"),
-            Step("Try to move list-pitfall: nothing happens", "Select it, Ctrl+1",
-                 moved(lambda r, c: r.already_there and not r.parameters)),
-        ), two_devices=True,
+            Step(
+                "Try to move list-pitfall: nothing happens",
+                "Select it, Ctrl+1",
+                moved(lambda r, c: r.already_there and not r.parameters),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "module-list", "An nn.ModuleList does not run", MODELS,
+        "module-list",
+        "An nn.ModuleList does not run",
+        MODELS,
         "It registers its layers, so that they move, but it has no forward: your own forward loops over it.",
         (
             _build("module-list"),
-            Step("Run the list itself: it fails", "Open module-list in the tree, select layers, F",
-                 refused(Forward, lambda c: c.target.endswith(":layers"))),
+            Step(
+                "Run the list itself: it fails",
+                "Open module-list in the tree, select layers, F",
+                refused(Forward, lambda c: c.target.endswith(":layers")),
+            ),
             Step("Run the whole model", "Select module-list, F", did(Forward, lambda c: ":" not in c.target)),
         ),
     ),
     Exercise(
-        "names", "A block called “block 0”", MODELS,
-        "Any text without a dot can name a module. Attribute syntax cannot spell a space; get_submodule(\"0.block 2\") can.",
+        "names",
+        "A block called “block 0”",
+        MODELS,
+        'Any text without a dot can name a module. Attribute syntax cannot spell a space; get_submodule("0.block 2")'
+        " can.",
         (
             _build("nested"),
-            Step("Look at a parameter in one of the blocks", "Open 0, block 2 and 0 in the tree, select weight, V",
-                 did(Describe, lambda c: "block " in c.target)),
+            Step(
+                "Look at a parameter in one of the blocks",
+                "Open 0, block 2 and 0 in the tree, select weight, V",
+                did(Describe, lambda c: "block " in c.target),
+            ),
         ),
     ),
     Exercise(
-        "lazy", "Layers without a shape", MODELS,
+        "lazy",
+        "Layers without a shape",
+        MODELS,
         "A lazy layer learns the size of its input at the first forward; a move before that only notes the device.",
         (
             Step("Build lazy-mlp", "Build: lazy-mlp", _lazy_is_there),
             Step("Move it before it has any shape", "Select it, Ctrl+1", moved(lambda r, c: r.uninitialised)),
             Step("Run it: the shapes appear", "F", did(Forward)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "custom-layers", "Layers of your own", MODELS,
-        "A layer without parameters works wherever its input is; one with parameters has a place. y_k = Σ W_ijk x_i x_j is a layer too.",
-        (_build("custom-layers"), Step("Run it", "Select it, F", did(Forward, lambda c: c.target.startswith("custom-layers")))),
-    ),
-    Exercise(
-        "doctor", "Which line is it?", MODELS,
-        "A tensor that forward makes without naming a device is on the CPU, wherever the model is. The doctor runs the model on a device, "
-        "in a process of its own, and names the line.",
+        "custom-layers",
+        "Layers of your own",
+        MODELS,
+        "A layer without parameters works wherever its input is; one with parameters has a place. y_k = Σ W_ijk x_i x_j"
+        " is a layer too.",
         (
-            _build("noise-pitfall"),
-            Step("Move it to a GPU", "Select it, Ctrl+1",
-                 moved(lambda r, c: "noise-pitfall" in c.targets[0] and elsewhere(r.destination))),
-            Step("Run it: it fails", "F", refused(Forward)),
-            Step("Let the doctor check it", "C, or Check in the toolbar", did(Check, lambda c: c.target.startswith("noise-pitfall"))),
-            Step("Which line of custom.py is it?", "Tab Doctor: the finding", answers=_lines_found),
-        ), two_devices=True,
-    ),
-    Exercise(
-        "vgg", "138 million parameters", MODELS,
-        "VGG-16 with batch norm takes 528 MiB before it has seen a single image: watch the memory plot jump.",
-        (
-            _build("vgg16-bn"),
-            Step("Place it on the first GPU", "Select it, Ctrl+1", moved(lambda r, c: r.bytes > 5e8 and elsewhere(r.destination))),
-        ), two_devices=True,
-    ),
-    Exercise(
-        "read-parameters", "Reading parameters", PARAMETERS,
-        "Names are those of state_dict: the path through the modules, then weight or bias.",
-        (
-            _build("mlp"),
-            Step("Look at the values of 2.weight", "Open mlp and 2 in the tree, select weight, V",
-                 did(Describe, lambda c: c.target.endswith(":2.weight"))),
+            _build("custom-layers"),
+            Step("Run it", "Select it, F", did(Forward, lambda c: c.target.startswith("custom-layers"))),
         ),
     ),
     Exercise(
-        "initialise", "Initial values", PARAMETERS,
+        "doctor",
+        "Which line is it?",
+        MODELS,
+        "A tensor that forward makes without naming a device is on the CPU, wherever the model is. The doctor runs the"
+        " model on a device, in a process of its own, and names the line.",
+        (
+            _build("noise-pitfall"),
+            Step(
+                "Move it to a GPU",
+                "Select it, Ctrl+1",
+                moved(lambda r, c: "noise-pitfall" in c.targets[0] and elsewhere(r.destination)),
+            ),
+            Step("Run it: it fails", "F", refused(Forward)),
+            Step(
+                "Let the doctor check it",
+                "C, or Check in the toolbar",
+                did(Check, lambda c: c.target.startswith("noise-pitfall")),
+            ),
+            Step("Which line of custom.py is it?", "Tab Doctor: the finding", answers=_lines_found),
+        ),
+        two_devices=True,
+    ),
+    Exercise(
+        "vgg",
+        "138 million parameters",
+        MODELS,
+        "VGG-16 with batch norm takes 528 MiB before it has seen a single image: watch the memory plot jump.",
+        (
+            _build("vgg16-bn"),
+            Step(
+                "Place it on the first GPU",
+                "Select it, Ctrl+1",
+                moved(lambda r, c: r.bytes > 5e8 and elsewhere(r.destination)),
+            ),
+        ),
+        two_devices=True,
+    ),
+    Exercise(
+        "read-parameters",
+        "Reading parameters",
+        PARAMETERS,
+        "Names are those of state_dict: the path through the modules, then weight or bias.",
+        (
+            _build("mlp"),
+            Step(
+                "Look at the values of 2.weight",
+                "Open mlp and 2 in the tree, select weight, V",
+                did(Describe, lambda c: c.target.endswith(":2.weight")),
+            ),
+        ),
+    ),
+    Exercise(
+        "initialise",
+        "Initial values",
+        PARAMETERS,
         "How a network starts can decide whether it learns. The tab Values shows the histogram before and after.",
         (
             _build("mlp"),
-            Step("Give 0.weight the values of Xavier", "Open mlp and 0, select weight, I, rule: Xavier, Initialise",
-                 did(Initialise, lambda c: c.rule.startswith("xavier"))),
-            Step("Give it a rule of one's own: uniform, with the small values set to 0", "I, rule: piecewise, Initialise",
-                 did(Initialise, lambda c: c.rule == "piecewise")),
+            Step(
+                "Give 0.weight the values of Xavier",
+                "Open mlp and 0, select weight, I, rule: Xavier, Initialise",
+                did(Initialise, lambda c: c.rule.startswith("xavier")),
+            ),
+            Step(
+                "Give it a rule of one's own: uniform, with the small values set to 0",
+                "I, rule: piecewise, Initialise",
+                did(Initialise, lambda c: c.rule == "piecewise"),
+            ),
             Step("Set one element to 42", "E, value: 42, Set", did(EditElement, lambda c: c.value == 42)),
         ),
     ),
     Exercise(
-        "tied", "One parameter, two names", PARAMETERS,
-        "Tied layers hold the very same Parameter: it counts once, changing one changes both, the gradients of both uses add up, and it "
-        "stays tied when it moves.",
+        "tied",
+        "One parameter, two names",
+        PARAMETERS,
+        "Tied layers hold the very same Parameter: it counts once, changing one changes both, the gradients of both"
+        " uses add up, and it stays tied when it moves.",
         (
             _build("module-list"),
-            Step("Tie layers.1.weight to layers.0.weight", "Open layers, 0 and 1; click one weight, Ctrl+click the other, Lab, "
-                 "Parameters, Tie", _ties),
+            Step(
+                "Tie layers.1.weight to layers.0.weight",
+                "Open layers, 0 and 1; click one weight, Ctrl+click the other, Lab, Parameters, Tie",
+                _ties,
+            ),
             Step("Run forward and backward", "Select module-list, Shift+F", did(Backward)),
             Step("Move the model: still one", "Ctrl+1", _still_tied),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "data-in-forward", "Why there is no gradient", PARAMETERS,
-        "A layer that reads weight.data in its forward computes the right output, but autograd does not see the weight: it gets no "
-        "gradient and never learns.",
-        (_build("data-pitfall"), Step("Run backward and read what is missing", "Select it, Shift+F",
-                                      did(Backward, lambda c: c.target.startswith("data-pitfall")))),
+        "data-in-forward",
+        "Why there is no gradient",
+        PARAMETERS,
+        "A layer that reads weight.data in its forward computes the right output, but autograd does not see the weight:"
+        " it gets no gradient and never learns.",
+        (
+            _build("data-pitfall"),
+            Step(
+                "Run backward and read what is missing",
+                "Select it, Shift+F",
+                did(Backward, lambda c: c.target.startswith("data-pitfall")),
+            ),
+        ),
     ),
     Exercise(
-        "save-load", "Saving and loading", FILES,
-        "A state dict is tensors with names: it can be loaded without running any code, and onto any device (map_location).",
+        "save-load",
+        "Saving and loading",
+        FILES,
+        "A state dict is tensors with names: it can be loaded without running any code, and onto any device"
+        " (map_location).",
         (
             _build("mlp"),
             Step("Save its state dict", "Select it, Ctrl+S, file, Save", did(Save, lambda c: c.form != "module")),
-            Step("Load one tensor of the file onto a GPU", "File, Load tensors, file, to device: a GPU, click one tensor, Load",
-                 did(Load, lambda c: elsewhere(c.device) and len(c.entries) == 1)),
-        ), two_devices=True,
+            Step(
+                "Load one tensor of the file onto a GPU",
+                "File, Load tensors, file, to device: a GPU, click one tensor, Load",
+                did(Load, lambda c: elsewhere(c.device) and len(c.entries) == 1),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "whole-model", "Why not torch.save(model)", FILES,
+        "whole-model",
+        "Why not torch.save(model)",
+        FILES,
         "A whole model in a file is a pickle: it needs its class to load, and loading it can run anything.",
         (
             _build("mlp"),
-            Step("Save the whole model", "Select it, Ctrl+S, form: a whole model, file, Save", did(Save, lambda c: c.form == "module")),
+            Step(
+                "Save the whole model",
+                "Select it, Ctrl+S, form: a whole model, file, Save",
+                did(Save, lambda c: c.form == "module"),
+            ),
             Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),
         ),
     ),
     Exercise(
-        "split-by-hand", "Layers on two devices", MANY,
+        "split-by-hand",
+        "Layers on two devices",
+        MANY,
         "Parts of a model can be on different devices when what they are given is brought to them.",
         (
             _build("mlp"),
-            Step("Move layer 0 to a GPU", "Open mlp, select 0, Ctrl+1",
-                 moved(lambda r, c: _part_moved("0")(c) and elsewhere(r.destination))),
+            Step(
+                "Move layer 0 to a GPU",
+                "Open mlp, select 0, Ctrl+1",
+                moved(lambda r, c: _part_moved("0")(c) and elsewhere(r.destination)),
+            ),
             Step("Move layer 2 to another device", "Select 2, Ctrl+2 (Ctrl+0 where there is one GPU)", _in_two_places),
             Step("Run the model: it fails", "Select mlp, F", refused(Forward)),
-            Step("Insert hops", "The offer in the inspector, or Lab, Split, Insert hops", did(InsertHops, lambda c: c.on)),
+            Step(
+                "Insert hops", "The offer in the inspector, or Lab, Split, Insert hops", did(InsertHops, lambda c: c.on)
+            ),
             Step("Run it again", "Select mlp, F", did(Forward)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "replicate", "A copy on every device", MANY,
+        "replicate",
+        "A copy on every device",
+        MANY,
         "What DataParallel does: every device has all parameters and a part of the batch.",
         (
             _build("mlp"),
-            Step("Replicate it over two devices", "Select it, tab Experiments, Replicate, on: two devices, Replicate", did(Replicate)),
-        ), two_devices=True,
-    ),
-    Exercise(
-        "scaling", "Two GPUs at once", MANY,
-        "Work on two devices can run at the same time, because launching it does not wait for it.",
-        (Step("Measure one job per device, at once and one after the other", "Tab Benchmark, Scaling, Start", _scaling_ran),),
+            Step(
+                "Replicate it over two devices",
+                "Select it, tab Experiments, Replicate, on: two devices, Replicate",
+                did(Replicate),
+            ),
+        ),
         two_devices=True,
     ),
-)  # fmt: skip
+    Exercise(
+        "scaling",
+        "Two GPUs at once",
+        MANY,
+        "Work on two devices can run at the same time, because launching it does not wait for it.",
+        (
+            Step(
+                "Measure one job per device, at once and one after the other",
+                "Tab Benchmark, Scaling, Start",
+                _scaling_ran,
+            ),
+        ),
+        two_devices=True,
+    ),
+)

@@ -44,7 +44,8 @@ def _threads(evidence: Evidence) -> set[str]:
 
 
 def _restarted(cards: Callable[[int], bool]) -> Callable[[Evidence], bool]:
-    """The engine was started with another CUDA_VISIBLE_DEVICES than it had when the step began, and sees so many cards."""
+    """The engine was started with another CUDA_VISIBLE_DEVICES than it had when the step began, and sees so many
+    cards."""
 
     def check(evidence: Evidence) -> bool:
         engine, usable = evidence.state.engine, evidence.state.usable_devices
@@ -83,128 +84,229 @@ ON_A_GPU = "device: a GPU (cuda:0, or vgpu:0), Create"
 
 EXERCISES = (
     Exercise(
-        "this-machine", "What is here?", DEVICES,
+        "this-machine",
+        "What is here?",
+        DEVICES,
         "torch can use the CPU, and each GPU that its build, the driver and CUDA_VISIBLE_DEVICES let it see.",
         (
-            Step("How many devices can torch use here, the CPU included?",
-                 "Count the cards at the left, without those that say why they cannot be used. Type the number.", answers=_usable),
+            Step(
+                "How many devices can torch use here, the CPU included?",
+                "Count the cards at the left, without those that say why they cannot be used. Type the number.",
+                answers=_usable,
+            ),
         ),
     ),
     Exercise(
-        "device-table", "Everything that nvidia-smi says", DEVICES,
-        "Driver, temperature, power, clocks, memory, processes: nvidia-smi gets them from NVML, the library of the driver, and so does "
-        "this window.",
+        "device-table",
+        "Everything that nvidia-smi says",
+        DEVICES,
+        "Driver, temperature, power, clocks, memory, processes: nvidia-smi gets them from NVML, the library of the"
+        " driver, and so does this window.",
         (
-            Step("How much memory does the last device have, in GiB?",
-                 "Click the last card at the left, then the tab Device. Type the number.", answers=_memory),
+            Step(
+                "How much memory does the last device have, in GiB?",
+                "Click the last card at the left, then the tab Device. Type the number.",
+                answers=_memory,
+            ),
         ),
     ),
     Exercise(
-        "visible-devices", "CUDA_VISIBLE_DEVICES", DEVICES,
-        "CUDA reads the variable once, when a process first uses CUDA: changing it later changes nothing there. So the engine is "
-        "started again, and cuda:0 may be another card afterwards.",
+        "visible-devices",
+        "CUDA_VISIBLE_DEVICES",
+        DEVICES,
+        "CUDA reads the variable once, when a process first uses CUDA: changing it later changes nothing there. So the"
+        " engine is started again, and cuda:0 may be another card afterwards.",
         (
-            Step("Let the engine see one card only, the last one",
-                 "Ctrl+K, CUDA_VISIBLE_DEVICES: take the ticks away from the others, Restart engine", _restarted(lambda cards: cards == 1)),
-            Step("Give it all cards back", "Ctrl+K, CUDA_VISIBLE_DEVICES: As inherited", _restarted(lambda cards: cards > 0)),
-        ), two_devices=True,
+            Step(
+                "Let the engine see one card only, the last one",
+                "Ctrl+K, CUDA_VISIBLE_DEVICES: take the ticks away from the others, Restart engine",
+                _restarted(lambda cards: cards == 1),
+            ),
+            Step(
+                "Give it all cards back",
+                "Ctrl+K, CUDA_VISIBLE_DEVICES: As inherited",
+                _restarted(lambda cards: cards > 0),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "absent-device", "A device that is not there", DEVICES,
-        "A device that is not there is an error in torch. The usual try_gpu(i) takes GPU i where there is one and the CPU otherwise, so "
-        "that the same script runs everywhere.",
+        "absent-device",
+        "A device that is not there",
+        DEVICES,
+        "A device that is not there is an error in torch. The usual try_gpu(i) takes GPU i where there is one and the"
+        " CPU otherwise, so that the same script runs everywhere.",
         (
-            Step(f"Ask for a tensor on {ABSENT}, with the CPU as the way out",
-                 f"Tensor, device: type {ABSENT} and read what the dialog says; tick “Fall back to CPU”, Create",
-                 did(NewTensor, lambda c: c.fall_back and c.device == ABSENT)),
-            Step("On which device is it?", "The inspector says it, and so does the tree", answers=lambda evidence: {"cpu", "the cpu"}),
+            Step(
+                f"Ask for a tensor on {ABSENT}, with the CPU as the way out",
+                f"Tensor, device: type {ABSENT} and read what the dialog says; tick “Fall back to CPU”, Create",
+                did(NewTensor, lambda c: c.fall_back and c.device == ABSENT),
+            ),
+            Step(
+                "On which device is it?",
+                "The inspector says it, and so does the tree",
+                answers=lambda evidence: {"cpu", "the cpu"},
+            ),
         ),
     ),
     Exercise(
-        "threads", "The CPU is all cores", DEVICES,
-        "cpu means all cores and all memory at once; cuda without a number means the current device. How many threads one operation uses "
-        "is a setting of torch.",
+        "threads",
+        "The CPU is all cores",
+        DEVICES,
+        "cpu means all cores and all memory at once; cuda without a number means the current device. How many threads"
+        " one operation uses is a setting of torch.",
         (
-            Step("Let an operation on the CPU use one thread", "Ctrl+K, CPU threads: 1, OK", did(SetThreads, lambda c: c.threads == 1)),
-            Step("How many threads does it use now?", "Read it on the card of the CPU or in the tab Device, type it.", answers=_threads),
-            Step("Give it several again", "Ctrl+K, CPU threads: as many as there are cores, OK", did(SetThreads, lambda c: c.threads > 1)),
+            Step(
+                "Let an operation on the CPU use one thread",
+                "Ctrl+K, CPU threads: 1, OK",
+                did(SetThreads, lambda c: c.threads == 1),
+            ),
+            Step(
+                "How many threads does it use now?",
+                "Read it on the card of the CPU or in the tab Device, type it.",
+                answers=_threads,
+            ),
+            Step(
+                "Give it several again",
+                "Ctrl+K, CPU threads: as many as there are cores, OK",
+                did(SetThreads, lambda c: c.threads > 1),
+            ),
         ),
     ),
     Exercise(
-        "new-tensor", "A tensor on a device", TENSORS,
+        "new-tensor",
+        "A tensor on a device",
+        TENSORS,
         "A tensor is created on one device, and takes memory there only.",
         (
             Step("Create a tensor of ones", "Tensor, Fill: ones, Create", did(NewTensor, lambda c: c.fill == "ones")),
-            Step("Create one from numbers that you type: [[1, 2], [3, 4]]", "Tensor: choose Custom values, enter the numbers, click Create",
-                 did(NewTensor, lambda c: c.fill == "text")),
-            Step("Create random numbers on a GPU", f"Tensor, Fill: rand, {ON_A_GPU}",
-                 did(NewTensor, lambda c: c.fill in ("rand", "randn") and elsewhere(c.device))),
-        ), two_devices=True,
+            Step(
+                "Create one from numbers that you type: [[1, 2], [3, 4]]",
+                "Tensor: choose Custom values, enter the numbers, click Create",
+                did(NewTensor, lambda c: c.fill == "text"),
+            ),
+            Step(
+                "Create random numbers on a GPU",
+                f"Tensor, Fill: rand, {ON_A_GPU}",
+                did(NewTensor, lambda c: c.fill in ("rand", "randn") and elsewhere(c.device)),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "move-tensor", "Moving a tensor makes a new one", TENSORS,
-        "x.to(device) gives a new tensor; the old one stays where it was as long as something holds it. Moving lets the name mean the new "
-        "one, copying keeps both.",
+        "move-tensor",
+        "Moving a tensor makes a new one",
+        TENSORS,
+        "x.to(device) gives a new tensor; the old one stays where it was as long as something holds it. Moving lets the"
+        " name mean the new one, copying keeps both.",
         (
             Step("Create a tensor", "Tensor, Create", did(NewTensor)),
-            Step("Move it to another device", "Select it, Move to: the other device",
-                 moved(lambda r, c: r.tensors and not r.already_there and not c.copy)),
-            Step("Copy it to another device: both are there now", "Select it, Copy to: another device",
-                 moved(lambda r, c: c.copy and r.tensors and r.destination not in r.source)),
-        ), two_devices=True,
+            Step(
+                "Move it to another device",
+                "Select it, Move to: the other device",
+                moved(lambda r, c: r.tensors and not r.already_there and not c.copy),
+            ),
+            Step(
+                "Copy it to another device: both are there now",
+                "Select it, Copy to: another device",
+                moved(lambda r, c: c.copy and r.tensors and r.destination not in r.source),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "already-there", "Moving to where it is", TENSORS,
+        "already-there",
+        "Moving to where it is",
+        TENSORS,
         "x.to(device) gives the very same object back when x is there already: no copy, no memory.",
         (
             Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device))),
             Step("Move it to where it is", "Select it, Move to: the same device", moved(lambda r, c: r.already_there)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "requires-grad", "Moving what requires a gradient", TENSORS,
-        "A moved tensor is the result of an operation: it has a grad_fn and is no leaf, so its gradient gathers in the original. Move "
-        "first, and ask for gradients after that.",
+        "requires-grad",
+        "Moving what requires a gradient",
+        TENSORS,
+        "A moved tensor is the result of an operation: it has a grad_fn and is no leaf, so its gradient gathers in the"
+        " original. Move first, and ask for gradients after that.",
         (
-            Step("Create a tensor on the CPU that requires grad", "Tensor, tick “requires grad”, Create",
-                 did(NewTensor, lambda c: c.requires_grad)),
+            Step(
+                "Create a tensor on the CPU that requires grad",
+                "Tensor, tick “requires grad”, Create",
+                did(NewTensor, lambda c: c.requires_grad),
+            ),
             Step("Move it: it is no leaf any more", "Select it, Move to: a GPU", _no_leaf),
-            Step("Now the other way: create one without, on a GPU", f"Tensor, {ON_A_GPU}",
-                 did(NewTensor, lambda c: not c.requires_grad and elsewhere(c.device))),
-            Step("… and let it require a gradient there", "Select it, Lab, Parameters, Unfreeze", did(SetRequiresGrad, lambda c: c.on)),
-        ), two_devices=True,
+            Step(
+                "Now the other way: create one without, on a GPU",
+                f"Tensor, {ON_A_GPU}",
+                did(NewTensor, lambda c: not c.requires_grad and elsewhere(c.device)),
+            ),
+            Step(
+                "… and let it require a gradient there",
+                "Select it, Lab, Parameters, Unfreeze",
+                did(SetRequiresGrad, lambda c: c.on),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "numpy", "NumPy and the GPU", TENSORS,
+        "numpy",
+        "NumPy and the GPU",
+        TENSORS,
         "NumPy knows the memory of the host only: a tensor on a GPU has to come to the CPU first.",
         (
             Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device))),
-            Step("Ask whether it can become a NumPy array", "Select it, Lab, Ask, Can it become a NumPy array?",
-                 did(Ask, lambda c: c.question == "numpy")),
-            Step("… and through .cpu()", "The first offer in the inspector, or Lab, Ask", did(Ask, lambda c: c.question == "cpu-numpy")),
-        ), two_devices=True,
+            Step(
+                "Ask whether it can become a NumPy array",
+                "Select it, Lab, Ask, Can it become a NumPy array?",
+                did(Ask, lambda c: c.question == "numpy"),
+            ),
+            Step(
+                "… and through .cpu()",
+                "The first offer in the inspector, or Lab, Ask",
+                did(Ask, lambda c: c.question == "cpu-numpy"),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "dtype", "Half the bytes", TENSORS,
-        "float16 takes half the memory of float32; it keeps about three decimal digits, and nothing above 65504. What was lost is counted.",
+        "dtype",
+        "Half the bytes",
+        TENSORS,
+        "float16 takes half the memory of float32; it keeps about three decimal digits, and nothing above 65504. What"
+        " was lost is counted.",
         (
-            Step("Create random numbers", "Tensor, Fill: randn, Create", did(NewTensor, lambda c: c.fill in ("rand", "randn"))),
+            Step(
+                "Create random numbers",
+                "Tensor, Fill: randn, Create",
+                did(NewTensor, lambda c: c.fill in ("rand", "randn")),
+            ),
             Step("Make them float16", "Select it, dtype: float16", did(Move, lambda c: c.dtype == "float16")),
             Step("Undo: the very same bits are back", "Ctrl+Z", did(Undo)),
         ),
     ),
     Exercise(
-        "several", "Several at once", TENSORS,
+        "several",
+        "Several at once",
+        TENSORS,
         "One move of several objects is all or none, and one Undo takes all of it back.",
         (
             Step("Create two tensors", "Tensor, Create, twice", _two_tensors),
-            Step("Select both and move them to one device", "Click one, Ctrl+click the other, Move to: a GPU",
-                 moved(lambda r, c: len(r.objects) >= 2 and not r.already_there)),
+            Step(
+                "Select both and move them to one device",
+                "Click one, Ctrl+click the other, Move to: a GPU",
+                moved(lambda r, c: len(r.objects) >= 2 and not r.already_there),
+            ),
             Step("Undo it: both are back", "Ctrl+Z", did(Undo)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "add-across", "Adding across devices", TENSORS,
+        "add-across",
+        "Adding across devices",
+        TENSORS,
         "The operands of an operation have to be on one device: PyTorch copies nothing from one to another by itself.",
         (
             Step("Create a tensor on one device", "Tensor, Create", did(NewTensor)),
@@ -212,27 +314,48 @@ EXERCISES = (
             Step("Add them: it fails", "Click one, Ctrl+click the other, + (or Ctrl+K, Add tensors)", refused(Combine)),
             Step("Bring one over", "The first offer in the inspector, or Copy to", did(Move)),
             Step("Add two that are on one device", "Click one, Ctrl+click the other, +", did(Combine)),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "type", "type() before and after", TENSORS,
-        "What a tensor's type() says depends on the kind of its device; the class of a model does not change when it moves.",
+        "type",
+        "type() before and after",
+        TENSORS,
+        "What a tensor's type() says depends on the kind of its device; the class of a model does not change when it"
+        " moves.",
         (
             Step("Create a tensor on the CPU", "Tensor, Create", did(NewTensor, lambda c: c.device == "cpu")),
-            Step("Ask for its type()", "Select it, Lab, Ask, What is its type()?", did(Ask, lambda c: c.question == "type")),
+            Step(
+                "Ask for its type()",
+                "Select it, Lab, Ask, What is its type()?",
+                did(Ask, lambda c: c.question == "type"),
+            ),
             Step("Move it to a GPU", "Move to: a GPU", did(Move, lambda c: elsewhere(c.device))),
             Step("Ask again", "Lab, Ask, What is its type()?", did(Ask, lambda c: c.question == "type")),
-        ), two_devices=True,
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "timing", "Timing a GPU", TENSORS,
-        "A GPU works behind the program's back: a clock that is read before torch.cuda.synchronize() has timed the launches only.",
-        (Step("Time products on a GPU, without synchronising and with", "Tab Experiments, Time work, on: a GPU, Time it",
-              did(TimeWork, lambda c: elsewhere(c.device))),), two_devices=True,
+        "timing",
+        "Timing a GPU",
+        TENSORS,
+        "A GPU works behind the program's back: a clock that is read before torch.cuda.synchronize() has timed the"
+        " launches only.",
+        (
+            Step(
+                "Time products on a GPU, without synchronising and with",
+                "Tab Experiments, Time work, on: a GPU, Time it",
+                did(TimeWork, lambda c: elsewhere(c.device)),
+            ),
+        ),
+        two_devices=True,
     ),
     Exercise(
-        "crossover", "Where the GPU overtakes", TENSORS,
+        "crossover",
+        "Where the GPU overtakes",
+        TENSORS,
         "Small products are faster on the CPU: launching them, and copying there and back, costs more than computing.",
-        (Step("Compare the CPU and a GPU over growing sizes", "Tab Experiments, Crossover, Compare", did(Crossover)),), two_devices=True,
+        (Step("Compare the CPU and a GPU over growing sizes", "Tab Experiments, Crossover, Compare", did(Crossover)),),
+        two_devices=True,
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the planner's process."""
+"""Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the
+planner's process."""
 
 from __future__ import annotations
 
@@ -9,18 +10,20 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.workspace.split.blocks import is_stack
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.partition.blocks import is_stack
 
 
 def checkpoint_blocks(title: str, model: nn.Module) -> None:
     """Put `torch.utils.checkpoint` around each of them. Raises `BadInput` where the model repeats none.
 
-    Models of transformers have a switch of their own for it; elsewhere blocks are the layers of stacks, the outermost ones.
+    Models of transformers have a switch of their own for it; elsewhere blocks are the layers of stacks, the outermost
+    ones.
     """
     if getattr(model, "supports_gradient_checkpointing", False):
         if getattr(getattr(model, "config", None), "use_cache", False):
-            model.config.use_cache = False  # type: ignore[union-attr]  # transformers does so too, and says it in the log
+            # transformers does so too, and says it in the log
+            model.config.use_cache = False  # type: ignore[union-attr]
         newer: Any = getattr(model, "activation_checkpointing_enable", None)
         older: Any = getattr(model, "gradient_checkpointing_enable", None)
         if newer is not None:

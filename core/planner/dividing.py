@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import count_text
-from devexplorer.core.planner.run import Placing
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.partition.blocks import Block, blocks_of
+from devexplorer.core.partition.planner import Groups, propose
+from devexplorer.core.partition.spread import even_budget
+from devexplorer.core.planner.run import DeviceMap
 from devexplorer.core.planner.subject import Subject
-from devexplorer.core.virtual.profiles import Profile
-from devexplorer.core.workspace.split.blocks import Block, blocks_of
-from devexplorer.core.workspace.split.planner import Groups, propose
-from devexplorer.core.workspace.split.spread import even_budget
 
 GROWTH = 1.02
 """Unequal budgets grow by so much until everything has its place."""
 
 
-def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[float]) -> Placing:
-    """Which card holds which block: the least budgets for parameters, in proportion to these weights, with which everything has its place.
+def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[float]) -> DeviceMap:
+    """Which card holds which block: the least budgets for parameters, in proportion to these weights, with which
+    everything has its place.
 
     Raises `BadInput` where the model cannot be divided, `Unavailable` without accelerate.
     """
@@ -28,8 +29,12 @@ def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[flo
         raise BadInput(f"'{subject.title}' is one block that stays together, so it cannot be divided over {several}")
     names = [f"card {number} ({profile.name})" for number, profile in enumerate(profiles, start=1)]
     devices = _proposed(subject.title, blocks, names, weights)
-    cards = {id(tensor): names.index(device) for block, device in zip(blocks, devices, strict=True) for tensor in block.tensors}
-    return Placing(tuple(profiles), tuple(cards.items()))
+    cards = {
+        id(tensor): names.index(device)
+        for block, device in zip(blocks, devices, strict=True)
+        for tensor in block.tensors
+    }
+    return DeviceMap(tuple(profiles), tuple(cards.items()))
 
 
 def _proposed(title: str, blocks: list[Block], names: list[str], weights: Sequence[float]) -> list[str]:

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import torch
 
-from devexplorer.core.errors import BadInput, Unavailable
-from devexplorer.core.formats import bytes_text
-from devexplorer.core.planner.desk import Desk
+from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner.calculator import FitCalculator
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import largest
-from devexplorer.core.planner.run import Way
+from devexplorer.core.planner.run import StepConfig
 from devexplorer.core.planner.trace import step_seconds
 from devexplorer.core.records.planner import Fit, Help
-from devexplorer.core.virtual.profiles import Profile
 
 LEAST_SAVED = 0.01
 """What saves less than this share is no help."""
@@ -27,7 +27,7 @@ class Idea(NamedTuple):
 
     key: str
     title: str
-    way: Way
+    way: StepConfig
     batch: int
     cards: int = 1
     computed: bool = False
@@ -35,7 +35,7 @@ class Idea(NamedTuple):
 
 
 def helps_for(
-    desk: Desk, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
+    desk: FitCalculator, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
 ) -> tuple[tuple[Help, ...], tuple[str, ...]]:
     """Everything that helps, what saves most first, and titles of what there was no time for.
 
@@ -57,7 +57,7 @@ def helps_for(
     return tuple(sorted(found, key=lambda one: -one.saved_bytes)), untried
 
 
-def _ideas(desk: Desk, profiles: Sequence[Profile]) -> Iterator[Idea]:
+def _ideas(desk: FitCalculator, profiles: Sequence[Profile]) -> Iterator[Idea]:
     way, batch = desk.way, desk.spec.batch
     first = next((one for one in desk.study.subject.model.parameters() if one.is_floating_point()), None)
     wide = first is not None and (way.dtype or first.dtype) in (torch.float32, torch.float64)
@@ -68,7 +68,13 @@ def _ideas(desk: Desk, profiles: Sequence[Profile]) -> Iterator[Idea]:
         yield Idea("checkpointing", "checkpoints around repeated blocks", replace(way, checkpointing=True), batch)
     if way.train and way.optimizer in ("adam", "adamw"):
         plain = replace(way, optimizer="sgd")
-        yield Idea("adam8bit", f"{'AdamW' if way.optimizer == 'adamw' else 'Adam'} with its state in 8 bits", plain, batch, computed=True)
+        yield Idea(
+            "adam8bit",
+            f"{'AdamW' if way.optimizer == 'adamw' else 'Adam'} with its state in 8 bits",
+            plain,
+            batch,
+            computed=True,
+        )
     if way.train and way.optimizer != "sgd":
         yield Idea("sgd", "SGD without momentum", replace(way, optimizer="sgd"), batch)
     if wide and way.autocast is None:
@@ -79,7 +85,7 @@ def _ideas(desk: Desk, profiles: Sequence[Profile]) -> Iterator[Idea]:
         yield Idea("two-cards", "two cards", way, batch, cards=2)
 
 
-def _tried(desk: Desk, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Help | None:
+def _tried(desk: FitCalculator, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Help | None:
     """None where it cannot be done with this model."""
     profiles = tuple(profiles) * idea.cards
     subject = desk.study.subject
@@ -89,12 +95,18 @@ def _tried(desk: Desk, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Hel
     except (BadInput, Unavailable):
         return None
     if idea.computed:
-        traces = tuple(trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, placing), strict=True))
+        traces = tuple(
+            trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, placing), strict=True)
+        )
     cards = desk.cards(traces, profiles)
     before, after = (max(card.bytes.total for card in some) for some in (now.cards, cards))
     fits = all(card.fits for card in cards)
     searched = desk.spec.search and not idea.computed and idea.key != "half-batch" and desk.study.patient
-    batch = largest(desk.study, idea.way, placing, desk.rooms(profiles), idea.batch, confirm=False).batch if searched else None
+    batch = (
+        largest(desk.study, idea.way, placing, desk.rooms(profiles), idea.batch, confirm=False).batch
+        if searched
+        else None
+    )
     seconds = step_seconds(traces, profiles) if fits and not idea.computed else None
     return Help(
         key=idea.key,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.cuda.stand_in import CudaStandIn
-from devexplorer.core.doctor.on_cpu import OnCpu
+from devexplorer.core.doctor.cuda.emulation import CudaEmulation
+from devexplorer.core.doctor.cuda.on_cpu import OnCpu
+from devexplorer.core.doctor.findings.collector import FindingCollector
 
 SAID = "Its code asks for CUDA: it was told that the cards are there, as the doctor does."
 _WORDS = ("CUDA", "NVIDIA driver", "on the same device")
@@ -22,12 +22,12 @@ def asks_for_cuda(error: BaseException) -> bool:
 @contextmanager
 def made_without_cards() -> Iterator[None]:
     """Around the making of a model: cards are there, and what is put on them stays where it is."""
-    with CudaStandIn(Book(), 1, virtual=True), OnCpu():
+    with CudaEmulation(FindingCollector(), 1, virtual=True), OnCpu():
         yield
 
 
 @contextmanager
 def run_on_cards(count: int) -> Iterator[None]:
     """Around a run on measuring GPUs: `cuda:N` is the N-th of them."""
-    with CudaStandIn(Book(), count, virtual=True):
+    with CudaEmulation(FindingCollector(), count, virtual=True):
         yield

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.planner.run import Placing, Way
-from devexplorer.core.planner.study import LAW_BATCHES, Study
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace
+from devexplorer.core.planner.trace_cache import LAW_BATCHES, TraceCache
 
 LIMIT = 1 << 16
 """No larger batch is looked for."""
 UNCONFIRMED = (
-    "Largest batches that were not run themselves (those of what would help, others when time was over or they could not run here) were "
-    "computed from runs with small batches, between which every block grows evenly."
+    "Largest batches that were not run themselves (those of what would help, others when time was over or they could"
+    " not run here) were computed from runs with small batches, between which every block grows evenly."
 )
 
 Room = tuple[int, int]
@@ -35,7 +35,9 @@ def fit_in(traces: Sequence[Trace], rooms: Sequence[Room]) -> bool:
     return all(trace.replay(*room).fits for trace, room in zip(traces, rooms, strict=True))
 
 
-def largest(study: Study, way: Way, placing: Placing, rooms: Sequence[Room], known: int, *, confirm: bool = True) -> Largest:
+def largest(
+    study: TraceCache, way: StepConfig, placing: DeviceMap, rooms: Sequence[Room], known: int, *, confirm: bool = True
+) -> Largest:
     """Search for it; `known` is a batch that was run already."""
 
     def runs(batch: int) -> bool:
@@ -63,7 +65,9 @@ def largest(study: Study, way: Way, placing: Placing, rooms: Sequence[Room], kno
             if runs(found.batch) and (found.batch == LIMIT or not runs(found.batch + 1)):
                 return found
             return by_bisection(runs, lambda: study.patient, sure)
-        except BadInput:  # that many cannot run here: whole numbers as large as that have no values, which the model looks at
+        except (
+            BadInput
+        ):  # that many cannot run here: whole numbers as large as that have no values, which the model looks at
             pass
     study.notes[UNCONFIRMED] = None
     return found

@@ -1,6 +1,8 @@
-"""Virtual GPUs that measure: memory without end that notes every block, and a roofline that notes every operation. Any thread.
+"""Virtual GPUs that measure: memory without end that notes every block, and a roofline that notes every operation. Any
+thread.
 
-They stand in the place of this process's virtual GPUs, so they belong into a process of their own (or a test that has reset the machine).
+They stand in the place of this process's virtual GPUs, so they belong into a process of their own (or a test that has
+reset the machine).
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.models.walk import is_irregular
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.virtual.cost import Roofline
-from devexplorer.core.virtual.memory import Block, CachingAllocator, OutOfDeviceMemoryError, rounded
-from devexplorer.core.virtual.profiles import Profile
-from devexplorer.core.workspace.walk import is_irregular
+from devexplorer.core.virtual.device.cost import Roofline
+from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, rounded
 
 T = TypeVar("T", bound=Hashable)
 VALUES_BYTES = 1 << 20
@@ -25,7 +27,8 @@ VALUES_BYTES = 1 << 20
 
 
 class MeasuringMemory(CachingAllocator):
-    """Gives every request a block of its own and notes it; an address is never used twice, so a block is known by it."""
+    """Gives every request a block of its own and notes it; an address is never used twice, so a block is known by
+    it."""
 
     def __init__(self, index: int, limit_bytes: int = UNLIMITED) -> None:
         """`limit_bytes`: the most that may be taken, for tensors with values, whose memory is the host's."""

@@ -1,4 +1,5 @@
-"""The planner: whether a model fits cards, how fast it would be there, and what would help. In a process of its own (its main thread)."""
+"""The planner: whether a model fits cards, how fast it would be there, and what would help. In a process of its own
+(its main thread)."""
 
 from __future__ import annotations
 
@@ -8,27 +9,28 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
+from devexplorer.core.models.as_written import as_written
+from devexplorer.core.models.casts import model_dtype
+from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.planner import words
-from devexplorer.core.planner.desk import Desk, label, one_card
+from devexplorer.core.planner.calculator import FitCalculator, label, one_card
 from devexplorer.core.planner.helps import helps_for
 from devexplorer.core.planner.largest import LIMIT
-from devexplorer.core.planner.run import OPTIMIZERS, Way, shapes_text
-from devexplorer.core.planner.study import Study, batch_second, is_compiled
+from devexplorer.core.planner.run import OPTIMIZERS, StepConfig, shapes_text
 from devexplorer.core.planner.subject import subject_of
+from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec
-from devexplorer.core.virtual.profiles import Profile, load_profiles, parse_virtual
-from devexplorer.core.workspace.casts import model_dtype
-from devexplorer.core.workspace.models.as_written import as_written
-from devexplorer.core.workspace.models.inputs import parse_inputs
 
 Progress = Callable[[float, str], None]
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
 
 
-def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
-    """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes nothing."""
+def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
+    """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes
+    nothing."""
     findings: list[str] = []
     cards: list[tuple[Profile, ...]] = []
     for text in spec.gpus:
@@ -43,8 +45,13 @@ def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
     if spec.autocast not in (None, "float16", "bfloat16"):
         findings.append(f"autocast computes in float16 or bfloat16, not in {spec.autocast}")
     if spec.checkpointing and not spec.train:
-        findings.append("checkpointing saves what backward needs, and a forward alone keeps none of it; plan for training")
-    for check in (lambda: parse_inputs(spec.inputs) if spec.inputs.strip() else None, lambda: model_dtype(spec.dtype or "float32")):
+        findings.append(
+            "checkpointing saves what backward needs, and a forward alone keeps none of it; plan for training"
+        )
+    for check in (
+        lambda: parse_inputs(spec.inputs) if spec.inputs.strip() else None,
+        lambda: model_dtype(spec.dtype or "float32"),
+    ):
         try:
             check()
         except BadInput as problem:
@@ -53,16 +60,19 @@ def checked(spec: FitSpec) -> tuple[Way, list[tuple[Profile, ...]]]:
         raise BadInput(*findings)
     dtype = None if spec.dtype is None else model_dtype(spec.dtype)
     if dtype not in DTYPES:
-        raise BadInput(f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64")
+        raise BadInput(
+            f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64"
+        )
     autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
-    way = Way(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
+    way = StepConfig(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
     return way, cards or [(profile,) for profile in load_profiles().values()]
 
 
 def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitReport:
     """Answer a request. It replaces the virtual GPUs of this process, so it belongs into one of its own.
 
-    Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the answer.
+    Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
+    answer.
     """
     way, wanted = checked(spec)
     compilers: dict[str, None] = {}
@@ -70,13 +80,15 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitRepo
         return _planned(spec, way, wanted, compilers, progress)
 
 
-def _planned(spec: FitSpec, way: Way, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress) -> FitReport:
+def _planned(
+    spec: FitSpec, way: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress
+) -> FitReport:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
     made = subject_of(spec.source, spec.folder, spec.inputs)
-    study = Study(made, spec.patience_seconds - (time.monotonic() - started))
+    study = TraceCache(made, spec.patience_seconds - (time.monotonic() - started))
     subject = study.subject
-    desk = Desk(study, way, spec)
+    desk = FitCalculator(study, way, spec)
     progress(0.1, f"running a step of {subject.title} without values")
     first = study.traces(way, spec.batch, one_card(wanted[0][0]))[0]
     fits: list[Fit] = []
@@ -84,7 +96,11 @@ def _planned(spec: FitSpec, way: Way, wanted: list[tuple[Profile, ...]], compile
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
         fits.append(desk.fit(profiles))
     progress(0.7, "working out what would help")
-    found, untried = helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text)) if spec.options else ((), ())
+    found, untried = (
+        helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
+        if spec.options
+        else ((), ())
+    )
     model = study.subject.model
     told = words.assumptions(
         spec,

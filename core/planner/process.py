@@ -1,14 +1,14 @@
-"""The process in which the planner works, through `core.apart_process`. Its main thread."""
+"""The process in which the planner works, through `core.isolation.child`. Its main thread."""
 
 from __future__ import annotations
 
 import gc
 import os
 
-from devexplorer.core.apart_process import Progress, serve
+from devexplorer.core.isolation.child import Progress, serve
+from devexplorer.core.models import loading
+from devexplorer.core.models.source import parse
 from devexplorer.core.records.planner import FitReport, FitSpec
-from devexplorer.core.workspace.models import loading
-from devexplorer.core.workspace.models.source import parse
 
 
 def planned_here(spec: FitSpec, progress: Progress) -> FitReport:
@@ -25,7 +25,11 @@ def planned_here(spec: FitSpec, progress: Progress) -> FitReport:
 
 def home(spec: FitSpec) -> str:
     """Where the user's code is."""
-    return loading.home_of(parse(spec.source), spec.folder) if ":" in spec.source else os.path.abspath(spec.folder or os.curdir)
+    return (
+        loading.home_of(parse(spec.source), spec.folder)
+        if ":" in spec.source
+        else os.path.abspath(spec.folder or os.curdir)
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""One run of a model's step on measuring GPUs: what a user's own loop would do, with everything noted. In the planner's process.
+"""One run of a model's step on measuring GPUs: what a user's own loop would do, with everything noted. In the planner's
+process.
 
-Training is `optimizer.zero_grad()`, forward, the sum of the outputs as the loss, backward, `optimizer.step()`: twice, so that the second
-step finds the optimizer's state as every later one does. Inference is one forward under `no_grad`. Optimizers run in the way that PyTorch
-chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensors for all of them at a time).
+Training is `optimizer.zero_grad()`, forward, the sum of the outputs as the loss, backward, `optimizer.step()`: twice,
+so that the second step finds the optimizer's state as every later one does. Inference is one forward under `no_grad`.
+Optimizers run in the way that PyTorch chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensors
+for all of them at a time).
 """
 
 from __future__ import annotations
@@ -18,26 +20,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models.casts import cast_of
+from devexplorer.core.models.clones import twin
+from devexplorer.core.models.collector import no_collections
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.inputs import InputSpec, floating_dtype
+from devexplorer.core.models.run import first_tensor, run, total
+from devexplorer.core.models.walk import is_irregular, size_of
+from devexplorer.core.partition.blocks import own_tensors
+from devexplorer.core.partition.hops import Hops
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
 from devexplorer.core.planner.imitation import run_on_cards
 from devexplorer.core.planner.measuring import Measuring
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
-from devexplorer.core.virtual.autocast import keeping_casts
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
-from devexplorer.core.virtual.profiles import Profile, load_profiles
-from devexplorer.core.workspace.casts import cast_of
-from devexplorer.core.workspace.collector import no_collections
-from devexplorer.core.workspace.copies import deep_copy
-from devexplorer.core.workspace.models.inputs import InputSpec, floating_dtype
-from devexplorer.core.workspace.models.twins import twin
-from devexplorer.core.workspace.run import first_tensor, run, total
-from devexplorer.core.workspace.split.blocks import own_tensors
-from devexplorer.core.workspace.split.hops import Hops
-from devexplorer.core.workspace.walk import is_irregular, size_of
+from devexplorer.core.virtual.operators.autocast import keeping_casts
 
 TRAINING_STEPS = 2
 HOST_BYTES = 2 << 30
@@ -49,12 +51,12 @@ OPTIMIZERS: dict[str, Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]]
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-6, foreach=True),
 }
-"""`foreach` is what `_default_to_fused_or_foreach` of torch.optim chooses for parameters on CUDA; tensors of a Python device it does not
-know, so it is said here."""
+"""`foreach` is what `_default_to_fused_or_foreach` of torch.optim chooses for parameters on CUDA; tensors of a Python
+device it does not know, so it is said here."""
 
 
 @dataclass(frozen=True)
-class Way:
+class StepConfig:
     """How the step is done."""
 
     train: bool = False
@@ -65,7 +67,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Placing:
+class DeviceMap:
     """Which card each tensor of the subject's model is on; empty: all on the first."""
 
     profiles: tuple[Profile, ...]
@@ -77,25 +79,31 @@ class OnlyWithValues(Exception):
     """The step failed on tensors without values; its cause says how."""
 
 
-def run_step(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bool = False) -> tuple[Trace, ...]:
-    """A trace per card. `values`: the model's and the inputs' values are really there, which costs the time and memory of the CPU.
+def run_step(
+    subject: Subject, way: StepConfig, batch: int, placing: DeviceMap, *, values: bool = False
+) -> tuple[Trace, ...]:
+    """A trace per card. `values`: the model's and the inputs' values are really there, which costs the time and memory
+    of the CPU.
 
-    Raises `OnlyWithValues` when the step failed without them, else what the model raised; `BadInput` for what cannot be trained.
+    Raises `OnlyWithValues` when the step failed without them, else what the model raised; `BadInput` for what cannot be
+    trained.
     """
     loaded = len(sys.modules)
     traces = _ran(subject, way, batch, placing, values=values)
-    # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold frames, and the tensors
+    # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold
+    # frames, and the tensors
     # in them, until the next collection: another run is as all later ones.
     return traces if len(sys.modules) == loaded else _ran(subject, way, batch, placing, values=values)
 
 
 def warm() -> None:
-    """Take a small step, so that what torch imports in the first one of a process is there, and no large one has to be run again."""
+    """Take a small step, so that what torch imports in the first one of a process is there, and no large one has to be
+    run again."""
     layer = Subject("a layer", nn.Linear(8, 8, device="meta"), (InputSpec((1, 8)),), False, "", "")
-    run_step(layer, Way(train=True), 1, Placing((next(iter(load_profiles().values())),)))
+    run_step(layer, StepConfig(train=True), 1, DeviceMap((next(iter(load_profiles().values())),)))
 
 
-def _ran(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bool) -> tuple[Trace, ...]:
+def _ran(subject: Subject, way: StepConfig, batch: int, placing: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
     cards = Measuring(placing.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
     with no_collections(), _uncompiled():
@@ -117,7 +125,9 @@ def _ran(subject: Subject, way: Way, batch: int, placing: Placing, *, values: bo
     return traces
 
 
-def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, placing: Placing) -> tuple[nn.Module, list[Tensor]]:
+def _without_values(
+    subject: Subject, way: StepConfig, batch: int, cards: Measuring, placing: DeviceMap
+) -> tuple[nn.Module, list[Tensor]]:
     where = dict(placing.cards)
     made: dict[int, Tensor] = {}
     for tensor in _as_moved(subject.model):
@@ -125,7 +135,9 @@ def _without_values(subject: Subject, way: Way, batch: int, cards: Measuring, pl
             cards.hold(meta_empty((size_of(tensor),), torch.uint8, cards.devices[where.get(id(tensor), 0)]))
             made[id(tensor)] = tensor
         elif id(tensor) not in made:
-            made[id(tensor)] = meta_empty(tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)])
+            made[id(tensor)] = meta_empty(
+                tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)]
+            )
     model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = floating_dtype(model)
     return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
@@ -138,7 +150,7 @@ def _as_moved(module: nn.Module) -> Iterator[Tensor]:
     yield from own_tensors(module)
 
 
-def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
+def _with_values(subject: Subject, way: StepConfig, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
     model: nn.Module = deep_copy(subject.model)
     with swapping():
         model = model.to(cards.devices[0], way.dtype)
@@ -146,14 +158,23 @@ def _with_values(subject: Subject, way: Way, batch: int, cards: Measuring) -> tu
     return model, [spec.tensor(floating, generator).to(cards.devices[0]) for spec in subject.inputs(batch)]
 
 
-def _steps(subject: Subject, way: Way, cards: Measuring, model: nn.Module, inputs: list[Tensor], *, split: bool, named: bool) -> None:
+def _steps(
+    subject: Subject,
+    way: StepConfig,
+    cards: Measuring,
+    model: nn.Module,
+    inputs: list[Tensor],
+    *,
+    split: bool,
+    named: bool,
+) -> None:
     cards.label(model.parameters(), "parameters")
     cards.label(model.buffers(), "buffers")
     model.train(way.train)
     if way.checkpointing:
         checkpoint_blocks(subject.title, model)
     if split:
-        Hops(model, Fleet([TorchBackend(), cards.machine])).attach()
+        Hops(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
     call = functools.partial(_called, cards, model, named=named)
     autocast = functools.partial(_autocast, way.autocast)
     if not way.train:
@@ -191,13 +212,19 @@ def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) ->
 
 
 def _backward(
-    subject: Subject, call: Callable[..., Any], inputs: list[Tensor], autocast: Callable[[], AbstractContextManager[None]]
+    subject: Subject,
+    call: Callable[..., Any],
+    inputs: list[Tensor],
+    autocast: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """What is alive here only is given back before the optimizer's step, as in a loop that keeps no output."""
     with autocast():
         loss = total(call(*inputs))
     if loss is None:
-        raise BadInput(f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its forward")
+        raise BadInput(
+            f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its"
+            " forward"
+        )
     with backward_guard():
         loss.backward()
 
@@ -214,7 +241,8 @@ def shapes_text(specs: Sequence[InputSpec]) -> str:
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing where nobody has imported it."""
+    """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing where nobody has
+    imported it."""
     if "torch._dynamo" not in sys.modules:
         yield
         return

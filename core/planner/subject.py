@@ -1,4 +1,5 @@
-"""The model that is planned for, made without values where its code lets it be, and what its forward gets. In the planner's process."""
+"""The model that is planned for, made without values where its code lets it be, and what its forward gets. In the
+planner's process."""
 
 from __future__ import annotations
 
@@ -9,18 +10,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.models import samples
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.inputs import InputSpec, specs_for, tensors
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.source import parse
+from devexplorer.core.models.walk import is_uninitialised, size_of
 from devexplorer.core.planner.imitation import asks_for_cuda, made_without_cards
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.models.build import Recipe
-from devexplorer.core.workspace.models.inputs import InputSpec, specs_for, tensors
-from devexplorer.core.workspace.models.loading import one_line
-from devexplorer.core.workspace.models.source import parse
-from devexplorer.core.workspace.walk import is_uninitialised, size_of
 
 VALUES_BYTES = 1 << 30
-"""A model up to this size is made with values when it cannot do without: it takes that much of this machine, two times."""
+"""A model up to this size is made with values when it cannot do without: it takes that much of this machine, two
+times."""
 
 
 @dataclass
@@ -49,12 +51,14 @@ class Subject:
         return [replace(spec, shape=(batch, *spec.shape[1:])) if spec.shape else spec for spec in self.specs]
 
     def with_values(self, why: BaseException) -> Subject:
-        """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take too much memory."""
+        """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take
+        too much memory."""
         needed = _bytes(self.model)
         if needed > VALUES_BYTES:
             raise BadInput(
-                f"'{self.title}' cannot run without values ({one_line(why)}), and with values it takes {bytes_text(needed)} of this "
-                f"machine's memory, more than the {bytes_text(VALUES_BYTES)} that the planner takes for one; plan for a smaller one"
+                f"'{self.title}' cannot run without values ({one_line(why)}), and with values it takes"
+                f" {bytes_text(needed)} of this machine's memory, more than the {bytes_text(VALUES_BYTES)} that the"
+                " planner takes for one; plan for a smaller one"
             ) from why
         with _cards(self.imitated):
             model = self.model if self.values else _made(self._source, self._folder, values=True)
@@ -68,7 +72,8 @@ class Subject:
 
 
 def subject_of(source: str, folder: str, inputs: str) -> Subject:
-    """Make the model and find out what it takes. Raises `BadInput` in one line when there is none, or nobody knows its inputs."""
+    """Make the model and find out what it takes. Raises `BadInput` in one line when there is none, or nobody knows its
+    inputs."""
     try:
         return _subject(source, folder, inputs)
     except BadInput as error:
@@ -84,8 +89,8 @@ def _cards(imitated: bool) -> AbstractContextManager[None]:
 
 def _subject(source: str, folder: str, inputs: str) -> Subject:
     own = ":" in source
-    title = source.partition("?")[0] if own else zoo.find(source).name
-    recipe = None if own else zoo.find(source)
+    title = source.partition("?")[0] if own else samples.find(source).name
+    recipe = None if own else samples.find(source)
     values = False
     try:
         model = _made(source, folder, values=False)
@@ -108,17 +113,19 @@ def _subject(source: str, folder: str, inputs: str) -> Subject:
 def _made(source: str, folder: str, *, values: bool) -> nn.Module:
     device = torch.device("cpu" if values else "meta")
     if ":" not in source:
-        return zoo.build(source) if values else zoo.meta(source)
+        return samples.build(source) if values else samples.meta(source)
     recipe = Recipe(parse(source), folder)
     with device:
         return recipe.bare(0)
 
 
-def _specs(model: nn.Module, title: str, given: str, recipe: zoo.Recipe | None) -> tuple[InputSpec, ...]:
+def _specs(model: nn.Module, title: str, given: str, recipe: samples.Recipe | None) -> tuple[InputSpec, ...]:
     if recipe is None or given.strip():
         return specs_for(model, title, given)
     return tuple(
-        InputSpec((recipe.batch, *spec.shape), None if spec.integers_below is None else torch.int64, spec.integers_below or 2)
+        InputSpec(
+            (recipe.batch, *spec.shape), None if spec.integers_below is None else torch.int64, spec.integers_below or 2
+        )
         for spec in recipe.inputs
     )
 
@@ -130,7 +137,9 @@ def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
             with torch.no_grad():
                 model(*tensors(model, specs, batch=2))  # batch normalisation trains on more than one sample
         except Exception as error:
-            raise BadInput(f"the forward that would give lazy parameters their shapes failed: {one_line(error)}") from error
+            raise BadInput(
+                f"the forward that would give lazy parameters their shapes failed: {one_line(error)}"
+            ) from error
 
 
 def _demand_unpacked(title: str, model: nn.Module) -> None:
@@ -138,7 +147,10 @@ def _demand_unpacked(title: str, model: nn.Module) -> None:
     for path, module in model.named_modules():
         if any(isinstance(value, torch.ScriptObject) for value in vars(module).values()):
             layer = path.removesuffix("._packed_params") or type(module).__name__
-            raise BadInput(f"'{layer}' of '{title}' holds packed weights, as torch.ao quantises them: they run on the CPU only, on no GPU")
+            raise BadInput(
+                f"'{layer}' of '{title}' holds packed weights, as torch.ao quantises them: they run on the CPU only, on"
+                " no GPU"
+            )
 
 
 def _bytes(model: nn.Module) -> int:

@@ -1,7 +1,7 @@
 """What a run took, gave back and computed on one card, and what follows from that for any card. No torch; any thread.
 
-A trace is replayed, not modelled: the same requests in the same order go through the allocator of a card, so that what it reserves, and
-whether it runs out, is what a run on a virtual GPU of that size would have shown.
+A trace is replayed, not modelled: the same requests in the same order go through the allocator of a card, so that what
+it reserves, and whether it runs out, is what a run on a virtual GPU of that size would have shown.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.virtual.cost import Roofline, transfer_seconds
-from devexplorer.core.virtual.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
-from devexplorer.core.virtual.profiles import Profile
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
 
 Numbers = npt.NDArray[np.int64]
 
@@ -56,7 +56,8 @@ class Replay(NamedTuple):
     def peak(self) -> int:
         """The most that was allocated at one time: what `max_memory_allocated` says.
 
-        Blocks are what counts, and one that is reused may be larger than the request by what is not worth splitting off.
+        Blocks are what counts, and one that is reused may be larger than the request by what is not worth splitting
+        off.
         """
         return sum(self.parts.values())
 
@@ -109,14 +110,19 @@ class Trace:
         room = capacity_bytes - taken_bytes
         if self.least > room:
             return self.without_end._replace(fits=False)
-        if self.without_end.reserved <= room:  # it is never full, so it never gives segments back: the same as without end
+        if (
+            self.without_end.reserved <= room
+        ):  # it is never full, so it never gives segments back: the same as without end
             return self.without_end
         return self._replayed(capacity_bytes, taken_bytes)
 
     def _replayed(self, capacity_bytes: int, taken_bytes: int) -> Replay:
         memory = CachingAllocator(capacity_bytes, taken_bytes)
         blocks: dict[int, tuple[Block, int]] = {}
-        sizes, kinds = self.sizes.tolist(), [KINDS.index(self.kinds.get(number, OTHER)) for number in range(len(self.sizes))]
+        sizes, kinds = (
+            self.sizes.tolist(),
+            [KINDS.index(self.kinds.get(number, OTHER)) for number in range(len(self.sizes))],
+        )
         now, then = [0] * len(KINDS), [0] * len(KINDS)
         allocated = peak = reserved = 0
         for event in self.events.tolist():
@@ -163,7 +169,8 @@ class Trace:
 
 
 def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
-    """Simulated seconds of a step: the cards work one after the other, as a split model's do, and each copy takes its time once."""
+    """Simulated seconds of a step: the cards work one after the other, as a split model's do, and each copy takes its
+    time once."""
     known = {profile.name: profile for profile in profiles}
     seconds = 0.0
     for trace, profile in zip(traces, profiles, strict=True):
@@ -176,8 +183,9 @@ def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
     return seconds
 
 
-class Law:
-    """How the size of each block grows with the batch: a + b·batch, from runs that took and gave back the same blocks in the same order."""
+class BatchScaling:
+    """How the size of each block grows with the batch: a + b·batch, from runs that took and gave back the same blocks
+    in the same order."""
 
     def __init__(self, trace: Trace, batch: int, slope: Numbers) -> None:
         self._trace, self._batch, self._slope = trace, batch, slope
@@ -187,7 +195,7 @@ class Law:
         return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, copies={})
 
 
-def law(runs: Mapping[int, Trace]) -> Law | None:
+def law(runs: Mapping[int, Trace]) -> BatchScaling | None:
     """The law that holds for three or more runs by their batch; None where there is none: then only runs can tell."""
     (first, one), (second, two), *others = sorted(runs.items())
     if not others or any(not np.array_equal(one.events, trace.events) for trace in runs.values()):
@@ -195,7 +203,7 @@ def law(runs: Mapping[int, Trace]) -> Law | None:
     slope, left = np.divmod(two.sizes - one.sizes, second - first)
     if left.any():
         return None
-    found = Law(one, first, slope)
+    found = BatchScaling(one, first, slope)
     if any(not np.array_equal(found.at(batch).sizes, trace.sizes) for batch, trace in others):
         return None
     return found

@@ -1,12 +1,13 @@
-"""What the planner says in words: why something does not fit, and what its figures rest on. Pure functions; any thread."""
+"""What the planner says in words: why something does not fit, and what its figures rest on. Pure functions; any
+thread."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.planner import FitBytes, FitCard, FitSpec
-from devexplorer.core.virtual.machine import CONTEXT_BYTES
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {
     "parameters": "parameters",
@@ -37,35 +38,59 @@ def reason(cards: Sequence[FitCard]) -> str:
     needs, has = bytes_text(card.bytes.total), bytes_text(card.capacity_bytes)
     if card.bytes.total <= card.capacity_bytes:
         return (
-            f"it needs {needs} of the {has} that {who} has, but in blocks that do not fit into what is left of the segments: on "
-            f"a larger card it would reserve {bytes_text(card.reserved_bytes + card.bytes.context)}"
+            f"it needs {needs} of the {has} that {who} has, but in blocks that do not fit into what is left of the"
+            f" segments: on a larger card it would reserve {bytes_text(card.reserved_bytes + card.bytes.context)}"
         )
     return f"it needs {needs}, {who} has {has}; the largest part is {name}, {bytes_text(nbytes)}"
 
 
 def assumptions(
-    spec: FitSpec, *, products: bool, convolutions: bool, recurrent: bool, compilers: Sequence[str], second: str | None, output_bytes: int
+    spec: FitSpec,
+    *,
+    products: bool,
+    convolutions: bool,
+    recurrent: bool,
+    compilers: Sequence[str],
+    second: str | None,
+    output_bytes: int,
 ) -> list[str]:
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
     told = [
-        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated by a roofline.",
-        f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in use.",
+        (
+            "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
+            " simulated by a roofline."
+        ),
+        (
+            f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels"
+            " in use."
+        ),
     ]
     if products:
         told.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
     if convolutions:
-        told.append("cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on the card.")
+        told.append(
+            "cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on"
+            " the card."
+        )
     if recurrent:
-        told.append("Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead.")
+        told.append(
+            "Recurrent layers are counted step by step, as without cuDNN, which keeps a reserve of its own instead."
+        )
     if second is not None:
         told.append(
-            f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless the model swaps them "
-            "the batch here is the length of its sequences, and the second dimension in the given shapes is the batch."
+            f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless"
+            " the model swaps them the batch here is the length of its sequences, and the second dimension in the"
+            " given shapes is the batch."
         )
     if compilers:
-        told.append(f"What {' and '.join(compilers)} would fuse is counted operation by operation, with every tensor between them.")
+        told.append(
+            f"What {' and '.join(compilers)} would fuse is counted operation by operation, with every tensor between"
+            " them."
+        )
     if spec.train:
-        told.append("Every parameter that requires a gradient is trained, and gradients are set to None before each step.")
+        told.append(
+            "Every parameter that requires a gradient is trained, and gradients are set to None before each step."
+        )
         told.append(
             "The loss is the sum of the outputs; a cross entropy over them would keep about "
             f"{bytes_text(output_bytes)} and take as much again in its backward."

@@ -1,14 +1,15 @@
 """What cuBLAS and cuDNN take beside the tensors. Plain numbers with their sources; no torch; any thread.
 
-cuBLAS: PyTorch gives it a workspace per handle and stream out of its own allocator, of a size by architecture (`parseChosenWorkspaceSize`
-in aten/src/ATen/cuda/CublasHandlePool.cpp): `:4096:2:16:8`, which is 2 · 4096 KiB + 8 · 16 KiB = 8,519,680 B, and 32 MiB from Hopper on
-(compute capability 9, 10, 12; until PyTorch 2.7 on 9.0 only); under ROCm 32 MiB, on gfx94x and gfx95x 128 MiB. CUBLAS_WORKSPACE_CONFIG
-changes it. cuBLASLt shares it (`TORCH_CUBLASLT_UNIFIED_WORKSPACE`, on by default); hipBLASLt has 76 MiB of its own there.
+cuBLAS: PyTorch gives it a workspace per handle and stream out of its own allocator, of a size by architecture
+(`parseChosenWorkspaceSize` in aten/src/ATen/cuda/CublasHandlePool.cpp): `:4096:2:16:8`, which is 2 · 4096 KiB + 8 · 16
+KiB = 8,519,680 B, and 32 MiB from Hopper on (compute capability 9, 10, 12; until PyTorch 2.7 on 9.0 only); under ROCm
+32 MiB, on gfx94x and gfx95x 128 MiB. CUBLAS_WORKSPACE_CONFIG changes it. cuBLASLt shares it
+(`TORCH_CUBLASLT_UNIFIED_WORKSPACE`, on by default); hipBLASLt has 76 MiB of its own there.
 
 cuDNN: an algorithm asks for what it needs, for as long as a convolution runs, and PyTorch sets no limit
-(https://github.com/pytorch/pytorch/issues/49207), so that nobody can know it without the card. 64 MiB is an assumption: the limit that
-Caffe2, in PyTorch's own repository, gave cuDNN (`kCONV_CUDNN_WORKSPACE_LIMIT_BYTES`, caffe2/operators/conv_op_cudnn.cc). Issue 49207
-shows 36 GiB where cuDNN chose an FFT.
+(https://github.com/pytorch/pytorch/issues/49207), so that nobody can know it without the card. 64 MiB is an assumption:
+the limit that Caffe2, in PyTorch's own repository, gave cuDNN (`kCONV_CUDNN_WORKSPACE_LIMIT_BYTES`,
+caffe2/operators/conv_op_cudnn.cc). Issue 49207 shows 36 GiB where cuDNN chose an FFT.
 """
 
 from __future__ import annotations

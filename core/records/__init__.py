@@ -7,5 +7,6 @@ Units stand in the field names; `None` means "not available", never 0. The home 
 - `benchmark`: what to measure (`BenchSpec`) and what was measured (`BenchPoint`, `BenchResult`)
 - `messages`:  what goes over the link: `Command` in, `Event` out
 
-They are msgspec structs rather than dataclasses: just as frozen and slotted, and they carry the tag that a union needs on the link.
+They are msgspec structs rather than dataclasses: just as frozen and slotted, and they carry the tag that a union needs
+on the link.
 """

@@ -1,7 +1,7 @@
 """What commands and events have in common. Plain frozen records, any thread.
 
-Neither base has a tag, so a subclass has to name its own: msgspec refuses a union that holds a record without one. The tag is what
-stands on the link and in recordings; a class can be renamed, its tag cannot.
+Neither base has a tag, so a subclass has to name its own: msgspec refuses a union that holds a record without one. The
+tag is what stands on the link and in recordings; a class can be renamed, its tag cannot.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class MatmulSpec(msgspec.Struct, frozen=True, kw_only=True, tag="matmul"):
     flush_cache: bool = False
     """Overwrite the device's L2 cache between iterations."""
     mode: str = "live"
-    """`live`: blocks until stopped; `burst`: cold L2, iterations timed one by one; `sustained`: one steady window in eight parts."""
+    """`live`: blocks until stopped; `burst`: cold L2, iterations timed one by one; `sustained`: one steady window in
+    eight parts."""
     seconds: float | None = 10.0
     """How long to measure after warm-up; None: until stopped."""
     iterations: int | None = None
@@ -43,7 +44,8 @@ class MatmulSpec(msgspec.Struct, frozen=True, kw_only=True, tag="matmul"):
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of one iteration: 2·M·N·K per product (a multiplication and an addition per inner element)."""
+        """Floating-point operations of one iteration: 2·M·N·K per product (a multiplication and an addition per inner
+        element)."""
         return 2 * self.batch * self.m * self.n * self.k
 
 
@@ -55,7 +57,8 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
     shapes: tuple[tuple[int, int, int], ...] = ()
     """(M, N, K) each, in the order in which they are measured. A search adds to them."""
     search_seconds: float | None = None
-    """Look for the shape with the highest throughput for so long, starting from `shapes`; None: measure `shapes`, no more."""
+    """Look for the shape with the highest throughput for so long, starting from `shapes`; None: measure `shapes`, no
+    more."""
     shape_seconds: float = 0.2
     """Measured time per shape."""
     done: tuple[SweepCell, ...] = ()
@@ -102,7 +105,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     """Steps of a model: forward, or forward, backward and optimizer."""
 
     target: str
-    """An object of the workspace, a sample model, or `OpenModel.source`; the user's own code only where the engine may run it."""
+    """An object of the workspace, a sample model, or `OpenModel.source`; the user's own code only where the engine may
+    run it."""
     device: str
     batch: int = 8
     train: bool = False
@@ -225,7 +229,8 @@ class MatmulResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="
     drift: float | None = None
     """Sustained: the last part over the first, minus 1."""
     samples_tflops: tuple[float, ...] = ()
-    """At most 200 of the samples, evenly chosen, in the order in which they were measured: what comparisons of runs rest on."""
+    """At most 200 of the samples, evenly chosen, in the order in which they were measured: what comparisons of runs
+    rest on."""
     datasheet_tflops: float | None = None
 
 
@@ -246,7 +251,8 @@ class BandwidthResult(_Result, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 MOST_SLOWER_ALONE = 1.5
-"""A device that takes longer than so many times for a job alone than for one beside others was held up by something else."""
+"""A device that takes longer than so many times for a job alone than for one beside others was held up by something
+else."""
 
 
 class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag="scaling"):
@@ -274,7 +280,8 @@ class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag=
 
     @property
     def unreliable(self) -> str | None:
-        """Why the speed-up means nothing, in one sentence: the first device was far slower alone than beside the others."""
+        """Why the speed-up means nothing, in one sentence: the first device was far slower alone than beside the
+        others."""
         own = next((wall.seconds for wall in self.walls if wall.device == self.spec.device), None)
         if self.sequential_seconds is None or not own:
             return None
@@ -282,8 +289,8 @@ class ScalingResult(_Result, frozen=True, kw_only=True, omit_defaults=True, tag=
         if slower <= MOST_SLOWER_ALONE:
             return None
         return (
-            f"{self.spec.device} took {slower:.1f} times as long for a job when nothing else ran as beside the others, so something else "
-            "held the machine up; measure again when it is quiet."
+            f"{self.spec.device} took {slower:.1f} times as long for a job when nothing else ran as beside the others,"
+            " so something else held the machine up; measure again when it is quiet."
         )
 
 

@@ -51,7 +51,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     gpu_instance_id: int | None = None
     """What nvidia-smi calls the GPU instance of a MIG instance (`GI`)."""
     datasheet_tflops: dict[str, float] = {}
-    """Dense TFLOP/s per dtype as torch writes them (`tf32` as a key of its own), where a profile of this card is known."""
+    """Dense TFLOP/s per dtype as torch writes them (`tf32` as a key of its own), where a profile of this card is
+    known."""
     memory_gb_s: float | None = None
     """Datasheet memory bandwidth, decimal GB/s."""
     simulated: bool = False
@@ -75,7 +76,8 @@ class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="device_sample"):
     """One reading of one device by what watches it from outside: NVML, psutil, or the clock of a virtual GPU.
 
-    What costs much to ask is read every few seconds and repeated in the samples between (`core.telemetry.sampler` says which).
+    What costs much to ask is read every few seconds and repeated in the samples between (`core.telemetry.sampler` says
+    which).
     """
 
     device: str
@@ -223,7 +225,8 @@ class PeerLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     a: str
     b: str
     level: str | None = None
-    """`same board`, `PCIe switch`, `several PCIe switches`, `host bridge`, `NUMA node`, `system`: what the way between them crosses."""
+    """`same board`, `PCIe switch`, `several PCIe switches`, `host bridge`, `NUMA node`, `system`: what the way between
+    them crosses."""
     code: str | None = None
     """As `nvidia-smi topo -m` writes it: `NV12`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS`."""
     nvlinks: int | None = None

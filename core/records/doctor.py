@@ -24,7 +24,7 @@ class DoctorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the process of its own is asked in which the doctor works."""
 
     source: str
-    """A sample model's name, or a source as `core.workspace.models.source` reads it."""
+    """A sample model's name, or a source as `core.models.source` reads it."""
     folder: str = ""
     """The folder that is importable; empty: the current one."""
     device: str = ""
@@ -58,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that the doctor found."""
 
     rule: str
-    """Key of `core.doctor.rules.RULES`: `unregistered-module`."""
+    """Key of `core.doctor.findings.rules.RULES`: `unregistered-module`."""
     path: str
     """Module, parameter or attribute in the model, as in `named_modules`: `blocks.0.scale`; empty: the model itself."""
     file: str
@@ -70,7 +70,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     """One sentence: what would be right."""
     severity: str = "error"
-    """`error` (fails or computes something else on the device), `warning` (slower, or not everywhere), `note` (worth knowing)."""
+    """`error` (fails or computes something else on the device), `warning` (slower, or not everywhere), `note` (worth
+    knowing)."""
     count: int = 1
     """How often it happened in one forward (and backward)."""
     bytes: int | None = None
@@ -102,10 +103,10 @@ class NoGradient(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that a backward gave no gradient, and the one reason for all of them."""
 
     reason: str
-    """`cut` (a line of the user's loses their history), `library` (a line of an installed package does), `copy` (a second copy of something
-    that is trained, used without gradients: a target network), `updated` (forward writes their values itself), `frozen` (they require no
-    gradient), `unused` (no operation had them as an operand), `output` (what was computed from them is not part of what forward returns),
-    `unknown`."""
+    """`cut` (a line of the user's loses their history), `library` (a line of an installed package does), `copy` (a
+    second copy of something that is trained, used without gradients: a target network), `updated` (forward writes their
+    values itself), `frozen` (they require no gradient), `unused` (no operation had them as an operand), `output` (what
+    was computed from them is not part of what forward returns), `unknown`."""
     parameters: tuple[str, ...]
     """Their paths, in the order of the model."""
     file: str = ""

@@ -1,4 +1,5 @@
-"""Commands of the small experiments and what answers them: questions, replicas, timing, CPU against device. Any thread."""
+"""Commands of the small experiments and what answers them: questions, replicas, timing, CPU against device. Any
+thread."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Ask(BaseCommand, frozen=True, kw_only=True, tag="Ask"):
 
 
 class Replicate(BaseCommand, frozen=True, kw_only=True, tag="Replicate"):
-    """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel does."""
+    """Put a copy of a model on each of several devices, split a batch over them, run, and gather: what DataParallel
+    does."""
 
     target: str
     devices: tuple[str, ...]
@@ -45,7 +47,8 @@ class WorkTimed(BaseEvent, frozen=True, kw_only=True, tag="WorkTimed"):
 
 
 class Crossover(BaseCommand, frozen=True, kw_only=True, tag="Crossover"):
-    """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with `CrossoverMeasured`."""
+    """Run one product over growing sizes on the CPU and on a device: where does the device overtake? Answered with
+    `CrossoverMeasured`."""
 
     device: str
     sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
@@ -63,7 +66,8 @@ class CrossoverPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrossoverMeasured(BaseEvent, frozen=True, kw_only=True, tag="CrossoverMeasured"):
-    """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never are."""
+    """What was asked with `Crossover`; the device's seconds are simulated where `simulated` says so, the CPU's never
+    are."""
 
     device: str
     simulated: bool

@@ -1,7 +1,7 @@
 """Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
 
-Those of the experiments, the doctor and the planner are in modules of their own; the unions below hold them too. A target is `name`, or
-`name:path` for a module, parameter or buffer of a model.
+Those of the experiments, the doctor and the planner are in modules of their own; the unions below hold them too. A
+target is `name`, or `name:path` for a module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from devexplorer.core.records.planner import FitPlanned, PlanFit
 class OpenModel(BaseCommand, frozen=True, kw_only=True, tag="OpenModel"):
     """Build a model that somebody else wrote.
 
-    `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2` or
-    `transformers:path/to/config.json`, the last three with options behind a question mark: `transformers:gpt2?n_layer=2`.
-    The window asks before it sends one that runs code of the user's; the engine tries it in a process of its own first.
+    `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2`
+    or `transformers:path/to/config.json`, the last three with options behind a question mark:
+    `transformers:gpt2?n_layer=2`. The window asks before it sends one that runs code of the user's; the engine tries it
+    in a process of its own first.
     """
 
     source: str
@@ -51,7 +52,8 @@ class LoadCheckpoint(BaseCommand, frozen=True, kw_only=True, tag="LoadCheckpoint
     path: str
     strip: str = ""
     partial: bool = False
-    """Load what fits and leave the rest; without it, keys that are missing, unexpected or of another shape are a refusal."""
+    """Load what fits and leave the rest; without it, keys that are missing, unexpected or of another shape are a
+    refusal."""
 
 
 class KeyMismatch(msgspec.Struct, frozen=True):
@@ -100,7 +102,8 @@ class Save(BaseCommand, frozen=True, kw_only=True, tag="Save"):
     """Tensors, models (their state dicts) or parts of models; empty: everything in the workspace."""
     path: str
     form: str = "safetensors"
-    """`safetensors`, `pt` (a state dict, a tensor, or a dict of them, with torch.save) or `module` (a whole model with torch.save)."""
+    """`safetensors`, `pt` (a state dict, a tensor, or a dict of them, with torch.save) or `module` (a whole model with
+    torch.save)."""
     overwrite: bool = False
 
 
@@ -154,7 +157,8 @@ class FileListed(BaseEvent, frozen=True, kw_only=True, tag="FileListed"):
 
 
 class Describe(BaseCommand, frozen=True, kw_only=True, tag="Describe"):
-    """Compute what the values of a tensor, parameter or buffer are like. Answered with `ValuesDescribed`; changes nothing."""
+    """Compute what the values of a tensor, parameter or buffer are like. Answered with `ValuesDescribed`; changes
+    nothing."""
 
     target: str
     bins: int = 64
@@ -206,8 +210,9 @@ class Initialise(BaseCommand, frozen=True, kw_only=True, tag="Initialise"):
 
     target: str
     rule: str
-    """`normal`, `constant`, `uniform`, `xavier-uniform`, `xavier-normal`, `kaiming-uniform`, `kaiming-normal`, `zeros`, `ones` or
-    `piecewise` (the tutorial's: uniform from `low` to `high`, kept where its size is at least `threshold`, else 0)."""
+    """`normal`, `constant`, `uniform`, `xavier-uniform`, `xavier-normal`, `kaiming-uniform`, `kaiming-normal`, `zeros`,
+    `ones` or `piecewise` (the tutorial's: uniform from `low` to `high`, kept where its size is at least `threshold`,
+    else 0)."""
     options: dict[str, float] = msgspec.field(default_factory=dict)
     """`mean`, `std`; `value`; `low`, `high`; `gain`; `a`; `threshold`."""
     biases: bool = False
@@ -278,8 +283,8 @@ class PlanSplit(BaseCommand, frozen=True, kw_only=True, tag="PlanSplit"):
 
     target: str
     budgets: dict[str, int] = msgspec.field(default_factory=dict)
-    """Bytes that may be used, by device, in the order in which they are filled; empty: all accelerators, what is free on each
-    less a tenth, then the CPU."""
+    """Bytes that may be used, by device, in the order in which they are filled; empty: all accelerators, what is free
+    on each less a tenth, then the CPU."""
 
 
 class SplitBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,14 +336,16 @@ class Split(BaseCommand, frozen=True, kw_only=True, tag="Split"):
 
 
 class Join(BaseCommand, frozen=True, kw_only=True, tag="Join"):
-    """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched by that."""
+    """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched
+    by that."""
 
     target: str
     device: str
 
 
 class InsertHops(BaseCommand, frozen=True, kw_only=True, tag="InsertHops"):
-    """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved one by one."""
+    """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved
+    one by one."""
 
     target: str
     on: bool = True
@@ -396,5 +403,13 @@ LaboratoryCommand = (
 )
 
 LaboratoryEvent = (
-    CheckpointCompared | FileListed | ValuesDescribed | SplitPlanned | Hopped | WorkTimed | CrossoverMeasured | Checked | FitPlanned
+    CheckpointCompared
+    | FileListed
+    | ValuesDescribed
+    | SplitPlanned
+    | Hopped
+    | WorkTimed
+    | CrossoverMeasured
+    | Checked
+    | FitPlanned
 )

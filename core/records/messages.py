@@ -219,7 +219,8 @@ class EngineReady(BaseEvent, frozen=True, kw_only=True, tag="EngineReady"):
 
 
 class EngineDevices(BaseEvent, frozen=True, kw_only=True, tag="EngineDevices"):
-    """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the receiver)."""
+    """Every device that the engine's torch knows, the CPU and virtual GPUs included (NVML's knowledge is joined by the
+    receiver)."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...] = ()
@@ -234,7 +235,8 @@ class ObjectChanged(BaseEvent, frozen=True, kw_only=True, tag="ObjectChanged"):
 
 
 class RowsChanged(BaseEvent, frozen=True, kw_only=True, tag="RowsChanged"):
-    """A known object of which only some rows are different: the same paths in the same order as in the last snapshot that was sent."""
+    """A known object of which only some rows are different: the same paths in the same order as in the last snapshot
+    that was sent."""
 
     name: str
     places: tuple[int, ...]
@@ -248,7 +250,8 @@ class RowsChanged(BaseEvent, frozen=True, kw_only=True, tag="RowsChanged"):
 
 
 class RowsFollow(BaseEvent, frozen=True, kw_only=True, tag="RowsFollow"):
-    """More rows of an `ObjectChanged` or `RowsChanged` that was too long for one frame. On the link only: its reader joins them."""
+    """More rows of an `ObjectChanged` or `RowsChanged` that was too long for one frame. On the link only: its reader
+    joins them."""
 
     name: str
     rows: tuple[Row, ...]
@@ -318,7 +321,8 @@ class SnapshotOpened(BaseEvent, frozen=True, kw_only=True, tag="SnapshotOpened")
 
 
 class SideEffects(BaseEvent, frozen=True, kw_only=True, tag="SideEffects"):
-    """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward pass")."""
+    """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward
+    pass")."""
 
     effects: tuple[str, ...]
 

@@ -1,4 +1,5 @@
-"""Objects of the workspace as the window sees them: placement snapshots and move reports. Plain frozen records, made on any thread."""
+"""Objects of the workspace as the window sees them: placement snapshots and move reports. Plain frozen records, made on
+any thread."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import msgspec
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of the object tree: a module, or a tensor inside it. Rows stand depth first, parents before children.
 
-    A large model has 60,000 of them: on the link they are lists without field names, and the garbage collector does not look at them
-    (they hold texts, numbers and tuples of those, so there is nothing that it could find).
+    A large model has 60,000 of them: on the link they are lists without field names, and the garbage collector does not
+    look at them (they hold texts, numbers and tuples of those, so there is nothing that it could find).
     """
 
     path: str
@@ -20,8 +21,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     """Last part of the path; may hold spaces (`block 0`)."""
     kind: str
-    """`module`, `parameter`, `buffer`, `gradient`, `tensor` (a workspace tensor, or an unregistered one inside a model),
-    `state` (of the optimizer, below its parameter: `0.weight.exp_avg`)."""
+    """`module`, `parameter`, `buffer`, `gradient`, `tensor` (a workspace tensor, or an unregistered one inside a
+    model), `state` (of the optimizer, below its parameter: `0.weight.exp_avg`)."""
     type: str
     """Class name: `Linear`, `Parameter`, `Tensor`."""
     depth: int
@@ -32,7 +33,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """As torch writes it, without `torch.`; for a module the dtype that all its floating-point tensors share
     (all its tensors, where none is floating-point), else None."""
     devices: tuple[str, ...] = ()
-    """A tensor's one device; for a module every device that holds one of its tensors, sorted; empty when it holds none."""
+    """A tensor's one device; for a module every device that holds one of its tensors, sorted; empty when it holds
+    none."""
     bytes: int = 0
     """A tensor's elements × element size; a module's sum over its registered tensors, a tied one counted once."""
     elements: int = 0
@@ -40,7 +42,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tied_to: str | None = None
     """The first path of the very same tensor object, when this is not the first."""
     registered: bool = True
-    """False for modules and tensors in plain lists, dicts or attributes: `.to()`, `parameters()`, `state_dict()` do not see them."""
+    """False for modules and tensors in plain lists, dicts or attributes: `.to()`, `parameters()`, `state_dict()` do not
+    see them."""
     initialised: bool = True
     """False for a lazy parameter before its first forward."""
     is_leaf: bool | None = None
@@ -93,14 +96,15 @@ class CastLosses(msgspec.Struct, frozen=True, kw_only=True):
     nans: int
     """Values that became NaN."""
     worst: str
-    """Path of the tensor with the largest relative change, overflows and NaN first; empty for a tensor of the workspace."""
+    """Path of the tensor with the largest relative change, overflows and NaN first; empty for a tensor of the
+    workspace."""
 
 
 MoveKind = Literal["move", "cast", "copy"]
 
 
 class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one move did, in numbers. The words for it are made from this record by `core.workspace.words`."""
+    """What one move did, in numbers. The words for it are made from this record by `core.commands.messages`."""
 
     objects: tuple[str, ...]
     """What was moved: object names, or `name:path` for a part of a model."""
@@ -144,7 +148,8 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> MoveKind:
-        """`copy`: the original stays. `cast`: nothing left its device, the dtype alone changed. `move`: everything else."""
+        """`copy`: the original stays. `cast`: nothing left its device, the dtype alone changed. `move`: everything
+        else."""
         if self.copied:
             return "copy"
         return "cast" if self.source == (self.destination,) else "move"

@@ -1,4 +1,5 @@
-"""What is asked of the planner ("will it fit?") and what it answers. Every figure of time in it is simulated. Any thread."""
+"""What is asked of the planner ("will it fit?") and what it answers. Every figure of time in it is simulated. Any
+thread."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What shall run, and how."""
 
     source: str
-    """A sample model's name, or a source as `core.workspace.models.source` reads it."""
+    """A sample model's name, or a source as `core.models.source` reads it."""
     folder: str = ""
     """The folder that is importable; empty: the current one."""
     gpus: tuple[str, ...] = ()
-    """Each `[Nx ]PROFILE[, ...]`: one card, or several over which the model is split. Empty: every profile, one card each."""
+    """Each `[Nx ]PROFILE[, ...]`: one card, or several over which the model is split. Empty: every profile, one card
+    each."""
     batch: int = 1
     dtype: str | None = None
     """dtype of parameters and inputs; None: the model's own."""
@@ -34,7 +36,8 @@ class FitSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: bool = True
     """Work out what would help."""
     patience_seconds: float = 15.0
-    """After so long only what was asked for is worked out: largest batches are computed, and what would help is named."""
+    """After so long only what was asked for is worked out: largest batches are computed, and what would help is
+    named."""
 
 
 class FitBytes(msgspec.Struct, frozen=True, kw_only=True):

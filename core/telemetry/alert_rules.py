@@ -1,7 +1,7 @@
 """What an alert can be about, and at which figures it is raised and ends. Pure data, any thread.
 
-A rule is about one quantity: any metric of `core.telemetry.metrics`, or one that is derived from samples here. Where its two thresholds
-stand the other way round (it ends above, not below), it is raised by values that are too low.
+A rule is about one quantity: any metric of `core.telemetry.metrics`, or one that is derived from samples here. Where
+its two thresholds stand the other way round (it ends above, not below), it is raised by values that are too low.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from devexplorer.core.formats import MISSING, bytes_text
+from devexplorer.core.base.formats import MISSING, bytes_text
 from devexplorer.core.records.devices import DeviceDetails
 from devexplorer.core.telemetry.metrics import METRICS, UNITS
 
@@ -63,29 +63,50 @@ class Quantity(NamedTuple):
 
 
 _SPECIAL = (
-    Quantity(LOST, "Lost, or does not answer", "count", "The card fell off the bus, or its driver does not answer.", fixed=True),
     Quantity(
-        "temperature_c", "Temperature", "celsius", "Of the chip.",
+        LOST,
+        "Lost, or does not answer",
+        "count",
+        "The card fell off the bus, or its driver does not answer.",
+        fixed=True,
+    ),
+    Quantity(
+        "temperature_c",
+        "Temperature",
+        "celsius",
+        "Of the chip.",
         auto="3 °C below the temperature at which the card lowers its clocks, or 85 °C where it does not tell",
     ),
     Quantity(
-        "memory_temperature_c", "Memory temperature", "celsius", "Of the memory, where the card tells.",
+        "memory_temperature_c",
+        "Memory temperature",
+        "celsius",
+        "Of the memory, where the card tells.",
         auto="3 °C below the highest temperature that the card allows its memory, or 95 °C where it does not tell",
     ),
     Quantity(MEMORY_PERCENT, "Memory in use", "percent", "Share of the total that is in use, by everybody."),
     Quantity(
-        NEW_ECC_ERRORS, "New ECC errors, not corrected", "count",
-        "Memory errors beyond repair since this window watches. The alert stays until you dismiss it or the driver counts from 0 again.",
+        NEW_ECC_ERRORS,
+        "New ECC errors, not corrected",
+        "count",
+        "Memory errors beyond repair since this window watches. The alert stays until you dismiss it or the driver"
+        " counts from 0 again.",
     ),
     Quantity(
-        THROTTLED, "Throttled by heat or power brake", "percent",
+        THROTTLED,
+        "Throttled by heat or power brake",
+        "percent",
         f"Share of the last {SHARE_WINDOW_S:.0f} s in which heat or the power supply's brake held the clocks down.",
     ),
     Quantity(
-        POWER_CAPPED, "Throttled by the power cap", "percent",
-        f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice and no alarm.", level=NOTICE,
+        POWER_CAPPED,
+        "Throttled by the power cap",
+        "percent",
+        f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice and no"
+        " alarm.",
+        level=NOTICE,
     ),
-)  # fmt: skip
+)
 QUANTITIES: dict[str, Quantity] = {quantity.id: quantity for quantity in _SPECIAL} | {
     metric.id: Quantity(metric.id, metric.label, metric.unit, "")
     for metric in METRICS
@@ -140,7 +161,8 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
 
 
 def complete(saved: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The default rules, each replaced by a saved one about the same, then further saved ones. What makes no sense is left out."""
+    """The default rules, each replaced by a saved one about the same, then further saved ones. What makes no sense is
+    left out."""
     known = {rule.metric: rule for rule in saved if _sensible(rule)}
     return (*(known.pop(rule.metric, rule) for rule in DEFAULT_RULES), *known.values())
 
@@ -153,7 +175,9 @@ def new_rule(metric: str) -> Rule:
 
 def _sensible(rule: Rule) -> bool:
     quantity = QUANTITIES.get(rule.metric)
-    if quantity is None or not all(math.isfinite(figure) for figure in (rule.raise_at or 0, rule.clear_at or 0, rule.seconds)):
+    if quantity is None or not all(
+        math.isfinite(figure) for figure in (rule.raise_at or 0, rule.clear_at or 0, rule.seconds)
+    ):
         return False
     if quantity.fixed:
         return (rule.raise_at, rule.clear_at) == (1, 0)

@@ -1,7 +1,8 @@
-"""Raises an alert when a reading passes its threshold for long enough, and ends it on the far side of a band. Pure, one thread at a time.
+"""Raises an alert when a reading passes its threshold for long enough, and ends it on the far side of a band. Pure, one
+thread at a time.
 
-Time is that of the samples, so that a recording that is replayed raises what the live window raised. What is not known neither raises
-nor ends anything.
+Time is that of the samples, so that a recording that is replayed raises what the live window raised. What is not known
+neither raises nor ends anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from devexplorer.core.formats import count_text
+from devexplorer.core.base.formats import count_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
@@ -45,7 +46,8 @@ _WORDS = {
     THROTTLED: ("too hot", "thermal", "heat", "brake", "hardware slowdown"),
     POWER_CAPPED: ("power cap", "power limit"),
 }
-"""What the reasons for lower clocks are known by; others (an idle card, clocks that somebody set) are nothing to report."""
+"""What the reasons for lower clocks are known by; others (an idle card, clocks that somebody set) are nothing to
+report."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +131,8 @@ class _Device:
 class Alerts:
     """Feed it samples, details and the list of problems; it knows which alerts are active.
 
-    Every change is returned, and kept for `take_news` as well. `clock` (unix seconds) is asked only before the first sample.
+    Every change is returned, and kept for `take_news` as well. `clock` (unix seconds) is asked only before the first
+    sample.
     """
 
     def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Callable[[], float] = time.time) -> None:
@@ -154,8 +157,15 @@ class Alerts:
     @property
     def active(self) -> tuple[Alert, ...]:
         """Alerts that go on, alarms before notices, the newest first; with their latest values."""
-        found = [watch.alert for device in self._devices.values() for watch in device.watches.values() if watch.alert is not None]
-        return tuple(sorted(found, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric)))
+        found = [
+            watch.alert
+            for device in self._devices.values()
+            for watch in device.watches.values()
+            if watch.alert is not None
+        ]
+        return tuple(
+            sorted(found, key=lambda alert: (alert.level != ALARM, -alert.since_unix_s, alert.device, alert.metric))
+        )
 
     @property
     def history(self) -> tuple[Alert, ...]:
@@ -169,7 +179,8 @@ class Alerts:
         return news
 
     def set_rules(self, rules: Iterable[Rule]) -> list[AlertChange]:
-        """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new figures."""
+        """Other rules from now on. Alerts whose rule is gone or switched off end; the others go on by the new
+        figures."""
         self._rules = tuple(rules)
         self._enabled = {rule.metric: rule for rule in self._rules if rule.enabled and rule.metric in QUANTITIES}
         self._from_samples = tuple(rule for rule in self._enabled.values() if rule.metric != LOST)
@@ -186,8 +197,13 @@ class Alerts:
         self._device(details.device).details = details
 
     def problems(self, problems: Iterable[Problem]) -> list[AlertChange]:
-        """The whole list of what cannot be found out at present: one that concerns a whole device says that the device is lost."""
-        named = {problem.device: problem.reason for problem in problems if problem.device is not None and problem.field is None}
+        """The whole list of what cannot be found out at present: one that concerns a whole device says that the device
+        is lost."""
+        named = {
+            problem.device: problem.reason
+            for problem in problems
+            if problem.device is not None and problem.field is None
+        }
         for name, device in self._devices.items():
             device.named = named.pop(name, "")
         for name, reason in named.items():
@@ -210,7 +226,9 @@ class Alerts:
             if figure == figure:  # not NaN: what is not known changes nothing
                 changes += self._judge(sample.device, device, rule, limits(rule, device.details), figure, now)
         for name, other in self._devices.items():
-            if other.silent or other.named or LOST in other.watches:  # these go on while nothing comes from the device itself
+            if (
+                other.silent or other.named or LOST in other.watches
+            ):  # these go on while nothing comes from the device itself
                 changes += self._judge_lost(name)
         return changes
 
@@ -226,7 +244,12 @@ class Alerts:
     def keep(self, devices: Iterable[str]) -> list[AlertChange]:
         """These are the devices there are: alerts of others end."""
         gone = set(self._devices) - set(devices)
-        return [change for name in sorted(gone) for watch in self._devices.pop(name).watches.values() for change in self._end(watch)]
+        return [
+            change
+            for name in sorted(gone)
+            for watch in self._devices.pop(name).watches.values()
+            for change in self._end(watch)
+        ]
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -241,12 +264,16 @@ class Alerts:
             count = sample.ecc_uncorrected
             if count is None:
                 return math.nan
-            device.errors = count if device.errors is None else min(device.errors, count)  # fewer: the driver counts anew
+            device.errors = (
+                count if device.errors is None else min(device.errors, count)
+            )  # fewer: the driver counts anew
             return float(count - device.errors)
         if metric in _WORDS:
             if sample.throttle_reasons is None:
                 return math.nan
-            held_by = [reason for reason in sample.throttle_reasons if any(word in reason.lower() for word in _WORDS[metric])]
+            held_by = [
+                reason for reason in sample.throttle_reasons if any(word in reason.lower() for word in _WORDS[metric])
+            ]
             return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
         return value(sample, metric)
 
@@ -258,7 +285,9 @@ class Alerts:
         lost = bool(device.named) or device.silent
         return self._judge(name, device, rule, Limits(1.0, 0.0), float(lost), self.now_unix_s)
 
-    def _judge(self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float) -> list[AlertChange]:
+    def _judge(
+        self, name: str, device: _Device, rule: Rule, at: Limits, figure: float, now: float
+    ) -> list[AlertChange]:
         watch = device.watches.get(rule.metric)
         sign = -1 if at.below else 1
         past = sign * figure >= sign * at.raise_at
@@ -266,7 +295,9 @@ class Alerts:
             if not past:
                 return []
             watch = device.watches.setdefault(rule.metric, _Watch())
-        if not watch.seen <= now <= watch.seen + GAP_S:  # it did not last through a gap, nor through a clock that was set back
+        if (
+            not watch.seen <= now <= watch.seen + GAP_S
+        ):  # it did not last through a gap, nor through a clock that was set back
             watch.since = None
         watch.seen = now
         if watch.alert is None:
@@ -307,8 +338,16 @@ class Alerts:
         assert alert is not None
         worst = min(alert.worst, figure) if at.below else max(alert.worst, figure)
         detail = detail or alert.detail
-        if (alert.value, alert.worst, alert.threshold, alert.below, alert.detail) != (figure, worst, at.raise_at, at.below, detail):
-            watch.alert = msgspec.structs.replace(alert, value=figure, worst=worst, threshold=at.raise_at, below=at.below, detail=detail)
+        if (alert.value, alert.worst, alert.threshold, alert.below, alert.detail) != (
+            figure,
+            worst,
+            at.raise_at,
+            at.below,
+            detail,
+        ):
+            watch.alert = msgspec.structs.replace(
+                alert, value=figure, worst=worst, threshold=at.raise_at, below=at.below, detail=detail
+            )
 
     def _end(self, watch: _Watch, now: float | None = None) -> list[AlertChange]:
         if watch.alert is None:
@@ -334,7 +373,10 @@ def alert_words(alert: Alert) -> str:
     if alert.detail:
         return f"{device}: clocks are held down: {alert.detail}"
     label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
-    return f"{device}: {label} {figure}, raised at {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
+    return (
+        f"{device}: {label} {figure}, raised at"
+        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}"
+    )
 
 
 def _detail(metric: str, device: _Device) -> str:

@@ -1,4 +1,5 @@
-"""What is read of one card, and when: quick fields every time, the others when they are due. One sampler thread at a time."""
+"""What is read of one card, and when: quick fields every time, the others when they are due. One sampler thread at a
+time."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card, Slow
 from devexplorer.core.devices.time_limit import LeftBehindError
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
@@ -21,7 +22,8 @@ SLOW_INTERVAL_S = 2.0
 DETAILS_INTERVAL_S = 30.0
 """Between two readings of `DeviceDetails`."""
 TURNS = 8
-"""Cards take turns with what is read seldom, so that not all of it falls into one tick: the interval has so many parts."""
+"""Cards take turns with what is read seldom, so that not all of it falls into one tick: the interval has so many
+parts."""
 
 
 def next_due(due: float, now: float, interval_s: float) -> float:
@@ -31,7 +33,8 @@ def next_due(due: float, now: float, interval_s: float) -> float:
 
 
 class Pace(msgspec.Struct):
-    """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any time."""
+    """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any
+    time."""
 
     clock: Callable[[], float]
     """Seconds, monotonic."""
@@ -45,10 +48,13 @@ class Pace(msgspec.Struct):
 class CardReader:
     """A card, and the jobs that read it. It has one job at a time: `claim` it, then let a thread do `tick` or `answer`.
 
-    `name(reader)` is the id under which the card goes at present, None when nobody wants it. What is read goes to `put`.
+    `name(reader)` is the id under which the card goes at present, None when nobody wants it. What is read goes to
+    `put`.
     """
 
-    def __init__(self, card: Card, nvml: Nvml, put: Callable[[Event], None], name: Callable[[CardReader], str | None], pace: Pace) -> None:
+    def __init__(
+        self, card: Card, nvml: Nvml, put: Callable[[Event], None], name: Callable[[CardReader], str | None], pace: Pace
+    ) -> None:
         self.card = card
         """Replaced by the listing when it says something else."""
         self.uuid = uuid_bytes(card.uuid)
@@ -92,7 +98,8 @@ class CardReader:
         return self.stuck and not known
 
     def tick(self, add: Callable[[list[Callable[[], None]]], None]) -> None:
-        """Read and put the quick fields; what else is due is added as a job for later, so that no other card's curve waits for it."""
+        """Read and put the quick fields; what else is due is added as a job for later, so that no other card's curve
+        waits for it."""
         self.unread = False
         more = False
         try:
@@ -140,7 +147,9 @@ class CardReader:
         return self._name(self) or self.card.nvml_id
 
     def _read(self) -> DeviceSample:
-        self.last = self._nvml.read(self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow)
+        self.last = self._nvml.read(
+            self.card, device=self._device(), time_unix_s=self._pace.unix_clock(), slow=self._slow
+        )
         return self.last
 
     def _read_the_rest(self) -> None:
@@ -168,7 +177,12 @@ class CardReader:
         known = self._details
         if not self._pace.details:
             return False
-        return known is None or now >= self._details_due or self._details_of is not self.card or known.device != self._device()
+        return (
+            known is None
+            or now >= self._details_due
+            or self._details_of is not self.card
+            or known.device != self._device()
+        )
 
     def _read_details(self) -> None:
         """Read them when they are due or the card became another; only say them again under a new name."""

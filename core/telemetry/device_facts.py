@@ -1,6 +1,8 @@
-"""Everything that is known of one device, as groups of short rows for the window and the terminal. Pure functions, any thread.
+"""Everything that is known of one device, as groups of short rows for the window and the terminal. Pure functions, any
+thread.
 
-A value that is not known is a dash with its reason; a row that makes no sense for a kind of device (the fan of a CPU) is left out.
+A value that is not known is a dash with its reason; a row that makes no sense for a kind of device (the fan of a CPU)
+is left out.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def facts(
     details: DeviceDetails | None = None,
     problems: Iterable[Problem] = (),
 ) -> tuple[Group, ...]:
-    """Everything known of a device, in reading order; groups without rows are left out. `problems` may be those of all devices."""
+    """Everything known of a device, in reading order; groups without rows are left out. `problems` may be those of all
+    devices."""
     writer = Writer(info, sample, details, problems)
     made = ((title, writer.kept(rows(writer))) for title, rows in _GROUPS)
     return tuple(Group(title, rows) for title, rows in made if rows)
@@ -54,7 +57,9 @@ def facts_text(groups: Sequence[Group]) -> str:
 
 def held_down(reasons: Iterable[str] | None) -> tuple[str, ...]:
     """Those throttle reasons that hold clocks down against one's wish: a card that is idle lowers them by itself."""
-    return tuple(reason for reason in reasons or () if "idle" not in reason.lower() and reason.lower() not in ("none", ""))
+    return tuple(
+        reason for reason in reasons or () if "idle" not in reason.lower() and reason.lower() not in ("none", "")
+    )
 
 
 def held_in_short(reasons: Iterable[str] | None) -> tuple[str, ...]:
@@ -66,7 +71,9 @@ def _identity(w: Writer) -> list[Row | None]:
     info = w.info
     return [
         w.row("name", "name", core=True),
-        Row("simulated", "yes", meaning="Values are real, memory is counted, time is modelled.") if info.simulated else None,
+        Row("simulated", "yes", meaning="Values are real, memory is counted, time is modelled.")
+        if info.simulated
+        else None,
         Row("usable", "no", meaning=info.reason or "", warning=True) if not info.usable else None,
         Row("instance of", info.parent) if info.parent is not None else None,
         w.row("CUDA ordinal", "cuda_ordinal", meaning="What torch counts."),
@@ -83,7 +90,9 @@ def _identity(w: Writer) -> list[Row | None]:
         w.row("compute capability", "compute_capability"),
         w.row("SMs", "sm_count", number, "Streaming multiprocessors."),
         w.row("CUDA cores", "cuda_cores", number),
-        w.row("threads", "threads", meaning="Threads that torch uses for one operation.") if info.kind == "cpu" else None,
+        w.row("threads", "threads", meaning="Threads that torch uses for one operation.")
+        if info.kind == "cpu"
+        else None,
     ]
 
 
@@ -92,7 +101,9 @@ def _memory(w: Writer) -> list[Row | None]:
     return [
         w.row("used", "memory_used_bytes", size, shared, core=True),
         w.row("free", "memory_free_bytes", size),
-        w.row("reserved", "memory_reserved_bytes", size, "Kept by the driver and the firmware; in neither used nor free."),
+        w.row(
+            "reserved", "memory_reserved_bytes", size, "Kept by the driver and the firmware; in neither used nor free."
+        ),
         w.row("total", "memory_total_bytes", size, shared, core=True),
         w.row("bus width", "memory_bus_bits", in_unit("bit")),
         w.row("bandwidth", "memory_gb_s", lambda found: f"{number(found)} GB/s", "By the datasheet; decimal GB/s."),
@@ -106,12 +117,32 @@ def _errors(w: Writer) -> list[Row | None]:
         w.row("not corrected", "ecc_uncorrected", number, "Errors since the driver was loaded.", warn=bool),
         w.row("corrected, ever", "ecc_corrected_total", number, "Over the card's life."),
         w.row("not corrected, ever", "ecc_uncorrected_total", number, "Over the card's life."),
-        w.row("rows remapped, corrected", "remapped_rows_corrected", number, "Rows of memory replaced after errors that were corrected."),
-        w.row("rows remapped, not", "remapped_rows_uncorrected", number, "Rows of memory replaced after errors that could not be."),
+        w.row(
+            "rows remapped, corrected",
+            "remapped_rows_corrected",
+            number,
+            "Rows of memory replaced after errors that were corrected.",
+        ),
+        w.row(
+            "rows remapped, not",
+            "remapped_rows_uncorrected",
+            number,
+            "Rows of memory replaced after errors that could not be.",
+        ),
         w.row("remapping pending", "remapping_pending", yes, "Rows wait for the next reset to be replaced.", warn=bool),
         w.row("remapping failed", "remapping_failed", yes, "No spare row was left.", warn=bool),
-        w.row("pages retired, single bit", "retired_pages_single_bit", number, "Out of use after errors that were corrected."),
-        w.row("pages retired, double bit", "retired_pages_double_bit", number, "Out of use after errors that could not be corrected."),
+        w.row(
+            "pages retired, single bit",
+            "retired_pages_single_bit",
+            number,
+            "Out of use after errors that were corrected.",
+        ),
+        w.row(
+            "pages retired, double bit",
+            "retired_pages_double_bit",
+            number,
+            "Out of use after errors that could not be corrected.",
+        ),
         w.row("retirement pending", "retired_pages_pending", yes, "Pages wait for the next reset.", warn=bool),
     ]
 
@@ -119,12 +150,25 @@ def _errors(w: Writer) -> list[Row | None]:
 def _activity(w: Writer) -> list[Row | None]:
     count = w.row("processes", "processes", lambda found: str(len(found)) if isinstance(found, tuple) else str(found))
     return [
-        w.row("utilization", "utilization_percent", PERCENT, "Share of the last period in which something ran.", core=True),
-        w.row("memory utilization", "memory_utilization_percent", PERCENT, "Share of it in which memory was read or written."),
+        w.row(
+            "utilization", "utilization_percent", PERCENT, "Share of the last period in which something ran.", core=True
+        ),
+        w.row(
+            "memory utilization",
+            "memory_utilization_percent",
+            PERCENT,
+            "Share of it in which memory was read or written.",
+        ),
         w.row("encoder", "encoder_percent", PERCENT),
         w.row("decoder", "decoder_percent", PERCENT),
         w.row("performance state", "performance_state", meaning="P0 is the fastest, P15 the slowest."),
-        w.row("clocks held down by", "throttle_reasons", _reasons, "Why clocks are lower than they could be.", warn=_is_held_down),
+        w.row(
+            "clocks held down by",
+            "throttle_reasons",
+            _reasons,
+            "Why clocks are lower than they could be.",
+            warn=_is_held_down,
+        ),
         count,
     ]
 
@@ -164,14 +208,29 @@ def _clocks(w: Writer) -> list[Row | None]:
         w.of("memory", "memory_clock_mhz", "memory_clock_max_mhz", "MHz"),
         w.of("graphics", "graphics_clock_mhz", "graphics_clock_max_mhz", "MHz"),
         w.of("video", "video_clock_mhz", "video_clock_max_mhz", "MHz"),
-        w.row("graphics, asked for", "graphics_clock_application_mhz", MEGAHERTZ, "The application clock, which the card aims at."),
-        w.row("memory, asked for", "memory_clock_application_mhz", MEGAHERTZ, "The application clock, which the card aims at."),
+        w.row(
+            "graphics, asked for",
+            "graphics_clock_application_mhz",
+            MEGAHERTZ,
+            "The application clock, which the card aims at.",
+        ),
+        w.row(
+            "memory, asked for",
+            "memory_clock_application_mhz",
+            MEGAHERTZ,
+            "The application clock, which the card aims at.",
+        ),
     ]
 
 
 def _pcie(w: Writer) -> list[Row | None]:
     return [
-        w.of("generation", "pcie_generation", "pcie_generation_max", meaning="Of what card and slot can do; cards lower it when idle."),
+        w.of(
+            "generation",
+            "pcie_generation",
+            "pcie_generation_max",
+            meaning="Of what card and slot can do; cards lower it when idle.",
+        ),
         w.of("lanes", "pcie_width", "pcie_width_max", meaning="Of what card and slot can do."),
         w.row("sent", "pcie_tx_bytes_s", rate, "From the card, over 20 ms."),
         w.row("received", "pcie_rx_bytes_s", rate, "By the card, over 20 ms."),

@@ -1,7 +1,8 @@
 """Watches AMD and Intel cards through /sys, once a second, from a thread of its own (`sampler-drm`). No torch, no Qt.
 
-A file of a card that hangs can block its reader, so neither the CPU nor NVIDIA's cards are read by this thread. Where the engine reads
-the memory of a card itself (`xpu`), what is read here completes its samples (`completed`) instead of competing with them.
+A file of a card that hangs can block its reader, so neither the CPU nor NVIDIA's cards are read by this thread. Where
+the engine reads the memory of a card itself (`xpu`), what is read here completes its samples (`completed`) instead of
+competing with them.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class DrmWatch:
                 self._latest[device] = sample
             else:
                 self._put(sample)
-            if not 0 <= now - self._details_read.get(device, -DETAILS_INTERVAL_S) < DETAILS_INTERVAL_S:  # also when the clock was set back
+            if (
+                not 0 <= now - self._details_read.get(device, -DETAILS_INTERVAL_S) < DETAILS_INTERVAL_S
+            ):  # also when the clock was set back
                 self._details_read[device] = now
                 self._put(self._drm.details(card, device, now))
 
@@ -87,7 +90,9 @@ class DrmWatch:
         if other is None:
             return sample
         known = {name: value for name in sample.__struct_fields__ if (value := getattr(other, name)) is not None}
-        return msgspec.structs.replace(sample, **{name: value for name, value in known.items() if getattr(sample, name) is None})
+        return msgspec.structs.replace(
+            sample, **{name: value for name, value in known.items() if getattr(sample, name) is None}
+        )
 
     def _run(self) -> None:
         self.tick()

@@ -1,8 +1,9 @@
 """Spans of histories as files: CSV and Parquet, all or nothing. Works on copies, on whatever thread writes; no Qt.
 
-Both have a row per device and moment: `time` (ISO 8601, UTC), `time_unix_s`, `device`, `simulated`, `seconds` (0: one reading; else the
-row sums up the readings of so many seconds from half of them before its time on), then the quantities, with the unit in the column's
-name. Where a row sums up, a quantity has three columns: `_min`, `_mean`, `_max`. What is not known is empty.
+Both have a row per device and moment: `time` (ISO 8601, UTC), `time_unix_s`, `device`, `simulated`, `seconds` (0: one
+reading; else the row sums up the readings of so many seconds from half of them before its time on), then the
+quantities, with the unit in the column's name. Where a row sums up, a quantity has three columns: `_min`, `_mean`,
+`_max`. What is not known is empty.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from devexplorer.core import files
-from devexplorer.core.errors import Unavailable
-from devexplorer.core.formats import count_text
+from devexplorer.core.base import atomic_files
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.base.formats import count_text
 from devexplorer.core.telemetry.history import BY_ID, Table
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.core.telemetry.rings import Floats
@@ -48,7 +49,9 @@ def write_csv(path: Path, extracts: Sequence[Extract]) -> str:
             simulated, seconds = str(extract.simulated).lower(), _number(extract.table.seconds)
             columns = _columns(extract, metrics, summed_up)
             for time_s, values in zip(
-                extract.table.times.tolist(), np.column_stack([extract.table.times, *columns])[:, 1:].tolist(), strict=True
+                extract.table.times.tolist(),
+                np.column_stack([extract.table.times, *columns])[:, 1:].tolist(),
+                strict=True,
             ):
                 moment = datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")
                 writer.writerow([moment, f"{time_s:.3f}", extract.device, simulated, seconds, *map(_number, values)])
@@ -59,9 +62,11 @@ def write_csv(path: Path, extracts: Sequence[Extract]) -> str:
 def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
     """Write the file; returns what was written, in words. Raises `Unavailable` when it could not be written.
 
-    The schema's metadata has `unit:COLUMN` for each quantity, each field `unit`; `simulated_devices` names what was modelled.
+    The schema's metadata has `unit:COLUMN` for each quantity, each field `unit`; `simulated_devices` names what was
+    modelled.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]  # publishes no types; tens of megabytes: only when somebody exports
+    # publishes no types; tens of megabytes: only when somebody exports
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
     metrics, summed_up = _metrics(extracts), _sums_up(extracts)
@@ -78,7 +83,9 @@ def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
         *(pa.field(name, pa.float64(), metadata={"unit": units[name]}) for name in names),
     ]
     simulated = ", ".join(dict.fromkeys(extract.device for extract in extracts if extract.simulated))
-    metadata = {"source": "DevExplorer", "simulated_devices": simulated} | {f"unit:{name}": unit for name, unit in units.items()}
+    metadata = {"source": "DevExplorer", "simulated_devices": simulated} | {
+        f"unit:{name}": unit for name, unit in units.items()
+    }
     per_device = [_columns(extract, metrics, summed_up) for extract in extracts]
     arrays = [
         pa.array(np.round(times * 1e6).astype(np.int64), type=fields[0].type),
@@ -95,7 +102,8 @@ def write_parquet(path: Path, extracts: Sequence[Extract]) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> str:
-    """Write a file that is ready (a picture); returns what was written, in words. Raises `Unavailable` when it could not be written."""
+    """Write a file that is ready (a picture); returns what was written, in words. Raises `Unavailable` when it could
+    not be written."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
     return f"The picture is in {path}."
@@ -103,13 +111,15 @@ def write_bytes(path: Path, data: bytes) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `core.files.replacing`; a file that could not be written is `Unavailable`, in one line."""
+    """As `core.base.atomic_files.replacing`; a file that could not be written is `Unavailable`, in one line."""
     try:
-        with files.replacing(path) as temporary:
+        with atomic_files.replacing(path) as temporary:
             yield temporary
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]
-        raise Unavailable(f"{path} could not be written ({reason}); nothing was left there. Choose another folder or make room.") from error
+        raise Unavailable(
+            f"{path} could not be written ({reason}); nothing was left there. Choose another folder or make room."
+        ) from error
 
 
 def _metrics(extracts: Sequence[Extract]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from devexplorer.core.formats import MISSING, bytes_text, number_text
+from devexplorer.core.base.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
 
 NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
@@ -46,7 +46,9 @@ class Group(NamedTuple):
 class Writer:
     """Makes the rows of one device: looks up fields and the reasons for those that are not there."""
 
-    def __init__(self, info: DeviceInfo, sample: DeviceSample | None, details: DeviceDetails | None, problems: Iterable[Problem]) -> None:
+    def __init__(
+        self, info: DeviceInfo, sample: DeviceSample | None, details: DeviceDetails | None, problems: Iterable[Problem]
+    ) -> None:
         self.info, self.sample, self.details = info, sample, details
         own = [problem for problem in problems if problem.device == info.id]
         self._reasons = {problem.field: problem.reason for problem in own if problem.field is not None}

@@ -1,7 +1,8 @@
-"""All quantities of one device over time: every reading of the last ten minutes, bins of seconds for 24 hours. Main thread only; no Qt.
+"""All quantities of one device over time: every reading of the last ten minutes, bins of seconds for 24 hours. Main
+thread only; no Qt.
 
-One row of all quantities per reading, in rings of fixed size that share their times; a quantity takes memory once it had a value. A
-reading costs about 10 µs, and a day of them the same memory as half an hour.
+One row of all quantities per reading, in rings of fixed size that share their times; a quantity takes memory once it
+had a value. A reading costs about 10 µs, and a day of them the same memory as half an hour.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.records.devices import AllocatorSample, DeviceSample
+from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.core.telemetry.rings import BinRing, Floats, RowRing
-from devexplorer.core.telemetry.waterfall import MemoryParts
 
 PARTS: tuple[Metric, ...] = (
     Metric("workspace_bytes", "Workspace tensors", "bytes"),
@@ -26,7 +27,8 @@ PARTS: tuple[Metric, ...] = (
     Metric("context_bytes", "Context and libraries", "bytes"),
     Metric("other_processes_bytes", "Other processes", "bytes"),
 )
-"""The parts of used memory, bottom to top of the stacked plot and in the order of `MemoryParts`. Known where an allocator was read."""
+"""The parts of used memory, bottom to top of the stacked plot and in the order of `MemoryParts`. Known where an
+allocator was read."""
 ALLOCATOR: tuple[Metric, ...] = (
     Metric("allocated_bytes", "Allocated by the engine", "bytes"),
     Metric("reserved_bytes", "Reserved by the allocator", "bytes"),
@@ -78,7 +80,8 @@ class Span(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A part of a history with several quantities: arrays of shape `(n, quantities)`. Copies, safe to hand to another thread."""
+    """A part of a history with several quantities: arrays of shape `(n, quantities)`. Copies, safe to hand to another
+    thread."""
 
     times: Floats
     low: Floats
@@ -116,12 +119,16 @@ _NO_ALLOCATOR = (None,) * (len(PARTS) + len(ALLOCATOR))
 
 
 class History:
-    """`append` a row per reading; read with `window`, `span` and `value_at`. Times never decrease inside, whatever the clock did.
+    """`append` a row per reading; read with `window`, `span` and `value_at`. Times never decrease inside, whatever the
+    clock did.
 
-    A clock that was set back by more than `MAX_STEP_BACK_S` starts the history anew, because all of it would lie in the future.
+    A clock that was set back by more than `MAX_STEP_BACK_S` starts the history anew, because all of it would lie in the
+    future.
     """
 
-    def __init__(self, metrics: Sequence[Metric] = DEVICE_METRICS, *, gap_s: float = GAP_S, readings: int = READINGS) -> None:
+    def __init__(
+        self, metrics: Sequence[Metric] = DEVICE_METRICS, *, gap_s: float = GAP_S, readings: int = READINGS
+    ) -> None:
         """`gap_s`: infinity where the one who appends says himself where gaps are."""
         if readings < 1:
             raise ValueError(f"a history holds at least one reading, not {readings}")
@@ -163,7 +170,8 @@ class History:
         """Time of the newest reading; NaN where there is none."""
         return self._rows.last_time if len(self) else math.nan
 
-    # --- writing -------------------------------------------------------------------------------------------------------
+    # --- writing
+    # -------------------------------------------------------------------------------------------------------
 
     def append(self, time_unix_s: float, values: Sequence[float | None]) -> None:
         """Add a reading of all quantities, in the order of the metrics; None and NaN are not known."""
@@ -216,7 +224,8 @@ class History:
         for tier in self._tiers:
             tier.add_columns(len(places))
 
-    # --- reading -------------------------------------------------------------------------------------------------------
+    # --- reading
+    # -------------------------------------------------------------------------------------------------------
 
     def readings(self, metric: str) -> tuple[Floats, Floats]:
         """Times and values of every reading that is there one by one."""
@@ -234,11 +243,11 @@ class History:
         return float(self._rows.column(column, self._rows.stop - 1, self._rows.stop)[0])
 
     def window(self, metric: str, left_unix_s: float, right_unix_s: float, point_s: float = 0.0) -> Window:
-        """The quantity between both times and one more on each side, from the finest ring that reaches back to `left_unix_s`, or from
-        a coarser one whose bins are no longer than `point_s` (what a pixel spans, say).
+        """The quantity between both times and one more on each side, from the finest ring that reaches back to
+        `left_unix_s`, or from a coarser one whose bins are no longer than `point_s` (what a pixel spans, say).
 
-        Readings come as they are. Bins are joined as many as lie within `point_s`; joined bins too stand on a fixed grid, so that a
-        scrolling curve does not shimmer, and a gap stays one.
+        Readings come as they are. Bins are joined as many as lie within `point_s`; joined bins too stand on a fixed
+        grid, so that a scrolling curve does not shimmer, and a gap stays one.
         """
         column = self._columns.get(metric)
         if column is None:
@@ -262,7 +271,8 @@ class History:
         return Window(tier.middles(numbers), low, mean, high, tier.seconds)
 
     def span(self, metric: str, left_unix_s: float, right_unix_s: float) -> Span:
-        """Lowest, mean and highest reading between both times. Where only bins reach back that far: of the bins they lie in or touch."""
+        """Lowest, mean and highest reading between both times. Where only bins reach back that far: of the bins they
+        lie in or touch."""
         column = self._columns.get(metric)
         if column is None or not len(self):
             return NOTHING
@@ -285,7 +295,8 @@ class History:
         return Span(low, min(max(mean, low), high), high, int(counts.sum()))
 
     def value_at(self, metric: str, time_unix_s: float) -> float:
-        """The newest reading not later than that time, or the mean of the bin; NaN where it is a gap, too old, or there is none."""
+        """The newest reading not later than that time, or the mean of the bin; NaN where it is a gap, too old, or there
+        is none."""
         column = self._columns.get(metric)
         if column is None or not len(self):
             return math.nan
@@ -306,7 +317,8 @@ class History:
         return 0.0 if tier is None else tier.seconds
 
     def table(self, metrics: Sequence[str], left_unix_s: float, right_unix_s: float) -> Table:
-        """Several quantities between both times, as in `window` but for what lies beyond the edges, and never joined."""
+        """Several quantities between both times, as in `window` but for what lies beyond the edges, and never
+        joined."""
         columns = [self._columns.get(metric) for metric in metrics]
         tier = self._tier(left_unix_s)
         if tier is None:
@@ -352,7 +364,8 @@ def _chosen(rows: Floats, columns: Sequence[int | None]) -> Floats:
 def _joined(
     numbers: npt.NDArray[np.intp], together: int, low: Floats, mean: Floats, high: Floats, count: npt.NDArray[np.uint32]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Every `together` bins as one, with their middles counted in bins. Bins with a value and bins without are never joined."""
+    """Every `together` bins as one, with their middles counted in bins. Bins with a value and bins without are never
+    joined."""
     missing = np.isnan(mean)
     groups = numbers // together
     new = np.concatenate(([True], (groups[1:] != groups[:-1]) | (missing[1:] != missing[:-1])))

@@ -1,17 +1,18 @@
-"""The same memory as nvidia-smi, the driver, torch and the workspace count it, and why they differ, in words. Pure functions, any thread.
+"""The same memory as nvidia-smi, the driver, torch and the workspace count it, and why they differ, in words. Pure
+functions, any thread.
 
-The questions are those of pytorch/pytorch issues 37250, 40989, 20532 and 60150: why nvidia-smi shows more than the tensors have, what the
-first tensor costs, and why memory does not go back to zero.
+The questions are those of pytorch/pytorch issues 37250, 40989, 20532 and 60150: why nvidia-smi shows more than the
+tensors have, what the first tensor costs, and why memory does not go back to zero.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.device_id import torch_module
-from devexplorer.core.formats import bytes_text
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo
-from devexplorer.core.telemetry.waterfall import MemoryParts
+from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 
 
 class View(NamedTuple):
@@ -23,7 +24,9 @@ class View(NamedTuple):
     bytes: int | None
 
 
-def memory_views(info: DeviceInfo, used: int | None, engine_bytes: int | None, allocator: AllocatorSample | None) -> tuple[View, ...]:
+def memory_views(
+    info: DeviceInfo, used: int | None, engine_bytes: int | None, allocator: AllocatorSample | None
+) -> tuple[View, ...]:
     """From the widest to the narrowest; for a device without an allocator to ask only what the system says.
 
     On a virtual GPU the first two are what nvidia-smi would say of a real one.
@@ -36,10 +39,16 @@ def memory_views(info: DeviceInfo, used: int | None, engine_bytes: int | None, a
     if info.simulated:
         engine_bytes = None if allocator is None else allocator.reserved_bytes + (allocator.context_bytes or 0)
         card, process = "nvidia-smi, of a real card", "nvidia-smi, this process on a real card"
-        ask_card, ask_process = f'torch.vgpu.mem_get_info("{info.id}")', "reserved and context together: nobody else is on a virtual GPU"
+        ask_card, ask_process = (
+            f'torch.vgpu.mem_get_info("{info.id}")',
+            "reserved and context together: nobody else is on a virtual GPU",
+        )
     elif kind in ("cuda", "nvml"):
         card, process = "nvidia-smi, the whole card", "nvidia-smi, this process"
-        ask_card = f"nvidia-smi -i {number if info.nvml_index is None else info.nvml_index} --query-gpu=memory.used --format=csv"
+        ask_card = (
+            f"nvidia-smi -i {number if info.nvml_index is None else info.nvml_index} --query-gpu=memory.used"
+            " --format=csv"
+        )
         ask_process = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
     else:
         card, process = "the whole device", "this process"
@@ -47,10 +56,20 @@ def memory_views(info: DeviceInfo, used: int | None, engine_bytes: int | None, a
     return (
         View(card, ask_card, used),
         View(process, ask_process, engine_bytes),
-        View("torch, reserved", f"{module}.memory_reserved({where})", None if allocator is None else allocator.reserved_bytes),
-        View("torch, allocated", f"{module}.memory_allocated({where})", None if allocator is None else allocator.allocated_bytes),
         View(
-            "tensors of the workspace", "the storages of all objects, each once", None if allocator is None else allocator.workspace_bytes
+            "torch, reserved",
+            f"{module}.memory_reserved({where})",
+            None if allocator is None else allocator.reserved_bytes,
+        ),
+        View(
+            "torch, allocated",
+            f"{module}.memory_allocated({where})",
+            None if allocator is None else allocator.allocated_bytes,
+        ),
+        View(
+            "tensors of the workspace",
+            "the storages of all objects, each once",
+            None if allocator is None else allocator.workspace_bytes,
         ),
     )
 
@@ -59,12 +78,13 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
     """What lies between the widest and the narrowest count, with its bytes and with what gives it back."""
     if info.kind == "cpu":
         return (
-            "The CPU has no context and no caching allocator: torch gives memory there back as soon as a tensor is gone. What is in use is "
-            "that of every process on this machine."
+            "The CPU has no context and no caching allocator: torch gives memory there back as soon as a tensor is"
+            " gone. What is in use is that of every process on this machine."
         )
     if parts.workspace is None or used is None:
         return (
-            f"Nothing of this engine is on {info.id} yet, so torch has no figures: what is in use there belongs to others."
+            f"Nothing of this engine is on {info.id} yet, so torch has no figures: what is in use there belongs to"
+            " others."
             if used
             else f"Nothing is on {info.id} yet. The first tensor there brings a context of some hundred MiB along."
         )
@@ -74,13 +94,26 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
             (parts.context, "of CUDA context and libraries (only ending the engine gives them back)"),
             (parts.cached, "that torch keeps for the next tensors"),
             (parts.other_allocated, "in live tensors that no object holds (rounding included)"),
-            (parts.other_processes, "of other processes" if parts.context is not None else "of CUDA context and other processes"),
+            (
+                parts.other_processes,
+                "of other processes" if parts.context is not None else "of CUDA context and other processes",
+            ),
         )
         if size
     ]
-    says = "A real card's nvidia-smi would say" if info.simulated else "The whole card has" if info.kind != "cuda" else "nvidia-smi says"
+    says = (
+        "A real card's nvidia-smi would say"
+        if info.simulated
+        else "The whole card has"
+        if info.kind != "cuda"
+        else "nvidia-smi says"
+    )
     opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace have {bytes_text(parts.workspace)}."
     if not between:
         return f"{opening} Nothing lies between the two."
-    listed = ", ".join(between[:-1]) + f"{',' if len(between) > 2 else ''} and {between[-1]}" if len(between) > 1 else between[0]
+    listed = (
+        ", ".join(between[:-1]) + f"{',' if len(between) > 2 else ''} and {between[-1]}"
+        if len(between) > 1
+        else between[0]
+    )
     return f"{opening} Between the two: {listed}."

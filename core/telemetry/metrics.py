@@ -1,4 +1,5 @@
-"""Every quantity that can be a curve, an alert or a column: where it is read, its name and its unit. Pure data, any thread."""
+"""Every quantity that can be a curve, an alert or a column: where it is read, its name and its unit. Pure data, any
+thread."""
 
 from __future__ import annotations
 

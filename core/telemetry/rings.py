@@ -1,7 +1,8 @@
-"""Rings of fixed size for many quantities at once: readings as they came, and bins of some seconds. Main thread only; no Qt, no torch.
+"""Rings of fixed size for many quantities at once: readings as they came, and bins of some seconds. Main thread only;
+no Qt, no torch.
 
-Both are tables with a row per moment and a column per quantity, so that a reading of thirty quantities is one write. Rows are numbered
-without end; the ring has the newest. NaN is "not known".
+Both are tables with a row per moment and a column per quantity, so that a reading of thirty quantities is one write.
+Rows are numbered without end; the ring has the newest. NaN is "not known".
 
 A table begins small and grows until it has its capacity: a device that was there for a minute takes a minute's worth.
 """
@@ -20,7 +21,8 @@ Counts = npt.NDArray[np.uint32]
 
 
 def unrolled(ring: Floats, first: int, stop: int) -> Floats:
-    """Rows `first` to `stop` (not included) of an endless table of which `ring` has the newest: a view where it can be one."""
+    """Rows `first` to `stop` (not included) of an endless table of which `ring` has the newest: a view where it can be
+    one."""
     if stop <= first:
         return ring[:0]
     start, end = first % len(ring), stop % len(ring)
@@ -103,8 +105,8 @@ class RowRing:
 class BinRing:
     """Lowest, mean and highest reading of each `seconds` for the newest `capacity` bins of a fixed grid in time.
 
-    Bin n is from n · `seconds` until before (n + 1) · `seconds`. One in which nothing was read is NaN: the grid has no holes, and a gap
-    is a gap. The newest bin grows with each `fold`.
+    Bin n is from n · `seconds` until before (n + 1) · `seconds`. One in which nothing was read is NaN: the grid has no
+    holes, and a gap is a gap. The newest bin grows with each `fold`.
     """
 
     def __init__(self, seconds: float, capacity: int) -> None:
@@ -145,7 +147,9 @@ class BinRing:
     def add_columns(self, count: int) -> None:
         """Room for `count` more quantities; they were not known so far."""
         unknown = np.full((len(self.count), count), np.nan)
-        self.low, self.mean, self.high = (np.concatenate((table, unknown), axis=1) for table in (self.low, self.mean, self.high))
+        self.low, self.mean, self.high = (
+            np.concatenate((table, unknown), axis=1) for table in (self.low, self.mean, self.high)
+        )
         self.count = np.concatenate((self.count, np.zeros((len(self.count), count), dtype=np.uint32)), axis=1)
 
     def move_to(self, time_s: float) -> None:

@@ -7,9 +7,9 @@
 
 A call that hangs is given up after `CALL_LIMIT_S`: another thread then reads the card without it.
 
-Quick fields are read every tick; then, every 2 s, what costs more (20 ms for PCIe throughput alone); twice a minute what
-seldom changes. A card's curve has a hole only where that takes longer than a tick, and no card waits for another's. The
-cadence is counted in monotonic seconds, so that a clock that is set changes nothing in it.
+Quick fields are read every tick; then, every 2 s, what costs more (20 ms for PCIe throughput alone); twice a minute
+what seldom changes. A card's curve has a hole only where that takes longer than a tick, and no card waits for
+another's. The cadence is counted in monotonic seconds, so that a clock that is set changes nothing in it.
 
 `read_round` has the same threads read everything once (the command line).
 """
@@ -28,11 +28,11 @@ import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records.devices import DeviceSample, Problem, Topology
 from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Pace, next_due
-from devexplorer.core.telemetry.crew import Crew
+from devexplorer.core.telemetry.worker_pool import WorkerPool
 
 if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
     from devexplorer.core.records.messages import Event
@@ -117,7 +117,7 @@ class Sampler:
         self._parallel_until = -math.inf
         self._news_due = 0.0
         self._announced: tuple[tuple[Card, ...], tuple[Problem, ...]] | None = None
-        self._crew = Crew("sampler")
+        self._crew = WorkerPool("sampler")
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._bell = threading.Event()
@@ -147,7 +147,9 @@ class Sampler:
                 words = "the driver does not answer for this card at present" + (f" ({inside})" if inside else "")
                 found.append(Problem(words, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
-            found.append(Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id))
+            found.append(
+                Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
+            )
         if self._listing_is_late():
             found.append(Problem("the NVIDIA driver was asked for its cards and has not answered yet", field="nvml"))
         return tuple(found)
@@ -163,7 +165,8 @@ class Sampler:
             self._list_due = None
 
     def set_interval(self, interval_s: float) -> None:
-        """Tick so often from now on, more seldom while nobody looks, say; slow fields then come every `SLOW_TICKS` ticks. Any thread."""
+        """Tick so often from now on, more seldom while nobody looks, say; slow fields then come every `SLOW_TICKS`
+        ticks. Any thread."""
         self._interval_s = _positive(interval_s)
         self._pace.slow_interval_s = max(self._slow_interval_s, SLOW_TICKS * interval_s)
         self._bell.set()
@@ -233,7 +236,8 @@ class Sampler:
         self._answers.put((reader, sample))
 
     def _await_answers(self, until: float) -> None:
-        """Until every card that was asked has answered, in this round or an earlier one, or until then (monotonic seconds)."""
+        """Until every card that was asked has answered, in this round or an earlier one, or until then (monotonic
+        seconds)."""
         while self._answers_due:
             left = until - time.monotonic()
             try:
@@ -274,7 +278,8 @@ class Sampler:
                 self._news_due = now + NEWS_INTERVAL_S
                 self._tell_news()
             self._list_if_due()
-            self._have_cards_read()  # last: from here on this thread sleeps, and they have the interpreter for themselves
+            # last: from here on this thread sleeps, and they have the interpreter for themselves
+            self._have_cards_read()
             due = next_due(due, now, self._interval_s)
             if not self._bell.wait(min(due - now, GRACE_S)):
                 self._help_out()
@@ -346,7 +351,8 @@ class Sampler:
         """Compare what NVML lists with what is known, and ask how the cards are joined."""
         try:
             if not self._readers:
-                self._nvml.start()  # tried again with every listing: drivers are installed and loaded while the window is open
+                # tried again with every listing: drivers are installed and loaded while the window is open
+                self._nvml.start()
             cards = self._nvml.cards()
             if not self._stop.is_set():
                 self._take(cards)
@@ -373,17 +379,25 @@ class Sampler:
             reader.ended = True
             self._put_gap(reader)
             card = reader.card
-            if card.mig_instance is None and card.uuid is not None:  # instances come and go; without a UUID it may be one of the others
+            if (
+                card.mig_instance is None and card.uuid is not None
+            ):  # instances come and go; without a UUID it may be one of the others
                 self._gone[card.key] = msgspec.structs.replace(card, broken=_GONE)
         self._readers = tuple(readers)
 
     def _join(self) -> None:
         """A topology when the cards or their names are others than last time."""
-        whole = [reader for reader in self._readers or () if reader.card.mig_instance is None and reader.card.broken is None]
+        whole = [
+            reader for reader in self._readers or () if reader.card.mig_instance is None and reader.card.broken is None
+        ]
         joined = tuple((reader.card, self._name(reader) or reader.card.nvml_id) for reader in whole)
         if joined != self._joined:
             cards = tuple(card for card, _ in joined)
-            topology = self._nvml.topology(cards, {card.key: name for card, name in joined}) if cards else Topology(source="nvml")
+            topology = (
+                self._nvml.topology(cards, {card.key: name for card, name in joined})
+                if cards
+                else Topology(source="nvml")
+            )
             self._joined = joined
             self._put(topology)
 

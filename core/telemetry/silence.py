@@ -1,4 +1,5 @@
-"""What a sample looks like that says nothing: what the sampler puts for a card that does not answer. Pure functions, any thread."""
+"""What a sample looks like that says nothing: what the sampler puts for a card that does not answer. Pure functions,
+any thread."""
 
 from __future__ import annotations
 

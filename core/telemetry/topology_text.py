@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from devexplorer.core.formats import MISSING
+from devexplorer.core.base.formats import MISSING
 from devexplorer.core.records.devices import Affinity, PeerLink, Topology
 
 SELF = "X"
@@ -34,7 +34,9 @@ class Pairs:
         self.links: dict[frozenset[str], PeerLink] = {
             frozenset((link.a, link.b)): link for topology in everything for link in topology.links
         }
-        self.affinities: dict[str, Affinity] = {near.device: near for topology in everything for near in topology.affinities}
+        self.affinities: dict[str, Affinity] = {
+            near.device: near for topology in everything for near in topology.affinities
+        }
 
     def link(self, a: str, b: str) -> PeerLink | None:
         """How two devices are joined; None where nobody said."""
@@ -77,7 +79,9 @@ def pair_words(a: str, b: str, link: PeerLink | None) -> str:
     own = is_nvlink(link) and not link.simulated
     meaning = MEANINGS.get(meaning_key(link.code) or "", "not known how they are joined")
     way = meaning.partition(",")[0] if own else link.level or meaning
-    lines = [f"{a} and {b}: {way}" + (f" ({link.code})" if link.code else "") + (", simulated" if link.simulated else "")]
+    lines = [
+        f"{a} and {b}: {way}" + (f" ({link.code})" if link.code else "") + (", simulated" if link.simulated else "")
+    ]
     if own and link.level is not None:
         lines.append(f"PCIe between them: {link.level}")
     if link.nvlinks is not None:
@@ -111,7 +115,9 @@ def matrix(topologies: Sequence[Topology], devices: Sequence[str]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     meanings = legend([_among(topology, devices) for topology in topologies])
     longest = max((len(code) for code, _ in meanings), default=0)
-    return "\n".join([*lines, *([""] if meanings else []), *(f"{code:<{longest}}  {words}" for code, words in meanings)])
+    return "\n".join(
+        [*lines, *([""] if meanings else []), *(f"{code:<{longest}}  {words}" for code, words in meanings)]
+    )
 
 
 def _among(topology: Topology, devices: Sequence[str]) -> Topology:

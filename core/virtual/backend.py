@@ -1,9 +1,11 @@
-"""Puts virtual GPUs into torch as the device `vgpu`, and offers what the engine and the workspace need of them. Any thread.
+"""Puts virtual GPUs into torch as the device `vgpu`, and offers what the engine and the workspace need of them. Any
+thread.
 
 torch's dispatcher is one for the process, so is this: `install` can be called any number of times. It rests on
-`torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private: `unavailable` looks first.
-Four kernels and a fallback below Python's key serve what torch builds there itself (`torch.tensor(..., device=)`, `.to()`, indexing,
-factories); everything else arrives at `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
+`torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private:
+`unavailable` looks first. Four kernels and a fallback below Python's key serve what torch builds there itself
+(`torch.tensor(..., device=)`, `.to()`, indexing, factories); everything else arrives at
+`VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
 """
 
 from __future__ import annotations
@@ -20,32 +22,27 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
-from devexplorer.core.errors import Unavailable
-from devexplorer.core.virtual import (
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.virtual import exchange
+from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.current import serve
+from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.operators import attention, autocast, copies, eigenvectors, lengths, out_variants
+from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, handle, new_tensor
+from devexplorer.core.virtual.torch_api import (
     accelerator,
-    attention,
-    autocast,
     collectives,
-    copies,
-    eigenvectors,
-    exchange,
     lazy,
-    lengths,
     loading,
     names,
-    out_variants,
     parallel,
     scripting,
     tracing,
 )
-from devexplorer.core.virtual.backward import backward_guard, device_guard
-from devexplorer.core.virtual.books import KIND, gpu_of
-from devexplorer.core.virtual.current import serve
-from devexplorer.core.virtual.lazy import move_lazily, move_uninitialised
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.virtual.module import VgpuModule
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.virtual.tensor import VirtualTensor, handle, new_tensor
+from devexplorer.core.virtual.torch_api.lazy import move_lazily, move_uninitialised
+from devexplorer.core.virtual.torch_api.module import VgpuModule
 
 __all__ = [
     "VirtualTensor",
@@ -75,8 +72,8 @@ def unavailable() -> str | None:
     name = torch._C._get_privateuse1_backend_name()
     if name != "privateuseone":
         return (
-            f"this process already has a device '{name}' in the one place that torch keeps for such devices; start with "
-            f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 to have virtual GPUs instead of '{name}'"
+            f"this process already has a device '{name}' in the one place that torch keeps for such devices; start with"
+            f" TORCH_DEVICE_BACKEND_AUTOLOAD=0 to have virtual GPUs instead of '{name}'"
         )
     return None
 
@@ -92,7 +89,9 @@ def install() -> VirtualMachine:
         machine = VirtualMachine()
         serve(machine)
         handle({**copies.HANDLERS, **exchange.HANDLERS, **out_variants.HANDLERS})
-        backend_registration._setup_privateuseone_for_python_backend(KIND, backend_module=VgpuModule(machine), device_guard=device_guard())
+        backend_registration._setup_privateuseone_for_python_backend(
+            KIND, backend_module=VgpuModule(machine), device_guard=device_guard()
+        )
         make_library: Any = torch.library.Library  # torch publishes no types for it
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")
@@ -124,10 +123,11 @@ def install() -> VirtualMachine:
 
 
 def add_virtual_gpus(spec: str, visible: str | None = None) -> list[str]:
-    """Add virtual GPUs to this process, for scripts: `add_virtual_gpus("2x Tesla T4")`; returns their ids (`vgpu:0`, …).
+    """Add virtual GPUs to this process, for scripts: `add_virtual_gpus("2x Tesla T4")`; returns their ids (`vgpu:0`,
+    …).
 
-    `visible` is what CUDA_VISIBLE_DEVICES would be for real cards: which of them there are, and in which order. Raises `BadInput` for a
-    profile that does not exist, `Unavailable` where this torch has no hook for such devices.
+    `visible` is what CUDA_VISIBLE_DEVICES would be for real cards: which of them there are, and in which order. Raises
+    `BadInput` for a profile that does not exist, `Unavailable` where this torch has no hook for such devices.
     """
     profiles = parse_virtual(spec)
     why = unavailable()
@@ -146,10 +146,11 @@ def is_virtual(tensor: Any) -> bool:
 
 @contextmanager
 def swapping() -> Iterator[None]:
-    """Let `Module.to` swap the contents of parameters of every class, also of wrappers by other packages, so that they stay themselves.
+    """Let `Module.to` swap the contents of parameters of every class, also of wrappers by other packages, so that they
+    stay themselves.
 
-    Parameters on virtual GPUs stay the same objects without it (`core.virtual.exchange`). The flag is torch's and global: hold it only
-    around a move.
+    Parameters on virtual GPUs stay the same objects without it (`core.virtual.exchange`). The flag is torch's and
+    global: hold it only around a move.
     """
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -160,7 +161,8 @@ def swapping() -> Iterator[None]:
 
 
 def warm_up() -> None:
-    """Pay now what torch would pay at the first operation of a tensor subclass: it imports its distributed tensors (0.3 s)."""
+    """Pay now what torch would pay at the first operation of a tensor subclass: it imports its distributed tensors (0.3
+    s)."""
     with contextlib.suppress(ImportError):  # a torch built without them has nothing to pay
         importlib.import_module("torch.distributed.tensor")
 
@@ -189,7 +191,9 @@ def _empty(
     dtype = dtype or torch.get_default_dtype()
 
     def make() -> torch.Tensor:
-        return torch.empty(size, dtype=dtype, layout=layout, memory_format=memory_format or torch.contiguous_format, device="cpu")
+        return torch.empty(
+            size, dtype=dtype, layout=layout, memory_format=memory_format or torch.contiguous_format, device="cpu"
+        )
 
     return new_tensor(make, prod(size) * dtype.itemsize, gpu_of(device or torch.device(KIND)))
 

@@ -1,9 +1,11 @@
-"""Moves between virtual GPUs and other devices that keep the tensor object: an optimizer and hooks made before go on working. Any thread.
+"""Moves between virtual GPUs and other devices that keep the tensor object: an optimizer and hooks made before go on
+working. Any thread.
 
-On real devices `Module.to` replaces what is inside a parameter (`parameter.data = moved`), and the object stays. A tensor on a virtual GPU
-has another Python class than one on the CPU, so here two objects exchange their contents. torch has that too (`torch.utils.swap_tensors`,
-which `Module.to` calls on the way to a virtual GPU), but hooks and attributes stay behind there, and it refuses tensors that a graph or a
-weak reference knows. So pairs with a virtual tensor go through `exchange`, all others to torch's own.
+On real devices `Module.to` replaces what is inside a parameter (`parameter.data = moved`), and the object stays. A
+tensor on a virtual GPU has another Python class than one on the CPU, so here two objects exchange their contents. torch
+has that too (`torch.utils.swap_tensors`, which `Module.to` calls on the way to a virtual GPU), but hooks and attributes
+stay behind there, and it refuses tensors that a graph or a weak reference knows. So pairs with a virtual tensor go
+through `exchange`, all others to torch's own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.virtual.tensor import VirtualTensor, data_from_elsewhere
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, data_from_elsewhere
 
 OWN = ("_inner", "_gpu", "_is_param")
 """Attributes that belong to the contents, not to the object."""
@@ -32,10 +34,14 @@ def register(library: Any) -> None:
 
 def _replaceable(tensor: Tensor, new: Tensor) -> bool:
     """Whether `tensor.data = new` works: from a virtual GPU anywhere, to one only from another one."""
-    return type(tensor) is VirtualTensor and (type(new) is VirtualTensor or (new.device.type in DENSE and new.layout is torch.strided))
+    return type(tensor) is VirtualTensor and (
+        type(new) is VirtualTensor or (new.device.type in DENSE and new.layout is torch.strided)
+    )
 
 
-HANDLERS = {torch.ops.aten._has_compatible_shallow_copy_type.default: lambda operation, tensor, new: _replaceable(tensor, new)}
+HANDLERS = {
+    torch.ops.aten._has_compatible_shallow_copy_type.default: lambda operation, tensor, new: _replaceable(tensor, new)
+}
 """Asked below autograd as well: by what resizes."""
 
 
@@ -51,11 +57,18 @@ def _swapping(original: Any) -> Callable[[Tensor, Tensor], None]:
 
 
 def become(tensor: Tensor, value: Tensor) -> None:
-    """`tensor.data = value` where the value is on a device of another kind: the object is a tensor there from now on, its gradient too."""
+    """`tensor.data = value` where the value is on a device of another kind: the object is a tensor there from now on,
+    its gradient too."""
     if not tensor.is_leaf:
-        raise RuntimeError(f"only a leaf can be given data on another device; this tensor on {tensor.device} was computed")
+        raise RuntimeError(
+            f"only a leaf can be given data on another device; this tensor on {tensor.device} was computed"
+        )
     new: Tensor = value.data
-    new = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new.requires_grad_(tensor.requires_grad)
+    new = (
+        nn.Parameter(new, tensor.requires_grad)
+        if isinstance(tensor, nn.Parameter)
+        else new.requires_grad_(tensor.requires_grad)
+    )
     gradient = tensor.grad
     tensor.grad = None
     exchange(tensor, new)
@@ -67,7 +80,8 @@ def become(tensor: Tensor, value: Tensor) -> None:
 
 
 def exchange(first: Tensor, second: Tensor) -> None:
-    """Swap class, contents and device of two leaves. Hooks stay with the objects; the first one keeps its attributes."""
+    """Swap class, contents and device of two leaves. Hooks stay with the objects; the first one keeps its
+    attributes."""
     for tensor in (first, second):
         _end_recording(tensor)
     kept = {name: value for name, value in first.__dict__.items() if name not in OWN}
@@ -83,12 +97,14 @@ def exchange(first: Tensor, second: Tensor) -> None:
 
 
 def _end_recording(tensor: Tensor) -> None:
-    """A graph that was recorded before would put its gradient into contents that nobody has any more: let its backward say so."""
+    """A graph that was recorded before would put its gradient into contents that nobody has any more: let its backward
+    say so."""
     if tensor.requires_grad and tensor._use_count() > 1:  # type: ignore[attr-defined]
         _EDGE(tensor).node.register_prehook(_refuse)
 
 
 def _refuse(_: Any) -> None:
     raise RuntimeError(
-        "a parameter was moved to another device between forward and backward; run forward again on the new device, then backward"
+        "a parameter was moved to another device between forward and backward; run forward again on the new device,"
+        " then backward"
     )

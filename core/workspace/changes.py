@@ -1,7 +1,8 @@
 """What one command changed in the workspace, kept so that Undo can take it back. Runs on the jobs thread.
 
-A change holds names, paths and places rather than tensors, but for what cannot be found out again: originals that a cast would not give
-back, values that were overwritten, objects that were removed. Those count against the budget of `core.workspace.undo`.
+A change holds names, paths and places rather than tensors, but for what cannot be found out again: originals that a
+cast would not give back, values that were overwritten, objects that were removed. Those count against the budget of
+`core.workspace.undo`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.plan import Was
+from devexplorer.core.workspace.plan import TensorOrigin
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -45,7 +46,8 @@ class Change(Protocol):
         ...
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
-        """Make everything as it was before. Changes are taken back in reverse order, so what it finds is what it left."""
+        """Make everything as it was before. Changes are taken back in reverse order, so what it finds is what it
+        left."""
         ...
 
     def without(self, name: str) -> Change | None:
@@ -63,10 +65,10 @@ class Hosting(Protocol):
 
 
 @dataclass(frozen=True)
-class MovedThere:
+class MoveChange:
     """Tensors that were moved or cast."""
 
-    was: tuple[Was, ...]
+    was: tuple[TensorOrigin, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,7 +77,8 @@ class MovedThere:
 
     @cached_property
     def kept_bytes(self) -> int:
-        """Originals that moving back would not restore; asked for after every command, and the move of a large model has 50,000 of them."""
+        """Originals that moving back would not restore; asked for after every command, and the move of a large model
+        has 50,000 of them."""
         return sum(was.kept_bytes for was in self.was)
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
@@ -83,18 +86,18 @@ class MovedThere:
         report, back = workspace.move_back(self.names, self.was, watch)
         return Undone(report=report, touched=self.names, back=back)
 
-    def without(self, name: str) -> MovedThere | None:
+    def without(self, name: str) -> MoveChange | None:
         """Without the tensors that only that object held."""
         was = tuple(left for one in self.was if (left := one.without(name)) is not None)
-        return MovedThere(was) if was else None
+        return MoveChange(was) if was else None
 
-    def hosted(self, name: str) -> MovedThere:
+    def hosted(self, name: str) -> MoveChange:
         """With the originals of that object on the CPU: it was removed, and its devices are to be free."""
-        return MovedThere(tuple(one.hosted() if {key[0] for key in one.keys} == {name} else one for one in self.was))
+        return MoveChange(tuple(one.hosted() if {key[0] for key in one.keys} == {name} else one for one in self.was))
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreateChange:
     """New objects."""
 
     names: tuple[str, ...]
@@ -104,7 +107,7 @@ class Made:
         """Remove them for good: Redo makes them again."""
         return Undone(removed=self.names, back=workspace.drop(self.names))
 
-    def without(self, name: str) -> Made | None:
+    def without(self, name: str) -> CreateChange | None:
         """Without one of them."""
         left = tuple(one for one in self.names if one != name)
         return replace(self, names=left) if left else None

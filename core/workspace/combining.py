@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.run import operand
 from devexplorer.core.workspace.reports import CombineFailed
-from devexplorer.core.workspace.run import operand
 
 Operator = Callable[[Any, Any], Any]
 _OPERATORS: Mapping[str, Operator] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "@": operator.matmul}

@@ -1,4 +1,5 @@
-"""What a target means: `name`, or `name:path` for a module, parameter or buffer. Reads only. Runs on the jobs thread."""
+"""What a target means: `name`, or `name:path` for a module, parameter or buffer. Reads only. Runs on the jobs
+thread."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.workspace import names
-from devexplorer.core.workspace.plan import Aim
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.base import python_names
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.workspace.plan import MoveTarget
 
 Objects = Mapping[str, nn.Module | Tensor]
 
@@ -17,28 +18,31 @@ Objects = Mapping[str, nn.Module | Tensor]
 def found(objects: Objects, name: str) -> nn.Module | Tensor:
     """The live object behind a name."""
     if name not in objects:
-        raise BadInput(f"there is no object '{name}'; {names.nearest(name, objects)}")
+        raise BadInput(f"there is no object '{name}'; {python_names.nearest(name, objects)}")
     return objects[name]
 
 
-def aimed(objects: Objects, target: str) -> Aim:
+def aimed(objects: Objects, target: str) -> MoveTarget:
     """An object, or a module inside a model."""
     name, _, path = target.partition(":")
     thing = found(objects, name.strip())
     if not path:
-        return Aim(name.strip(), "", thing)
+        return MoveTarget(name.strip(), "", thing)
     if isinstance(thing, Tensor):
         raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
     parts = dict(thing.named_modules(remove_duplicate=False))
     if path in parts:
-        return Aim(name.strip(), path, parts[path])
+        return MoveTarget(name.strip(), path, parts[path])
     holder, _, last = path.rpartition(".")
     own = parts.get(holder)
     if last == "grad" or (own is not None and last in {*own._parameters, *own._buffers}):
         raise BadInput(f"'{path}' is a tensor inside '{name}'; move the module that holds it")
     if "[" in path:
-        raise BadInput(f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList instead")
-    raise BadInput(f"'{name}' has no part '{path}'; {names.nearest(path, [p for p in parts if p])}")
+        raise BadInput(
+            f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
+            " instead"
+        )
+    raise BadInput(f"'{name}' has no part '{path}'; {python_names.nearest(path, [p for p in parts if p])}")
 
 
 def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
@@ -51,7 +55,7 @@ def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
         return thing, ()
     inside = dict(thing.named_parameters(remove_duplicate=False)) | dict(thing.named_buffers(remove_duplicate=False))
     if path not in inside:
-        raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {names.nearest(path, inside)}")
+        raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {python_names.nearest(path, inside)}")
     return inside[path], tuple(other for other, tensor in inside.items() if tensor is inside[path] and other != path)
 
 
@@ -60,8 +64,12 @@ def checked_index(target: str, tensor: Tensor, index: tuple[int, ...]) -> tuple[
     if is_uninitialised(tensor):
         raise BadInput(f"'{target}' has no elements before its first forward")
     if len(index) != tensor.dim():
-        raise BadInput(f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}")
+        raise BadInput(
+            f"'{target}' has {tensor.dim()} dimensions, so an element has {tensor.dim()} indices, not {len(index)}"
+        )
     for axis, (at, size) in enumerate(zip(index, tensor.shape, strict=True)):
         if not -size <= at < size:
-            raise BadInput(f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}")
+            raise BadInput(
+                f"index {at} is out of range for dimension {axis} of '{target}', which goes from 0 to {size - 1}"
+            )
     return index

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import DoesNotFit
-from devexplorer.core.formats import bytes_text
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.virtual.memory import at_most
-from devexplorer.core.workspace.casts import cast_of
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.base.errors import DoesNotFit
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models.casts import cast_of
+from devexplorer.core.models.walk import is_uninitialised
+from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.device.memory import at_most
 
 
-def check_sizes(sizes: Sequence[int], device: str, fleet: Fleet, what: str) -> None:
+def check_sizes(sizes: Sequence[int], device: str, fleet: DeviceRegistry, what: str) -> None:
     """Raise `DoesNotFit`, with the bytes, when new tensors of these sizes would not fit; `what` begins the message.
 
-    What a virtual GPU holds is in this machine's memory as well. Where that is what runs short, the error says so, and names `cpu`.
+    What a virtual GPU holds is in this machine's memory as well. Where that is what runs short, the error says so, and
+    names `cpu`.
     """
     backend = fleet.backend(device)
     free = backend.free_bytes(device)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.records.messages import Command, UndoState
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace.changes import Change, Undone, total_kept
-from devexplorer.core.workspace.images import Before
+from devexplorer.core.workspace.mementos import ObjectMemento
 from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.undo import Entry, UndoStack
 
@@ -37,7 +37,8 @@ class History:
         self._barrier = False
         self._why = ""
         self.note = ""
-        """Why the command that was carried out last cannot be undone, in a sentence; empty: it can, or it has changed nothing."""
+        """Why the command that was carried out last cannot be undone, in a sentence; empty: it can, or it has changed
+        nothing."""
 
     @property
     def budget_bytes(self) -> int:
@@ -109,7 +110,7 @@ class History:
 
     def _push(self, title: str, command: Command, changes: tuple[Change, ...], *, again: bool) -> None:
         for change in changes:
-            if isinstance(change, Before):
+            if isinstance(change, ObjectMemento):
                 change.settle()
         entry = Entry(title, command, changes)
         if not self._stack.push(entry, again=again):
@@ -118,7 +119,8 @@ class History:
     def undo(self, watch: Watch) -> tuple[Command, Undone]:
         """Take the newest change back; returns the command that had made it, and what became of it.
 
-        When one of its steps fails, those before it are made good again: everything is as it was, and the change can still be undone.
+        When one of its steps fails, those before it are made good again: everything is as it was, and the change can
+        still be undone.
         """
         entry = self._stack.top
         if entry is None:
@@ -145,7 +147,8 @@ class History:
 
     @contextmanager
     def redoing(self, request: int) -> Iterator[Command]:
-        """The command to be carried out again, under another number; when that fails it stays the one to be done again."""
+        """The command to be carried out again, under another number; when that fails it stays the one to be done
+        again."""
         entry = self._stack.take_redo()
         if entry is None:
             raise BadInput("there is nothing to redo")

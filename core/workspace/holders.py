@@ -1,4 +1,5 @@
-"""Under which names tensors are held, in a whole workspace object and in others: so that ties survive a move. Reads only. Jobs thread."""
+"""Under which names tensors are held, in a whole workspace object and in others: so that ties survive a move. Reads
+only. Jobs thread."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from torch import Tensor, nn
 
-from devexplorer.core.workspace.walk import named_modules
+from devexplorer.core.models.walk import named_modules
 
 Key = tuple[str, str]
 """Name of the object and path of the tensor in it ("" for a tensor of the workspace)."""
@@ -18,12 +19,16 @@ _Modules = Sequence[tuple[str, nn.Module]]
 
 
 class Holders:
-    """Every place of registered tensors in some objects, each given as (name, path, thing); tensors of the workspace are left out.
+    """Every place of registered tensors in some objects, each given as (name, path, thing); tensors of the workspace
+    are left out.
 
-    `asked` are the ids of those to find. None: all that have more than one place. Most models have none of these, so that is quick.
+    `asked` are the ids of those to find. None: all that have more than one place. Most models have none of these, so
+    that is quick.
     """
 
-    def __init__(self, objects: Iterable[tuple[str, str, nn.Module | Tensor]], asked: Collection[int] | None = None) -> None:
+    def __init__(
+        self, objects: Iterable[tuple[str, str, nn.Module | Tensor]], asked: Collection[int] | None = None
+    ) -> None:
         self._keys: dict[int, tuple[Key, ...]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
         walked = [(name, named_modules(thing, path)) for name, path, thing in objects if isinstance(thing, nn.Module)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.backend import DeviceRegistry
 
 
 class Timing:
-    """A measurement that runs since it was made; on a simulated clock, of what the calling thread does: stop it on the same one."""
+    """A measurement that runs since it was made; on a simulated clock, of what the calling thread does: stop it on the
+    same one."""
 
-    def __init__(self, fleet: Fleet, wall: Callable[[], float], simulated: Sequence[str]) -> None:
+    def __init__(self, fleet: DeviceRegistry, wall: Callable[[], float], simulated: Sequence[str]) -> None:
         self._fleet, self._wall = fleet, wall
         self._devices = simulated
         self._clocks = self._read()
@@ -35,11 +36,12 @@ class Timing:
 class Meter:
     """Starts measurements on the devices of a fleet."""
 
-    def __init__(self, fleet: Fleet, wall: Callable[[], float]) -> None:
+    def __init__(self, fleet: DeviceRegistry, wall: Callable[[], float]) -> None:
         self._fleet, self._wall = fleet, wall
 
     def start(self, destinations: Sequence[str], sources: Iterable[str] = ()) -> Timing:
-        """Time work that ends on `destinations`; where none of those is simulated, the clocks of simulated sources count."""
+        """Time work that ends on `destinations`; where none of those is simulated, the clocks of simulated sources
+        count."""
         known = {info.id for info in self._fleet.infos() if info.simulated}
         devices = sorted(known.intersection(destinations)) or sorted(known.intersection(sources))
         return Timing(self._fleet, self._wall, devices)

@@ -1,7 +1,8 @@
-"""Moves tensors and models between devices, all or none: plan, check that it fits, copy, commit, or roll back. Runs on the jobs thread.
+"""Moves tensors and models between devices, all or none: plan, check that it fits, copy, commit, or roll back. Runs on
+the jobs thread.
 
-Every original is kept until all parts have arrived (undoing by moving back would lose bits after a cast), so the peak is source plus
-destination, as on a real move between two devices.
+Every original is kept until all parts have arrived (undoing by moving back would lose bits after a cast), so the peak
+is source plus destination, as on a real move between two devices.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import DevExplorerError, MoveFailed
+from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.progress import NOBODY as NOBODY
+from devexplorer.core.base.progress import Watch as Watch
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
+from devexplorer.core.models.collector import no_collections
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.virtual.lazy import move_uninitialised
-from devexplorer.core.watch import NOBODY as NOBODY
-from devexplorer.core.watch import Watch as Watch
-from devexplorer.core.workspace.casts import dtype_name, model_dtype, torch_dtype
-from devexplorer.core.workspace.collector import no_collections
-from devexplorer.core.workspace.copies import deep_copy
+from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
+from devexplorer.core.workspace.cast_error import cast_losses
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.losses import cast_losses
 from devexplorer.core.workspace.meter import Meter, Timing
 from devexplorer.core.workspace.parts import Copy, LazyPart, ParameterPart, Part, PlaceLazy, plain_copy
-from devexplorer.core.workspace.plan import Aim, Plan, Was, as_before, uniform
-from devexplorer.core.workspace.walk import device_id
+from devexplorer.core.workspace.plan import MoveTarget, Plan, TensorOrigin, as_before, uniform
 
 Bind = Callable[[str, Tensor], None]
 """Binds a name of the workspace to a tensor."""
@@ -44,7 +45,7 @@ class Result(NamedTuple):
     """A move that succeeded, and where everything was before it."""
 
     report: MoveReport
-    was: tuple[Was, ...]
+    was: tuple[TensorOrigin, ...]
     rollback: Callable[[], None]
     """Puts the very same tensors back; they are kept alive by it."""
 
@@ -54,7 +55,7 @@ class Mover:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: DeviceRegistry,
         *,
         copy: Copy = plain_copy,
         commit: Callable[[Part], None] = methodcaller("commit"),
@@ -68,28 +69,44 @@ class Mover:
 
     @no_collections()
     def move(
-        self, aims: Sequence[Aim], device: str, dtype: str | None, bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()
+        self,
+        aims: Sequence[MoveTarget],
+        device: str,
+        dtype: str | None,
+        bind: Bind,
+        watch: Watch = NOBODY,
+        around: Sequence[MoveTarget] = (),
     ) -> Result:
         """Move the aims to one device: models in place, tensors by binding their names to the results.
 
-        `around` are the whole objects that the aims belong to, and others that share tensors with them: what is tied there follows.
-        Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put back.
+        `around` are the whole objects that the aims belong to, and others that share tensors with them: what is tied
+        there follows. Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put
+        back.
         """
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
         return self._carry_out(Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, watch)
 
     @no_collections()
-    def restore(self, aims: Sequence[Aim], was: Iterable[Was], bind: Bind, watch: Watch = NOBODY, around: Sequence[Aim] = ()) -> Result:
-        """Move every tensor back to where `was` says that it was; several devices stand in `destination` with commas."""
+    def restore(
+        self,
+        aims: Sequence[MoveTarget],
+        was: Iterable[TensorOrigin],
+        bind: Bind,
+        watch: Watch = NOBODY,
+        around: Sequence[MoveTarget] = (),
+    ) -> Result:
+        """Move every tensor back to where `was` says that it was; several devices stand in `destination` with
+        commas."""
         entries = tuple(was)
         places = ", ".join(sorted({device_id(entry.device) for entry in entries}))
         plan = Plan(as_before(entries), self._place_lazy, aims, around=around, bind=bind)
         return self._carry_out(plan, aims, places, None, watch)
 
     def duplicate(
-        self, aims: Sequence[Aim], device: str, dtype: str | None, watch: Watch = NOBODY
+        self, aims: Sequence[MoveTarget], device: str, dtype: str | None, watch: Watch = NOBODY
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
-        """Make a second object of each aim on the device; the originals are left as they are, gradients are not copied."""
+        """Make a second object of each aim on the device; the originals are left as they are, gradients are not
+        copied."""
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
         plan = Plan(rule, self._place_lazy, aims, second=True)
         self._check_fit(plan)
@@ -106,7 +123,9 @@ class Mover:
             raise _failure(error, f"could not copy to {device}", "nothing was created") from error
         return _with_losses(self._report(plan, aims, device, dtype, timing), plan), made
 
-    def _carry_out(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, watch: Watch) -> Result:
+    def _carry_out(
+        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, watch: Watch
+    ) -> Result:
         self._check_fit(plan)
         timing = self._start(plan)
         committed = 0
@@ -166,8 +185,9 @@ class Mover:
                 part.copy(copy)
                 done += weight
 
-    def _second_objects(self, plan: Plan, aims: Sequence[Aim]) -> list[nn.Module | Tensor]:
-        """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated twice."""
+    def _second_objects(self, plan: Plan, aims: Sequence[MoveTarget]) -> list[nn.Module | Tensor]:
+        """Copies of the objects around the new tensors: `deepcopy` finds them in its memo, so nothing is allocated
+        twice."""
         memo: dict[int, Any] = {}
         for part in plan.parts:
             second: Any = part.new
@@ -188,7 +208,9 @@ class Mover:
         for module in plan.recurrent:
             module._init_flat_weights()
 
-    def _report(self, plan: Plan, aims: Sequence[Aim], destination: str, dtype: str | None, timing: Timing) -> MoveReport:
+    def _report(
+        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, timing: Timing
+    ) -> MoveReport:
         seconds, wall = timing.stop()
         copied = plan.copied_bytes
         return MoveReport(
@@ -222,7 +244,7 @@ def _with_losses(report: MoveReport, plan: Plan) -> MoveReport:
     return report if losses is None else msgspec.structs.replace(report, losses=losses)
 
 
-def wanted_dtype(aims: Sequence[Aim], dtype: str | None) -> torch.dtype | None:
+def wanted_dtype(aims: Sequence[MoveTarget], dtype: str | None) -> torch.dtype | None:
     """The dtype asked for; models refuse integers."""
     if dtype is None:
         return None
@@ -230,16 +252,10 @@ def wanted_dtype(aims: Sequence[Aim], dtype: str | None) -> torch.dtype | None:
     return model_dtype(dtype) if models else torch_dtype(dtype)
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type when it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
 def _failure(error: Exception, what: str, state: str) -> MoveFailed:
     if isinstance(error, MoveCancelled):
         return MoveCancelled(f"cancelled; {state}")
-    reason = str(error) if isinstance(error, DevExplorerError) else one_line(error)
+    reason = str(error) if isinstance(error, DevExplorerError) else first_line(error)
     return MoveFailed(f"{what}: {reason}; {state}")
 
 

@@ -1,7 +1,8 @@
-"""One tensor on its way to another device or dtype: `copy`, then `commit`, and `rollback` from anywhere. Runs on the jobs thread.
+"""One tensor on its way to another device or dtype: `copy`, then `commit`, and `rollback` from anywhere. Runs on the
+jobs thread.
 
-Every part keeps its originals until it is dropped, so rolling back restores the very same tensors: identity, bits, device, gradient, ties.
-Nothing here decides what to move; `core.workspace.moves` does.
+Every part keeps its originals until it is dropped, so rolling back restores the very same tensors: identity, bits,
+device, gradient, ties. Nothing here decides what to move; `core.workspace.moves` does.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from devexplorer.core.errors import MoveFailed
-from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.base.errors import MoveFailed
+from devexplorer.core.models.walk import ORDINARY
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.workspace.holders import Slot
-from devexplorer.core.workspace.walk import ORDINARY
 
 OWN = ("_inner", "_gpu")
 """What a tensor on a virtual GPU has in `vars()`."""
@@ -41,7 +42,8 @@ class Wanted:
     device: torch.device
     dtype: torch.dtype
     kept: Tensor | None = None
-    """The original, where one was kept for undo; it has this dtype, and this device unless its object was removed meanwhile."""
+    """The original, where one was kept for undo; it has this dtype, and this device unless its object was removed
+    meanwhile."""
     kept_gradient: Tensor | None = None
 
     def contents(self, tensor: Tensor, copy: Copy) -> Tensor:
@@ -67,8 +69,8 @@ class Wanted:
 def restored(kept: Tensor, now: Tensor, copy: Copy) -> Tensor:
     """The original that a cast left behind; elements that were changed since are taken from `now`, the tensor as it is.
 
-    Changed is what the same cast of the original would not give. Counting changes instead (`_version`) does not work: batch norm writes
-    its statistics uncounted, and the count starts anew with every swap and every new buffer.
+    Changed is what the same cast of the original would not give. Counting changes instead (`_version`) does not work:
+    batch norm writes its statistics uncounted, and the count starts anew with every swap and every new buffer.
     """
     if kept.shape != now.shape:
         return copy(now, kept.device, kept.dtype)
@@ -81,7 +83,8 @@ _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Element by element; NaN is the same as NaN. complex128 is too wide for a whole number and is compared by value."""
+    """Element by element; NaN is the same as NaN. complex128 is too wide for a whole number and is compared by
+    value."""
     whole = _WHOLE.get(a.element_size())
     return a == b if whole is None else a.resolve_conj().view(whole) == b.resolve_conj().view(whole)
 
@@ -120,14 +123,30 @@ class Part(Protocol):
 class ParameterPart:
     """A parameter and its gradient. The Parameter object stays the same one, with new contents.
 
-    `parameter.data = new` does that, as in `Module.to`. To a virtual GPU and back the Python class changes too: there the two objects
-    swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
+    `parameter.data = new` does that, as in `Module.to`. To a virtual GPU and back the Python class changes too: there
+    the two objects swap contents (`torch.utils.swap_tensors`), as PyTorch itself does for such classes.
     """
 
-    __slots__ = ("_partner", "gradient", "new", "new_gradient", "old", "old_gradient", "origin", "path", "tensor", "wanted")
+    __slots__ = (
+        "_partner",
+        "gradient",
+        "new",
+        "new_gradient",
+        "old",
+        "old_gradient",
+        "origin",
+        "path",
+        "tensor",
+        "wanted",
+    )
 
     def __init__(
-        self, path: str, parameter: Tensor, wanted: Wanted, gradient: Tensor | None, origin: tuple[torch.device, torch.dtype]
+        self,
+        path: str,
+        parameter: Tensor,
+        wanted: Wanted,
+        gradient: Tensor | None,
+        origin: tuple[torch.device, torch.dtype],
     ) -> None:
         """`gradient`: None also where it is not to be touched; `origin`: device and dtype of the parameter."""
         self.path, self.tensor, self.wanted = path, parameter, wanted
@@ -251,7 +270,8 @@ class BufferPart:
 
 
 class LazyPart:
-    """A parameter or buffer without a shape yet: nothing to copy; it will be created on the new device at the first forward."""
+    """A parameter or buffer without a shape yet: nothing to copy; it will be created on the new device at the first
+    forward."""
 
     def __init__(self, path: str, tensor: Tensor, wanted: Wanted, place: PlaceLazy) -> None:
         self.path, self.tensor, self.wanted = path, tensor, wanted

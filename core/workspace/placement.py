@@ -1,7 +1,8 @@
 """Reads what is where: a snapshot of a module or a tensor, without changing anything in it. Runs on the jobs thread.
 
-Only attributes are read, no operation runs: nothing moves, nothing is materialised, no gradient flag, hook or random state changes.
-One walk, about 2 µs a tensor: each attribute is read once, and a module's totals go to the module around it when its walk is over.
+Only attributes are read, no operation runs: nothing moves, nothing is materialised, no gradient flag, hook or random
+state changes. One walk, about 2 µs a tensor: each attribute is read once, and a module's totals go to the module around
+it when its walk is over.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.models.collector import no_collections
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.storages import storage_address
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import (
+    ORDINARY,
+    RegisteredIds,
+    gradient_of,
+    is_uninitialised,
+    named_modules,
+    type_name,
+    unregistered,
+)
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.workspace.collector import no_collections
-from devexplorer.core.workspace.extras import Extras
-from devexplorer.core.workspace.storages import storage_address
-from devexplorer.core.workspace.unmovable import dispatched
-from devexplorer.core.workspace.walk import ORDINARY, RegisteredIds, gradient_of, is_uninitialised, named_modules, type_name, unregistered
 
 VALUES_LIMIT = 100
 """Tensors with more elements are described, not printed."""
@@ -30,7 +39,9 @@ def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None)
     modules = named_modules(thing) if isinstance(thing, nn.Module) else []
     walk = _Walk(RegisteredIds(modules), extras.optimizer)
     foreign: str | None = None
-    with torch._C.DisableTorchFunctionSubclass():  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
+    with (
+        torch._C.DisableTorchFunctionSubclass()
+    ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
         if isinstance(thing, nn.Module):
             foreign = dispatched(modules) if extras.hops is None else None
             walk.module("", name, thing, 0, True)
@@ -78,12 +89,39 @@ class _Place:
 class _Branch:
     """A module whose totals are still growing."""
 
-    __slots__ = ("around", "bytes", "depth", "devices", "dtypes", "elements", "identity", "name", "path", "registered", "tied_to", "type")
+    __slots__ = (
+        "around",
+        "bytes",
+        "depth",
+        "devices",
+        "dtypes",
+        "elements",
+        "identity",
+        "name",
+        "path",
+        "registered",
+        "tied_to",
+        "type",
+    )
 
     def __init__(
-        self, path: str, name: str, module: nn.Module, depth: int, registered: bool, tied_to: str | None, around: _Branch | None
+        self,
+        path: str,
+        name: str,
+        module: nn.Module,
+        depth: int,
+        registered: bool,
+        tied_to: str | None,
+        around: _Branch | None,
     ) -> None:
-        self.path, self.name, self.depth, self.registered, self.tied_to, self.around = path, name, depth, registered, tied_to, around
+        self.path, self.name, self.depth, self.registered, self.tied_to, self.around = (
+            path,
+            name,
+            depth,
+            registered,
+            tied_to,
+            around,
+        )
         self.type, self.identity = type(module).__name__, id(module)
         self.devices: set[str] = set()
         self.dtypes: set[str] = set()
@@ -111,7 +149,9 @@ class _Walk:
 
     def __init__(self, known: RegisteredIds, optimizer: torch.optim.Optimizer | None = None) -> None:
         self.places: dict[torch.device, _Place] = {}
-        self._states: dict[int, Mapping[Any, Any]] = {} if optimizer is None else {id(p): s for p, s in optimizer.state.items()}
+        self._states: dict[int, Mapping[Any, Any]] = (
+            {} if optimizer is None else {id(p): s for p, s in optimizer.state.items()}
+        )
         self._known = known
         self._rows: list[Row | _Branch] = []
         self._branch: _Branch | None = None
@@ -161,7 +201,9 @@ class _Walk:
         branch.close()
         self._branch = outer
 
-    def tensor(self, path: str, name: str, kind: str, tensor: Tensor, depth: int, registered: bool, *, counts: bool = True) -> None:
+    def tensor(
+        self, path: str, name: str, kind: str, tensor: Tensor, depth: int, registered: bool, *, counts: bool = True
+    ) -> None:
         """A tensor, below it its gradient and what the optimizer keeps for it. `counts`: in the modules around it."""
         if counts and not registered:
             kind = "tensor"
@@ -223,17 +265,30 @@ class _Walk:
         if counts and not lazy:
             gradient = tensor.grad if leaf else gradient_of(tensor)
             if gradient is not None:
-                self.tensor(f"{path}.grad" if path else "grad", "grad", "gradient", gradient, depth + 1, registered, counts=False)
+                self.tensor(
+                    f"{path}.grad" if path else "grad",
+                    "grad",
+                    "gradient",
+                    gradient,
+                    depth + 1,
+                    registered,
+                    counts=False,
+                )
             if identity in self._states:
                 self._state(path, self._states[identity], depth + 1, registered)
 
     def _state(self, path: str, state: Mapping[Any, Any], depth: int, registered: bool) -> None:
         for key, value in state.items():
             if isinstance(value, Tensor):
-                self.tensor(f"{path}.{key}" if path else str(key), str(key), "state", value, depth, registered, counts=False)
+                self.tensor(
+                    f"{path}.{key}" if path else str(key), str(key), "state", value, depth, registered, counts=False
+                )
 
-    def _counts_again(self, first: Row | _Branch, at: int, branch: _Branch, identity: int, nbytes: int, elements: int) -> bool:
-        """Whether a tensor that has a row already is new to this module; sees to it that it counts once in the modules around both."""
+    def _counts_again(
+        self, first: Row | _Branch, at: int, branch: _Branch, identity: int, nbytes: int, elements: int
+    ) -> bool:
+        """Whether a tensor that has a row already is new to this module; sees to it that it counts once in the modules
+        around both."""
         counted_in = [*self._innermost(first, at), *self._counted_again.get(identity, ())]
         already = {id(one) for start in counted_in for one in start.chain()}
         if id(branch) in already:

@@ -1,4 +1,5 @@
-"""What a move will touch: the parts, their bytes, and what stays behind. Built before anything changes. Runs on the jobs thread."""
+"""What a move will touch: the parts, their bytes, and what stays behind. Built before anything changes. Runs on the
+jobs thread."""
 
 from __future__ import annotations
 
@@ -8,14 +9,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.workspace.casts import cast_of, loses
+from devexplorer.core.models.casts import cast_of, loses
+from devexplorer.core.models.unmovable import QUANTISED, refuse_dispatched, refuse_special
+from devexplorer.core.models.walk import (
+    ORDINARY,
+    RegisteredIds,
+    device_id,
+    gradient_of,
+    is_uninitialised,
+    named_modules,
+    unregistered,
+)
 from devexplorer.core.workspace.holders import Holders, Key, Slot
 from devexplorer.core.workspace.parts import BufferPart, LazyPart, NamePart, ParameterPart, Part, PlaceLazy, Wanted
-from devexplorer.core.workspace.unmovable import QUANTISED, refuse_dispatched, refuse_special
-from devexplorer.core.workspace.walk import ORDINARY, RegisteredIds, device_id, gradient_of, is_uninitialised, named_modules, unregistered
 
 
-class Aim(NamedTuple):
+class MoveTarget(NamedTuple):
     """What is to be moved: an object of the workspace, or the part of a model at `path`."""
 
     name: str
@@ -32,7 +41,7 @@ Rule = Callable[[Key, Tensor], Wanted | None]
 """Where a tensor shall be; None: leave it alone."""
 
 
-class Was(NamedTuple):
+class TensorOrigin(NamedTuple):
     """Where a tensor was before a move, so that the move can be undone without holding on to the tensor."""
 
     keys: tuple[Key, ...]
@@ -43,16 +52,18 @@ class Was(NamedTuple):
     """The original itself, where moving back would not restore it."""
     kept_gradient: Tensor | None = None
 
-    def without(self, name: str) -> Was | None:
+    def without(self, name: str) -> TensorOrigin | None:
         """The same, when that object is gone; None when no other holds the tensor."""
         keys = tuple(key for key in self.keys if key[0] != name)
         return self._replace(keys=keys) if keys else None
 
-    def hosted(self) -> Was:
+    def hosted(self) -> TensorOrigin:
         """The same, with the originals on the CPU; one that autograd holds stays where it is."""
         if self.kept is None or self.kept.requires_grad:
             return self
-        return self._replace(kept=self.kept.to("cpu"), kept_gradient=None if self.kept_gradient is None else self.kept_gradient.to("cpu"))
+        return self._replace(
+            kept=self.kept.to("cpu"), kept_gradient=None if self.kept_gradient is None else self.kept_gradient.to("cpu")
+        )
 
     @property
     def kept_bytes(self) -> int:
@@ -66,7 +77,8 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
     """Everything to one device; models cast as `Module.to` does, tensors as `Tensor.to` does."""
 
     by_dtype: dict[torch.dtype, Wanted] = {}
-    """Dtype of a model's tensor -> where it shall be: a large model has thousands of tensors and a handful of dtypes."""
+    """Dtype of a model's tensor -> where it shall be: a large model has thousands of tensors and a handful of
+    dtypes."""
 
     def rule(key: Key, tensor: Tensor) -> Wanted:
         if dtype is not None and not key[1]:
@@ -79,7 +91,7 @@ def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
     return rule
 
 
-def as_before(entries: Iterable[Was]) -> Rule:
+def as_before(entries: Iterable[TensorOrigin]) -> Rule:
     """Every tensor back to where it was."""
     known = {key: was for was in entries for key in was.keys}
 
@@ -99,7 +111,8 @@ Route = tuple[torch.device, torch.dtype, torch.device, torch.dtype]
 
 
 class _Flow:
-    """What goes from one device and dtype to another, summed up: most models have a handful of these, and thousands of tensors."""
+    """What goes from one device and dtype to another, summed up: most models have a handful of these, and thousands of
+    tensors."""
 
     __slots__ = (
         "after",
@@ -134,24 +147,27 @@ class _Flow:
 class Plan:
     """The parts of one move and the sums over them. A tensor that several aims reach is moved once.
 
-    `around` are the whole objects that hold the aims, and others that share tensors with them: a tie to a tensor there stays a tie.
+    `around` are the whole objects that hold the aims, and others that share tensors with them: a tie to a tensor there
+    stays a tie.
     """
 
     def __init__(
         self,
         rule: Rule,
         place_lazy: PlaceLazy,
-        aims: Sequence[Aim],
+        aims: Sequence[MoveTarget],
         *,
-        around: Sequence[Aim] = (),
+        around: Sequence[MoveTarget] = (),
         bind: Callable[[str, Tensor], None] = lambda name, tensor: None,
         second: bool = False,
     ) -> None:
         self._rule, self._bind, self._place_lazy = rule, bind, place_lazy
-        # A path into a model may be one of several to the same module, so the names of what is there have to be looked up.
+        # A path into a model may be one of several to the same module, so the names of what is there have to be looked
+        # up.
         self._holders = Holders(around or aims, _ids(aims) if any(aim.path for aim in aims) else None)
         self.second = second
-        """True: second objects are made, of everything, also of what is on the device already; gradients are left out."""
+        """True: second objects are made, of everything, also of what is on the device already; gradients are left
+        out."""
         self.parts: list[Part] = []
         self.keys: list[tuple[Key, ...]] = []
         """The names of each part's tensor."""
@@ -165,11 +181,13 @@ class Plan:
         self._flows: dict[Route, _Flow] = {}
         self._flow: _Flow | None = None
         """That of the latest tensor: the next one is mostly of the same kind."""
-        with torch._C.DisableTorchFunctionSubclass():  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
+        with (
+            torch._C.DisableTorchFunctionSubclass()
+        ):  # only attributes are read; without it each costs a virtual GPU's tensor 0.1 µs more
             for aim in aims:
                 self._add(aim)
 
-    def _add(self, aim: Aim) -> None:
+    def _add(self, aim: MoveTarget) -> None:
         if isinstance(aim.thing, Tensor):
             self._tensor(aim.name, aim.thing)
         else:
@@ -183,7 +201,7 @@ class Plan:
             self.keys.append((key,))
             self.parts.append(NamePart(name, tensor, found[0], self._bind))
 
-    def _module(self, aim: Aim, root: nn.Module) -> None:
+    def _module(self, aim: MoveTarget, root: nn.Module) -> None:
         modules = named_modules(root, aim.path)
         refuse_dispatched(aim.title, modules)
         known = RegisteredIds(modules)
@@ -225,7 +243,8 @@ class Plan:
         self._append(key, BufferPart(key[1], buffer, self._holders.slots(buffer, slot), found[0]))
 
     def _wanted(self, key: Key, tensor: Tensor) -> tuple[Wanted, Tensor | None, Origin] | None:
-        """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the way."""
+        """Where the tensor shall go, its gradient, and where both are; None when there is nothing to do. Sums up on the
+        way."""
         identity = id(tensor)
         if identity in self._seen:
             return None
@@ -248,7 +267,9 @@ class Plan:
         if wanted is None or (flow.stays and not self.second):
             flow.after += size
             return None
-        if not lazy and (not plain or gradient is not None or flow.special or tensor.is_nested or tensor.layout is not torch.strided):
+        if not lazy and (
+            not plain or gradient is not None or flow.special or tensor.is_nested or tensor.layout is not torch.strided
+        ):
             refuse_special(key[1] or key[0], tensor, gradient, wanted.device, wanted.dtype)
         flow.moves += 1
         new = elements * flow.new_itemsize
@@ -324,32 +345,36 @@ class Plan:
         """Bytes that were copied; call it after the parts were."""
         return sum(part.copied_bytes for part in self.parts)
 
-    def was(self) -> list[Was]:
+    def was(self) -> list[TensorOrigin]:
         """Where everything was; call it after the parts are committed."""
         return [_was(keys, part) for keys, part in zip(self.keys, self.parts, strict=True)]
 
 
-def _was(keys: tuple[Key, ...], part: Part) -> Was:
-    """Originals are kept where moving back would not restore them: after a cast that loses, or when autograd holds them anyway."""
+def _was(keys: tuple[Key, ...], part: Part) -> TensorOrigin:
+    """Originals are kept where moving back would not restore them: after a cast that loses, or when autograd holds them
+    anyway."""
     if isinstance(part, LazyPart):
-        return Was(keys, *part.origin)
+        return TensorOrigin(keys, *part.origin)
     tensor = part.tensor
     if isinstance(part, ParameterPart):
         device, dtype = part.origin
         if loses(dtype, part.wanted.dtype):
-            return Was(keys, device, dtype, _detached(part.old), _detached(part.old_gradient))
-        return Was(keys, device, dtype)
-    if loses(tensor.dtype, part.wanted.dtype) or (isinstance(part, NamePart) and part.new is not None and part.new.requires_grad):
-        return Was(keys, tensor.device, tensor.dtype, tensor)
-    return Was(keys, tensor.device, tensor.dtype)
+            return TensorOrigin(keys, device, dtype, _detached(part.old), _detached(part.old_gradient))
+        return TensorOrigin(keys, device, dtype)
+    if loses(tensor.dtype, part.wanted.dtype) or (
+        isinstance(part, NamePart) and part.new is not None and part.new.requires_grad
+    ):
+        return TensorOrigin(keys, tensor.device, tensor.dtype, tensor)
+    return TensorOrigin(keys, tensor.device, tensor.dtype)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:
-    """For what a part has kept: what it has from `parameter.data` is detached, what was swapped is a parameter still."""
+    """For what a part has kept: what it has from `parameter.data` is detached, what was swapped is a parameter
+    still."""
     return tensor if tensor is None or type(tensor) is Tensor else tensor.detach()
 
 
-def _ids(aims: Sequence[Aim]) -> set[int]:
+def _ids(aims: Sequence[MoveTarget]) -> set[int]:
     """`id()` of every registered tensor in parts of models."""
     ids: set[int] = set()
     for aim in aims:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from devexplorer.core.errors import DevExplorerError
-from devexplorer.core.workspace.cut import NOTHING_MISSING, WithoutGradient
-from devexplorer.core.workspace.run import Operand
+from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.models.gradient_cuts import NOTHING_MISSING, WithoutGradient
+from devexplorer.core.models.run import Operand
 
 
 class Built(NamedTuple):
@@ -50,7 +50,8 @@ class Ran(NamedTuple):
     accumulated: bool = False
     """Backward: some had one before, and the new one was added."""
     changed_buffers: bool = False
-    """The forward wrote into buffers: running statistics of batch norm in training mode, and whatever else a model keeps there."""
+    """The forward wrote into buffers: running statistics of batch norm in training mode, and whatever else a model
+    keeps there."""
     initialised: bool = False
     """The forward gave lazy parameters their shape and first values."""
     bare: bool = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.names import expression, quoted, variable
+from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.models import samples
+from devexplorer.core.models.run import Operand
 from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.run import Operand
 from devexplorer.core.workspace.runner import LAZY_SEED
 
 INPUTS = "_inputs"
@@ -19,7 +19,8 @@ def _seed(report: Ran) -> list[str]:
 
 
 def call(report: Ran, source: str | None) -> tuple[list[str], str]:
-    """Lines that come first (imports, then a sample input where no tensors were named), and the call; `source` is the model's."""
+    """Lines that come first (imports, then a sample input where no tensors were named), and the call; `source` is the
+    model's."""
     if report.given:
         return [], f"{expression(report.target)}({', '.join(map(variable, report.given))})"
     model = expression(report.target)
@@ -28,11 +29,15 @@ def call(report: Ran, source: str | None) -> tuple[list[str], str]:
 
 def sample(model: str, inputs: Sequence[Operand], source: str | None) -> list[str]:
     """Lines that make the sample input again that such a model was given: the very same values."""
-    if source in zoo.recipes():
-        return ["from devexplorer.core.workspace import zoo", "", f"{INPUTS} = zoo.sample_for({model}, {quoted(source or '')})"]
+    if source in samples.recipes():
+        return [
+            "from devexplorer.core.models import samples",
+            "",
+            f"{INPUTS} = samples.sample_for({model}, {quoted(source or '')})",
+        ]
     shapes = ",".join(f"{'x'.join(map(str, one.shape)) or 'scalar'}:{one.dtype}" for one in inputs)
     return [
-        "from devexplorer.core.workspace.models.inputs import sample_inputs",
+        "from devexplorer.core.models.inputs import sample_inputs",
         "",
         f"{INPUTS} = sample_inputs({model}, {quoted(shapes)})",
     ]
@@ -42,7 +47,7 @@ def forward(report: Ran, source: str | None) -> str:
     """A forward; its output is printed in short where it was not kept."""
     before, called = call(report, source)
     if not report.bare:
-        before = ["from devexplorer.core.workspace.run import first_tensor", *before]
+        before = ["from devexplorer.core.models.run import first_tensor", *before]
         called = f"first_tensor({called})"
     last = f"print({called}.shape)" if report.kept_as is None else f"{variable(report.kept_as)} = {called}.detach()"
     return "\n".join([*before, *_seed(report), last])
@@ -53,5 +58,12 @@ def backward(report: Ran, source: str | None) -> str:
     before, called = call(report, source)
     kept = "retain_graph=True" if report.retained else ""
     if not report.bare:
-        return "\n".join(["from devexplorer.core.workspace.run import total", *before, *_seed(report), f"total({called}).backward({kept})"])
+        return "\n".join(
+            [
+                "from devexplorer.core.models.run import total",
+                *before,
+                *_seed(report),
+                f"total({called}).backward({kept})",
+            ]
+        )
     return "\n".join([*before, *_seed(report), f"{called}.sum().backward({kept})"])

@@ -1,4 +1,5 @@
-"""Runs a model of the workspace forward and backward, times it, and notes what that left behind in the model. Runs on the jobs thread."""
+"""Runs a model of the workspace forward and backward, times it, and notes what that left behind in the model. Runs on
+the jobs thread."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models import run
+from devexplorer.core.models.gradient_cuts import NOTHING_MISSING, no_backward, without_gradient
+from devexplorer.core.models.guard import settings_kept
+from devexplorer.core.models.run import operand
+from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.virtual.backend import backward_guard
-from devexplorer.core.workspace import run
-from devexplorer.core.workspace.cut import NOTHING_MISSING, no_backward, without_gradient
 from devexplorer.core.workspace.meter import Meter
-from devexplorer.core.workspace.models.guard import settings_kept
-from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.run import operand
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
 
 LAZY_SEED = 0
 """Of the values that lazy parameters get."""
@@ -28,19 +29,26 @@ LAZY_SEED = 0
 class Runner:
     """Runs models on the devices of a fleet."""
 
-    def __init__(self, fleet: Fleet, meter: Meter) -> None:
+    def __init__(self, fleet: DeviceRegistry, meter: Meter, explain: run.Explain | None = None) -> None:
         self._fleet, self._meter = fleet, meter
+        self.explain = explain
+        """Is asked why a forward failed for where its operands are."""
 
-    def run(self, aim: Aim, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool) -> tuple[Ran, Tensor | None]:
-        """Forward, and with `backward` the backward of the output's sum; returns what happened and the first tensor of the output.
+    def run(
+        self, aim: MoveTarget, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool
+    ) -> tuple[Ran, Tensor | None]:
+        """Forward, and with `backward` the backward of the output's sum; returns what happened and the first tensor of
+        the output.
 
-        `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no backward. Settings of
-        the process that the model's code changes are put back.
+        `given` are the names of the inputs, none for a sample. Raises `RunFailed`, or `BadInput` where there is no
+        backward. Settings of the process that the model's code changes are put back.
         """
         with settings_kept():  # around the timing: it takes longer than a small layer
             return self._run(aim, inputs, given, backward=backward)
 
-    def _run(self, aim: Aim, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool) -> tuple[Ran, Tensor | None]:
+    def _run(
+        self, aim: MoveTarget, inputs: Sequence[Tensor], given: Sequence[str], *, backward: bool
+    ) -> tuple[Ran, Tensor | None]:
         model = aim.thing
         if isinstance(model, Tensor):
             raise BadInput(f"'{aim.title}' is a tensor and cannot be run; choose a model")
@@ -51,7 +59,7 @@ class Runner:
         timing = self._meter.start(devices)
         entered: set[int] = set()
         with _seeded(devices) if waiting else nullcontext():
-            output = run.run(model, aim.path, inputs, entered)
+            output = run.run(model, aim.path, inputs, entered, self.explain)
         retained = backward and any(one.grad_fn is not None for one in inputs)
         if backward:
             self._backward(aim, model, output, entered, retain_graph=retained)
@@ -82,14 +90,19 @@ class Runner:
         for device in devices:
             self._fleet.backend(device).synchronize(device)
 
-    def _backward(self, aim: Aim, model: nn.Module, output: Any, entered: set[int], *, retain_graph: bool) -> None:
+    def _backward(
+        self, aim: MoveTarget, model: nn.Module, output: Any, entered: set[int], *, retain_graph: bool
+    ) -> None:
         loss = run.total(output)
         if loss is None:
             why = no_backward(without_gradient(model, entered, path=aim.path))
             raise BadInput(
-                f"the output of '{aim.title}' does not depend on anything that requires a gradient, so there is no backward{why}"
+                f"the output of '{aim.title}' does not depend on anything that requires a gradient, so there is no"
+                f" backward{why}"
             )
-        virtual = any(info.simulated for info in self._fleet.infos())  # the loss on the CPU, a layer on a virtual GPU: that happens
+        virtual = any(
+            info.simulated for info in self._fleet.infos()
+        )  # the loss on the CPU, a layer on a virtual GPU: that happens
         try:
             with backward_guard() if virtual else nullcontext():
                 loss.backward(retain_graph=retain_graph)
@@ -99,7 +112,8 @@ class Runner:
 
 @contextmanager
 def _seeded(devices: Sequence[str]) -> Iterator[None]:
-    """Draw the first values of lazy parameters from a seed: Redo and a script give the same. Generators are left as they were."""
+    """Draw the first values of lazy parameters from a seed: Redo and a script give the same. Generators are left as
+    they were."""
     cards = [int(device.partition(":")[2]) for device in devices if device.startswith("cuda:")]
     with torch.random.fork_rng(devices=cards):
         torch.default_generator.manual_seed(LAZY_SEED)

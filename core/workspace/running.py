@@ -1,4 +1,5 @@
-"""Carries out forward and backward of named models, with what Undo needs to take back what they leave. Runs on the jobs thread."""
+"""Carries out forward and backward of named models, with what Undo needs to take back what they leave. Runs on the jobs
+thread."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
+from devexplorer.core.base import python_names
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.inputs import sampled
 from devexplorer.core.records.messages import Backward, Forward
-from devexplorer.core.workspace import names
-from devexplorer.core.workspace.changes import Made
-from devexplorer.core.workspace.images import Before, before_leaves
-from devexplorer.core.workspace.models.inputs import sampled
+from devexplorer.core.workspace.changes import CreateChange
+from devexplorer.core.workspace.mementos import ObjectMemento, before_leaves
 from devexplorer.core.workspace.moves import NOBODY
-from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.reports import Ran
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 def forward(workspace: Workspace, command: Forward) -> Ran:
     """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
     if command.output is not None:
-        names.checked(command.output, workspace.names)
+        python_names.checked(command.output, workspace.names)
     ran, output = _run(workspace, command)
     if command.output is None:
         return ran
     if output is None:
         raise BadInput(f"'{command.target}' returned no tensor that could be named '{command.output}'")
     name = workspace.add(command.output, output.detach())
-    workspace.changed(f"the new tensor {name}", Made((name,)), command=command)
+    workspace.changed(f"the new tensor {name}", CreateChange((name,)), command=command)
     return ran._replace(kept_as=name)
 
 
@@ -46,8 +47,9 @@ def given_names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(part.strip() for part in text.split(","))
 
 
-def inputs_of(workspace: Workspace, aim: Aim, given: Sequence[str]) -> list[Tensor]:
-    """The named tensors; or else what the model takes as far as it is known or can be guessed, on its device and in its dtype."""
+def inputs_of(workspace: Workspace, aim: MoveTarget, given: Sequence[str]) -> list[Tensor]:
+    """The named tensors; or else what the model takes as far as it is known or can be guessed, on its device and in its
+    dtype."""
     if given or isinstance(aim.thing, Tensor):
         return [workspace.tensor_named(name) for name in given]
     if aim.path:
@@ -55,13 +57,13 @@ def inputs_of(workspace: Workspace, aim: Aim, given: Sequence[str]) -> list[Tens
     return sampled(aim.thing, aim.name, workspace.extras(aim.name))
 
 
-def before_inputs(workspace: Workspace, given: Sequence[str], inputs: Sequence[Tensor]) -> list[Before]:
+def before_inputs(workspace: Workspace, given: Sequence[str], inputs: Sequence[Tensor]) -> list[ObjectMemento]:
     """Images of the tensors that a backward from these inputs brings gradients to."""
     objects: dict[str, nn.Module | Tensor] = {name: workspace.get(name) for name in workspace.names}
     return before_leaves(objects, dict(zip(given, inputs, strict=True))) if given else []
 
 
-def reached(leaves: Sequence[Before]) -> tuple[str, ...]:
+def reached(leaves: Sequence[ObjectMemento]) -> tuple[str, ...]:
     """The names of the objects that these are images of."""
     return tuple(dict.fromkeys(image.name for image in leaves))
 
@@ -83,11 +85,12 @@ def _run(workspace: Workspace, command: Forward | Backward) -> tuple[Ran, Tensor
             if image is not None:
                 image.undo(workspace, NOBODY)
         raise
-    finally:  # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
+    # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
+    finally:
         workspace.publish(aim.name, *reached(leaves))
 
 
-def _ran(workspace: Workspace, title: str, before: Sequence[Before | None], command: Forward | Backward) -> None:
+def _ran(workspace: Workspace, title: str, before: Sequence[ObjectMemento | None], command: Forward | Backward) -> None:
     if None in before:
         workspace.history.cannot_undo()
     else:

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import parse_device
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models.casts import dtype_name, torch_dtype
 from devexplorer.core.records.messages import NewTensor
-from devexplorer.core.workspace.casts import dtype_name, torch_dtype
 from devexplorer.core.workspace.fit import check_sizes
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")
@@ -36,7 +36,7 @@ class Made(NamedTuple):
     fell_back: str | None = None
 
 
-def try_gpu(fleet: Fleet, index: int = 0) -> tuple[str, str | None]:
+def try_gpu(fleet: DeviceRegistry, index: int = 0) -> tuple[str, str | None]:
     """The accelerator with that number, or `cpu` and the reason."""
     found = accelerators(fleet)
     if 0 <= index < len(found):
@@ -45,25 +45,26 @@ def try_gpu(fleet: Fleet, index: int = 0) -> tuple[str, str | None]:
     return "cpu", f"there is no GPU with the number {index} here, {there}; the CPU is used instead"
 
 
-def try_all_gpus(fleet: Fleet) -> list[str]:
+def try_all_gpus(fleet: DeviceRegistry) -> list[str]:
     """Every accelerator, or the CPU when there is none."""
     return accelerators(fleet) or ["cpu"]
 
 
-def accelerators(fleet: Fleet) -> list[str]:
+def accelerators(fleet: DeviceRegistry) -> list[str]:
     """Every usable device that is not the CPU."""
     return [info.id for info in fleet.infos() if info.usable and info.kind != "cpu"]
 
 
-def choose_device(fleet: Fleet, text: str, fall_back: bool) -> tuple[str, str | None]:
+def choose_device(fleet: DeviceRegistry, text: str, fall_back: bool) -> tuple[str, str | None]:
     """The device that `text` means; with `fall_back` the CPU, and the reason, when there is no such device."""
     if fall_back and parse_device(text) not in fleet.usable():
         return "cpu", f"there is no device '{parse_device(text)}' here; the CPU is used instead"
     return fleet.choose(text), None
 
 
-def make(command: NewTensor, fleet: Fleet) -> Made:
-    """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is known to fit."""
+def make(command: NewTensor, fleet: DeviceRegistry) -> Made:
+    """Make the tensor. Everything that is wrong with the command is reported at once; nothing is allocated before it is
+    known to fit."""
     findings: list[str] = []
     virtual_helps = False
     device, fell_back, dtype = "cpu", None, None
@@ -117,12 +118,12 @@ def _wrong_shape(shape: Sequence[int]) -> list[str]:
     return findings
 
 
-def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: Fleet) -> None:
+def check_fits(shape: Sequence[int], dtype: torch.dtype, device: str, fleet: DeviceRegistry) -> None:
     """Raise `DoesNotFit`, with the bytes, when a new tensor of this shape would not fit."""
     check_sizes([math.prod(shape) * dtype.itemsize], device, fleet, "this tensor")
 
 
-def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
     shape = command.shape
     if command.fill == "arange":
         count = shape[0] if shape else 1
@@ -134,16 +135,20 @@ def _filled(command: NewTensor, dtype: torch.dtype | None, device: str, fleet: F
     check_fits(shape, dtype, device, fleet)
     if command.fill in ("ones", "zeros"):
         return (torch.ones if command.fill == "ones" else torch.zeros)(shape, dtype=dtype, device=device)
-    own = device if device.startswith("cuda") else "cpu"  # virtual GPUs have no generator: the CPU's numbers, moved there
+    own = (
+        device if device.startswith("cuda") else "cpu"
+    )  # virtual GPUs have no generator: the CPU's numbers, moved there
     draw = torch.rand if command.fill == "rand" else torch.randn
     generator = torch.Generator(device=own).manual_seed(command.seed)
     return draw(shape, dtype=dtype, device=own, generator=generator).to(device)
 
 
-def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+def _from_text(text: str, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
     hint = "write numbers like [[1, 2], [3.5, 4]]"
     if len(text) > TEXT_LIMIT:
-        raise BadInput(f"the text has {len(text):,} characters, {TEXT_LIMIT:,} is the most; put larger values in a .npy file")
+        raise BadInput(
+            f"the text has {len(text):,} characters, {TEXT_LIMIT:,} is the most; put larger values in a .npy file"
+        )
     try:
         values = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
@@ -165,7 +170,7 @@ def _numbers_only(values: Any, depth: int = 0) -> bool:
     return isinstance(values, (bool, int, float, complex))
 
 
-def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet) -> Tensor:
+def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: DeviceRegistry) -> Tensor:
     array = read_array(path)
     kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
     check_fits(array.shape, dtype or kind, device, fleet)
@@ -173,13 +178,18 @@ def _from_file(path: Path, dtype: torch.dtype | None, device: str, fleet: Fleet)
 
 
 def read_array(path: Path) -> np.ndarray[Any, Any]:
-    """The array of a .npy file, mapped: sizes are known before anything is read. `BadInput` for what PyTorch could not have."""
+    """The array of a .npy file, mapped: sizes are known before anything is read. `BadInput` for what PyTorch could not
+    have."""
     try:
         array = np.load(path.expanduser(), mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise BadInput(f"there is no file '{path}'") from None
     except (OSError, ValueError, EOFError) as error:
-        reason = "it holds Python objects, which are never loaded" if "object" in str(error).lower() else "it is no .npy file of numbers"
+        reason = (
+            "it holds Python objects, which are never loaded"
+            if "object" in str(error).lower()
+            else "it is no .npy file of numbers"
+        )
         raise BadInput(f"'{path}' cannot be loaded: {reason}") from None
     if not isinstance(array, np.ndarray):
         array.close()

@@ -1,6 +1,8 @@
-"""The changes that can be undone, newest last, within a budget of bytes, and what was undone and can be done again. Jobs thread.
+"""The changes that can be undone, newest last, within a budget of bytes, and what was undone and can be done again.
+Jobs thread.
 
-An undone command is kept as the command that it was: Redo carries it out again. Every new change makes an end of what could be redone.
+An undone command is kept as the command that it was: Redo carries it out again. Every new change makes an end of what
+could be redone.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class UndoStack:
         """Undone, the one to be done again first on top; without changes."""
 
     def push(self, entry: Entry, *, again: bool = False) -> bool:
-        """Remember a change; False when it alone is over the budget, so that it cannot be undone. `again`: it was a Redo."""
+        """Remember a change; False when it alone is over the budget, so that it cannot be undone. `again`: it was a
+        Redo."""
         if not again:
             self._redo.clear()
         self._entries.append(entry)
@@ -90,12 +93,15 @@ class UndoStack:
     def host(self, name: str) -> None:
         """An object was removed: what is kept of it goes to the host's memory."""
         self._entries = [
-            replace(entry, changes=tuple(one.hosted(name) if isinstance(one, Hosting) else one for one in entry.changes))
+            replace(
+                entry, changes=tuple(one.hosted(name) if isinstance(one, Hosting) else one for one in entry.changes)
+            )
             for entry in self._entries
         ]
 
     def forget(self, name: str) -> None:
-        """An object is gone for good: what was remembered about it goes too, but for what other objects hold as well."""
+        """An object is gone for good: what was remembered about it goes too, but for what other objects hold as
+        well."""
         kept: list[Entry] = []
         for entry in self._entries:
             left = tuple(one for change in entry.changes if (one := change.without(name)) is not None)

@@ -1,6 +1,7 @@
 """The named live tensors and models, and everything that can be done with them. Runs on the jobs thread.
 
-Only `held_bytes_by_device` and `holdings` may be called from other threads: they return figures that are published after each change.
+Only `held_bytes_by_device` and `holdings` may be called from other threads: they return figures that are published
+after each change.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.devices.backend import Fleet
-from devexplorer.core.errors import BadInput, DevExplorerError
+from devexplorer.core.base import python_names as names
+from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models import samples
+from devexplorer.core.models.casts import dtype_name, model_dtype, refuse_value
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.run import Explain, operand
+from devexplorer.core.models.storages import Held, Holdings
+from devexplorer.core.models.trial import Trials
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -28,25 +36,20 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace import names, running, tensors, zoo
-from devexplorer.core.workspace.casts import dtype_name, model_dtype, refuse_value
-from devexplorer.core.workspace.changes import Change, Made, MovedThere, Undone
+from devexplorer.core.workspace import running, tensors
+from devexplorer.core.workspace.changes import Change, CreateChange, MoveChange, Undone
 from devexplorer.core.workspace.combining import applied, checked_operator
-from devexplorer.core.workspace.extras import Extras
 from devexplorer.core.workspace.finding import aimed, checked_index, found, leaf
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.history import History
-from devexplorer.core.workspace.images import Before, Element
+from devexplorer.core.workspace.mementos import Element, ObjectMemento
 from devexplorer.core.workspace.meter import Meter
-from devexplorer.core.workspace.models.trial import Trials
-from devexplorer.core.workspace.moves import NOBODY, Mover, Watch, one_line
-from devexplorer.core.workspace.parking import Removed, park, parked_bytes, unpark
+from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.offload import Removed, park, parked_bytes, unpark
 from devexplorer.core.workspace.placement import snapshot
-from devexplorer.core.workspace.plan import Aim, Was
+from devexplorer.core.workspace.plan import MoveTarget, TensorOrigin
 from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
-from devexplorer.core.workspace.run import operand
 from devexplorer.core.workspace.runner import Runner
-from devexplorer.core.workspace.storages import Held, Holdings
 from devexplorer.core.workspace.undo import BUDGET_BYTES
 
 
@@ -55,15 +58,16 @@ class Workspace:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: DeviceRegistry,
         *,
         mover: Mover | None = None,
         undo_budget_bytes: int = BUDGET_BYTES,
         wall: Callable[[], float] = time.perf_counter,
+        explain: Explain | None = None,
     ) -> None:
         self.fleet = fleet
         self._mover = mover or Mover(fleet, wall=wall)
-        self.runner = Runner(fleet, Meter(fleet, wall))
+        self.runner = Runner(fleet, Meter(fleet, wall), explain)
         """Runs models, for commands that say themselves what that changed."""
         self._wall = wall
         self._objects: dict[str, nn.Module | Tensor] = {}
@@ -99,7 +103,8 @@ class Workspace:
         return name
 
     def remove(self, gone: Sequence[str], command: Command | None = None) -> int:
-        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo: returns these bytes."""
+        """Remove objects and free what they held; within the budget they are kept in the host's memory, for Undo:
+        returns these bytes."""
         for name in gone:
             self.get(name)
         gone = tuple(dict.fromkeys(gone))
@@ -109,7 +114,7 @@ class Workspace:
             try:
                 parked = [park(self, self._mover, name) for name in gone]
             except (DevExplorerError, RuntimeError, MemoryError) as error:
-                why = one_line(error)
+                why = first_line(error)
         if parked:
             self.drop(gone)
             for name in gone:
@@ -142,14 +147,16 @@ class Workspace:
         return made
 
     def seen(self, name: str) -> ObjectSnapshot:
-        """Its devices, storages and identities as they are; the rest may be as it was in the last snapshot since `publish`.
+        """Its devices, storages and identities as they are; the rest may be as it was in the last snapshot since
+        `publish`.
 
         Looking at a large model takes a fifth of a second, and a command that compares has to know how it was before.
         """
         return self._seen.get(name) or self.snapshot(name)
 
     def held_bytes_by_device(self) -> Mapping[str, int]:
-        """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was handed out."""
+        """Bytes that named objects hold on each device, each storage once. Any thread; never changed after it was
+        handed out."""
         return self._held.now.totals
 
     def holdings(self) -> Holdings:
@@ -167,9 +174,9 @@ class Workspace:
         for name in (*touched, *beside):
             self._seen.pop(name, None)
 
-    def _around(self, named: Sequence[str]) -> list[Aim]:
+    def _around(self, named: Sequence[str]) -> list[MoveTarget]:
         """These objects, and those in which a tensor of theirs is tied."""
-        return [Aim(name, "", self._objects[name]) for name in (*named, *self.sharing(named))]
+        return [MoveTarget(name, "", self._objects[name]) for name in (*named, *self.sharing(named))]
 
     # making
 
@@ -179,7 +186,7 @@ class Workspace:
         helps = False
         recipe = device = name = None
         try:
-            recipe = zoo.find(command.recipe)
+            recipe = samples.find(command.recipe)
         except BadInput as error:
             findings += error.findings
         try:
@@ -199,14 +206,14 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         name = name or names.unique(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
-            check_sizes(model_sizes(zoo.meta(recipe.name), kind), where, self.fleet, "this model")
+            check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
         watch.progress(0.0, f"building {recipe.name}")
-        model = zoo.build(recipe.name, command.seed)
+        model = samples.build(recipe.name, command.seed)
         dtype_text = None if dtype is None else dtype_name(dtype)
-        self._mover.move([Aim(name, "", model)], device, dtype_text, _bind_nothing, watch)
+        self._mover.move([MoveTarget(name, "", model)], device, dtype_text, _bind_nothing, watch)
         self.add(name, model, Extras(recipe=recipe.name, source=recipe.name, seed=command.seed))
-        self.changed(f"the new model {name}", Made((name,)), command=command)
+        self.changed(f"the new model {name}", CreateChange((name,)), command=command)
         return Built(name, recipe.name, device, dtype_text, command.seed, self._wall() - started)
 
     def tensor(self, command: NewTensor) -> Created:
@@ -214,17 +221,21 @@ class Workspace:
         stem = "x" if command.name is None else names.checked(command.name, self._objects)
         made = tensors.make(command, self.fleet)
         name = self.add(names.unique(stem, self._objects), made.tensor)
-        self.changed(f"the new tensor {name}", Made((name,)), command=command)
+        self.changed(f"the new tensor {name}", CreateChange((name,)), command=command)
         return Created(name, made.device, made.fell_back)
 
     def combine(self, command: Combine) -> Combined:
         """`name = left operator right`."""
         known = checked_operator(command.operator)
         left, right = self.tensor_named(command.left), self.tensor_named(command.right)
-        name = names.unique("result", self._objects) if command.name is None else names.checked(command.name, self._objects)
+        name = (
+            names.unique("result", self._objects)
+            if command.name is None
+            else names.checked(command.name, self._objects)
+        )
         result = applied(known, (command.left, left), (command.right, right))
         self.add(name, result)
-        self.changed(f"the new tensor {name}", Made((name,)), command=command)
+        self.changed(f"the new tensor {name}", CreateChange((name,)), command=command)
         return Combined(name, command.left, command.operator, command.right, operand(name, result))
 
     # moving
@@ -232,7 +243,7 @@ class Workspace:
     def move(self, command: Move, watch: Watch = NOBODY) -> MoveReport:
         """Move or copy objects and parts of models, all or none; one undo takes all of it back."""
         findings: list[str] = []
-        aims: list[Aim] = []
+        aims: list[MoveTarget] = []
         helps = False
         device = ""
         for target in dict.fromkeys(command.targets):
@@ -250,11 +261,13 @@ class Workspace:
         if findings:
             raise BadInput(*findings, virtual_helps=helps)
         try:
-            return self._copy(aims, device, command, watch) if command.copy else self._move(aims, device, command, watch)
+            return (
+                self._copy(aims, device, command, watch) if command.copy else self._move(aims, device, command, watch)
+            )
         finally:
             self.publish(*(aim.name for aim in aims))
 
-    def _move(self, aims: list[Aim], device: str, command: Move, watch: Watch) -> MoveReport:
+    def _move(self, aims: list[MoveTarget], device: str, command: Move, watch: Watch) -> MoveReport:
         around = self._around(list(dict.fromkeys(aim.name for aim in aims)))
         result = self._mover.move(aims, device, command.dtype, self._bind, watch, around)
         report = result.report
@@ -263,26 +276,34 @@ class Workspace:
         title = f"the move of {_list(report.objects)} to {device}{f' as {report.dtype}' if report.dtype else ''}"
         if report.kind == "cast":
             title = f"the cast of {_list(report.objects)} to {report.dtype}"
-        self.changed(title, MovedThere(result.was), command=command)
+        self.changed(title, MoveChange(result.was), command=command)
         return _with_kept(report, self.history.kept_bytes)
 
-    def _copy(self, aims: list[Aim], device: str, command: Move, watch: Watch) -> MoveReport:
+    def _copy(self, aims: list[MoveTarget], device: str, command: Move, watch: Watch) -> MoveReport:
         report, made = self._mover.duplicate(aims, device, command.dtype, watch)
         created: list[str] = []
         for aim, thing in zip(aims, made, strict=True):
             stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
             own = self._extras[aim.name]
-            created.append(self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed)))
-        self.changed(f"the copy of {_list(report.objects)} to {device}", Made(tuple(created)), command=command)
+            created.append(
+                self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed))
+            )
+        self.changed(f"the copy of {_list(report.objects)} to {device}", CreateChange(tuple(created)), command=command)
         return _with_kept(report, self.history.kept_bytes, tuple(created))
 
     def _bind(self, name: str, tensor: Tensor) -> None:
         self._objects[name] = tensor
 
     def place(
-        self, placed: Sequence[Aim], devices: Mapping[str, str], title: str, command: Command, watch: Watch = NOBODY
+        self,
+        placed: Sequence[MoveTarget],
+        devices: Mapping[str, str],
+        title: str,
+        command: Command,
+        watch: Watch = NOBODY,
     ) -> list[MoveReport]:
-        """Move parts of one model to several devices, all or none (`devices`: title of an aim -> device); one change for Undo."""
+        """Move parts of one model to several devices, all or none (`devices`: title of an aim -> device); one change
+        for Undo."""
         reports: list[MoveReport] = []
         changes: list[Change] = []
         name = placed[0].name
@@ -292,7 +313,7 @@ class Workspace:
                 result = self._mover.move(aims, device, None, self._bind, watch, self._around([name]))
                 reports.append(result.report)
                 if not result.report.already_there:
-                    changes.append(MovedThere(result.was))
+                    changes.append(MoveChange(result.was))
         except BaseException:
             for change in reversed(changes):
                 change.undo(self, NOBODY)
@@ -309,14 +330,17 @@ class Workspace:
         """Remember what a command has changed, `title` as in "the move of mlp to vgpu:1"."""
         self.history.changed(title, *changes, command=command)
 
-    def before(self, name: str, *, values: bool = False, gradients: bool = False, buffers: bool = False, within: str = "") -> Before | None:
-        """An image of an object that is about to be changed in place, to be given to `changed`; None when it is over the budget.
+    def before(
+        self, name: str, *, values: bool = False, gradients: bool = False, buffers: bool = False, within: str = ""
+    ) -> ObjectMemento | None:
+        """An image of an object that is about to be changed in place, to be given to `changed`; None when it is over
+        the budget.
 
-        `values` keeps the values of parameters and buffers, `gradients` those of gradients, `buffers` those of buffers alone; `within`
-        limits them to a part of a model.
-        Without it the change cannot be taken back: call `history.cannot_undo`.
+        `values` keeps the values of parameters and buffers, `gradients` those of gradients, `buffers` those of buffers
+        alone; `within` limits them to a part of a model. Without it the change cannot be taken back: call
+        `history.cannot_undo`.
         """
-        image = Before(name, self.get(name), self._extras[name], within)
+        image = ObjectMemento(name, self.get(name), self._extras[name], within)
         if not self.history.fits(image.needed_bytes(values=values, gradients=gradients, buffers=buffers)):
             return None
         image.take(values=values, gradients=gradients, buffers=buffers)
@@ -329,7 +353,9 @@ class Workspace:
             return command, undone
         return command, undone._replace(report=_with_kept(undone.report, self.history.kept_bytes))
 
-    def move_back(self, moved: Sequence[str], was: Sequence[Was], watch: Watch) -> tuple[MoveReport, Callable[[], None]]:
+    def move_back(
+        self, moved: Sequence[str], was: Sequence[TensorOrigin], watch: Watch
+    ) -> tuple[MoveReport, Callable[[], None]]:
         """Move tensors to where they were; returns what puts them where they are now."""
         aims = [self.aim(name) for name in moved]
         result = self._mover.restore(aims, was, self._bind, watch, self._around(moved))
@@ -378,14 +404,18 @@ class Workspace:
                 before = tensor[index].item()
                 tensor[index] = command.value
                 after = tensor[index].item()
-        except (RuntimeError, TypeError, NotImplementedError) as error:  # sparse, without values, made in inference mode
-            raise BadInput(f"an element of '{command.target}' cannot be set: {one_line(error)}") from error
+        except (
+            RuntimeError,
+            TypeError,
+            NotImplementedError,
+        ) as error:  # sparse, without values, made in inference mode
+            raise BadInput(f"an element of '{command.target}' cannot be set: {first_line(error)}") from error
         self.changed(f"the change of {command.target}", element, command=command)
         return Edited(command.target, index, before, after, also)
 
     # finding
 
-    def aim(self, target: str) -> Aim:
+    def aim(self, target: str) -> MoveTarget:
         """What `name` or `name:path` means, where the path is that of a module."""
         return aimed(self._objects, target)
 

@@ -1,7 +1,8 @@
-"""A filled area between two curves: the span from lowest to highest reading of each bin, a part of a stack. Main thread only.
+"""A filled area between two curves: the span from lowest to highest reading of each bin, a part of a stack. Main thread
+only.
 
-On the screen it is painted as one bar per pixel column: filling a polygon of a thousand jagged corners takes Qt fifteen times as long
-(tests/benchmarks/timeline_memory.py). In a drawing, where there are no pixels, it is the polygon.
+On the screen it is painted as one bar per pixel column: filling a polygon of a thousand jagged corners takes Qt fifteen
+times as long (tests/benchmarks/timeline_memory.py). In a drawing, where there are no pixels, it is the polygon.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ class AreaItem(QGraphicsItem):
         x = self._x * to_px.m11() + to_px.dx()
         first, last = max(math.floor(x[0]), 0), min(math.ceil(x[-1]), painter.device().width())
         middles = np.arange(first, max(last, first)) + 0.5
-        tops, bottoms = (np.round(np.interp(middles, x, edge) * to_px.m22() + to_px.dy()) for edge in (self._high, self._low))
+        tops, bottoms = (
+            np.round(np.interp(middles, x, edge) * to_px.m22() + to_px.dy()) for edge in (self._high, self._low)
+        )
         seen = ~(np.isnan(tops) | np.isnan(bottoms))
         self._bars.resize(int(seen.sum()))
         bars = self._bars.ndarray()
@@ -89,6 +92,9 @@ class AreaItem(QGraphicsItem):
         path = QPainterPath()
         known = np.flatnonzero(~(np.isnan(self._low) | np.isnan(self._high)))
         for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
-            around = np.concatenate((self._x[run], self._x[run][::-1])), np.concatenate((self._high[run], self._low[run][::-1]))
+            around = (
+                np.concatenate((self._x[run], self._x[run][::-1])),
+                np.concatenate((self._high[run], self._low[run][::-1])),
+            )
             path.addPolygon(pg.functions.arrayToQPolygonF(*around))
         return path

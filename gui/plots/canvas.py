@@ -18,7 +18,8 @@ ABOVE_PX, RIGHT_PX, BOTTOM_PX = 4, 26, 4
 
 
 class TimeViewBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph publishes no types
-    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone; a drag with Shift selects."""
+    """The area of the curves: wheel and drag go to the shared time axis instead of to this plot alone; a drag with
+    Shift selects."""
 
     def __init__(self, axis: TimeAxis) -> None:
         super().__init__(enableMenu=False, enableMouse=False, defaultPadding=0)
@@ -94,8 +95,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def keyPressEvent(self, ev: QKeyEvent) -> None:
         """The plot without a mouse.
 
-        Left and right move the cursor, with Shift they pan the paused plots; Return begins a selection at the cursor and, pressed again,
-        ends it; Escape takes away the selection, then the cursor.
+        Left and right move the cursor, with Shift they pan the paused plots; Return begins a selection at the cursor
+        and, pressed again, ends it; Escape takes away the selection, then the cursor.
         """
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(ev.key()))
         if steps is not None and ev.modifiers() & Qt.KeyboardModifier.ShiftModifier:

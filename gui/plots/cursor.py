@@ -1,5 +1,5 @@
-"""The readout of a plot: a vertical line at the cursor, and a small box with each curve's value there and what it did in the selected
-span. Main thread."""
+"""The readout of a plot: a vertical line at the cursor, and a small box with each curve's value there and what it did
+in the selected span. Main thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel, QWidget
 
-from devexplorer.gui.theme import DARK, Role, Theme, font
+from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
 
 COLUMN_ROWS = 6
 """More curves than this stand in two columns."""
@@ -52,7 +52,8 @@ class Cursor:
         self._theme = theme
         self.line.setPen(pg.mkPen(QColor(theme.dim), width=1))
         self.box.setStyleSheet(
-            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};border-radius: 4px; padding: 4px 7px;"
+            f"background: {theme.card}; color: {theme.text}; border: 1px solid {theme.border_strong};border-radius:"
+            " 4px; padding: 4px 7px;"
         )
         self._shown = ()
 
@@ -62,7 +63,9 @@ class Cursor:
         if x_s is not None:
             self.line.setPos(x_s)
 
-    def show_box(self, x_px: float, plot: QRect, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> None:
+    def show_box(
+        self, x_px: float, plot: QRect, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]
+    ) -> None:
         """Show the box beside `x_px` on the canvas, inside `plot` (pixels).
 
         `heads` stand over the values of each reading; where there is one value they are left out.
@@ -91,11 +94,17 @@ class Cursor:
         with_word = len(heads) == 1 or len(readings) <= COLUMN_ROWS
         if not with_word and any(reading.simulated for reading in readings):
             names = [reading.name for reading in readings if reading.simulated]
-            titles = [*titles, "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}"]
+            titles = [
+                *titles,
+                "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
+            ]
         rows = [
             f'<td style="color:{reading.colour}; white-space:nowrap">'
             f"{escape(reading.name)}{' simulated' if reading.simulated and with_word else ''}</td>"
-            + "".join(f'<td align="right" style="white-space:nowrap">&nbsp;&nbsp;{escape(value)}</td>' for value in reading.values)
+            + "".join(
+                f'<td align="right" style="white-space:nowrap">&nbsp;&nbsp;{escape(value)}</td>'
+                for value in reading.values
+            )
             for reading in readings
         ]
         head = "<td></td>" + "".join(f'<td align="right" {dim}>&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
@@ -103,8 +112,13 @@ class Cursor:
         if len(rows) > COLUMN_ROWS:
             half = (len(rows) + 1) // 2
             right = [*heads_row, *rows[half:], *[""] * (2 * half - len(rows))]
-            rows = [f"{left}<td>&nbsp;&nbsp;&nbsp;</td>{other}" for left, other in zip([*heads_row, *rows[:half]], right, strict=True)]
+            rows = [
+                f"{left}<td>&nbsp;&nbsp;&nbsp;</td>{other}"
+                for left, other in zip([*heads_row, *rows[:half]], right, strict=True)
+            ]
         else:
             rows = [*heads_row, *rows]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return "".join(f"<div {dim}>{escape(title)}</div>" for title in titles) + f'<table cellspacing="0">{body}</table>'
+        return (
+            "".join(f"<div {dim}>{escape(title)}</div>" for title in titles) + f'<table cellspacing="0">{body}</table>'
+        )

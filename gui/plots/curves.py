@@ -40,7 +40,8 @@ def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
 
 
 def pooled(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
-    """Mean of each bin of `bin_s` seconds, for curves that are stacked and have to stay in step: `values` has shape `(curves, n)`.
+    """Mean of each bin of `bin_s` seconds, for curves that are stacked and have to stay in step: `values` has shape
+    `(curves, n)`.
 
     Moments at which no curve is known are never joined with others; in the rest what is not known counts as 0.
     """
@@ -56,7 +57,8 @@ def pooled(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]
 
 
 def to_edges(times: Floats, rows: Floats, half_s: float, last_s: float) -> tuple[Floats, Floats]:
-    """Let curves of bins (`rows` of shape `(curves, n)`) reach the outer edges of the first and last bin before and after each gap.
+    """Let curves of bins (`rows` of shape `(curves, n)`) reach the outer edges of the first and last bin before and
+    after each gap.
 
     So a gap is as wide as it was and a lone bin is seen. No curve goes beyond `last_s`, the newest reading.
     """
@@ -65,7 +67,9 @@ def to_edges(times: Floats, rows: Floats, half_s: float, last_s: float) -> tuple
     after = np.concatenate((known[1:], [False]))
     begins, ends = np.flatnonzero(known & ~before), np.flatnonzero(known & ~after)
     where = np.concatenate((begins, ends + 1))
-    new_times = np.concatenate((times[begins] - half_s, np.maximum(np.minimum(times[ends] + half_s, last_s), times[ends])))
+    new_times = np.concatenate(
+        (times[begins] - half_s, np.maximum(np.minimum(times[ends] + half_s, last_s), times[ends]))
+    )
     new_rows = rows[:, np.concatenate((begins, ends))]
     return np.insert(times, where, new_times), np.insert(rows, where, new_rows, axis=1)
 
@@ -97,7 +101,8 @@ AXIS_UNITS = {
 
 
 NEARLY = 0.78
-"""A larger unit is taken already for so much of it: four digits on an axis (1250 MiB) are none that one reads at a glance."""
+"""A larger unit is taken already for so much of it: four digits on an axis (1250 MiB) are none that one reads at a
+glance."""
 
 
 def axis_units(unit: str) -> tuple[Unit, ...]:

@@ -1,4 +1,5 @@
-"""A plot with one curve per device: readings as a line, bins as their mean and the band from lowest to highest. Main thread only."""
+"""A plot with one curve per device: readings as a line, bins as their mean and the band from lowest to highest. Main
+thread only."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pyqtgraph as pg
 from PySide6.QtGui import QBrush, QColor, QPen
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.state import Device, State
+from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem
@@ -19,7 +20,7 @@ from devexplorer.gui.plots.curves import Floats, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
-from devexplorer.gui.theme import DARK, Theme, device_colour, device_pen
+from devexplorer.gui.widgets.theme import DARK, Theme, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
 """More than two readings a pixel are thinned to the lowest and highest of each pixel."""

@@ -1,5 +1,5 @@
-"""Plots as a picture: PNG at twice the size, or SVG with text that stays text. Titles, legends in full, the time in words, and the word
-"simulated" wherever it belongs. Main thread only."""
+"""Plots as a picture: PNG at twice the size, or SVG with text that stays text. Titles, legends in full, the time in
+words, and the word "simulated" wherever it belongs. Main thread only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PySide6.QtSvg import QSvgGenerator
 
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.theme import Role, Theme, font
+from devexplorer.gui.widgets.theme import Role, Theme, font
 
 EDGE_PX, TITLE_PX, ROW_PX, BETWEEN_PX, FOOT_PX = 16, 24, 18, 12, 24
 SPACE_PX = 16
@@ -39,7 +39,9 @@ class Figure:
 
     def png(self) -> bytes:
         """The picture, two pixels for each of the screen's."""
-        image = QImage(QSize(round(self._width * PNG_SCALE), round(self._height * PNG_SCALE)), QImage.Format.Format_RGB32)
+        image = QImage(
+            QSize(round(self._width * PNG_SCALE), round(self._height * PNG_SCALE)), QImage.Format.Format_RGB32
+        )
         image.setDevicePixelRatio(PNG_SCALE)
         painter = QPainter(image)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -54,7 +56,9 @@ class Figure:
         """The picture as drawing."""
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        generator = QSvgGenerator(QSvgGenerator.SvgVersion.Svg11)  # the older Tiny profile cannot clip curves at the axes
+        generator = QSvgGenerator(
+            QSvgGenerator.SvgVersion.Svg11
+        )  # the older Tiny profile cannot clip curves at the axes
         generator.setOutputDevice(buffer)
         generator.setResolution(96)
         generator.setSize(QSize(self._width, self._height))
@@ -85,7 +89,9 @@ class Figure:
         painter.drawText(QPointF(EDGE_PX, base), plot.title)
         painter.setFont(font(Role.TEXT))
         painter.setPen(QColor(self._theme.dim))
-        painter.drawText(QPointF(EDGE_PX + QFontMetricsF(title_font).horizontalAdvance(plot.title) + 8, base), plot.subtitle)
+        painter.drawText(
+            QPointF(EDGE_PX + QFontMetricsF(title_font).horizontalAdvance(plot.title) + 8, base), plot.subtitle
+        )
         y += TITLE_PX
         label_font = font(Role.LABEL)
         painter.setFont(label_font)
@@ -116,7 +122,11 @@ class Figure:
         return rows
 
     def _foot(self) -> str:
-        early, late = (datetime.fromtimestamp(time).astimezone() for time in self._plots[0].range_unix_s) if self._plots else (None, None)
+        early, late = (
+            (datetime.fromtimestamp(time).astimezone() for time in self._plots[0].range_unix_s)
+            if self._plots
+            else (None, None)
+        )
         if early is None or late is None:
             return "DevExplorer"
         until = late.strftime("%H:%M:%S" if late.date() == early.date() else "%Y-%m-%d %H:%M:%S")

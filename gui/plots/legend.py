@@ -1,4 +1,5 @@
-"""The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows it. Main thread.
+"""The legend in a plot's header: one entry per device in its colour, or per part of a stack; a click hides and shows
+it. Main thread.
 
 What does not fit stands in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them
 where there is room, else once in front of all of them.
@@ -13,7 +14,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QBrush, QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QToolButton, QWidget
 
-from devexplorer.gui.theme import DARK, Role, Theme, device_colour, device_pen, font
+from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, device_pen, font
 
 LINE_PX, GAP_PX, SPACE_PX, HEIGHT_PX = 16, 5, 12, 20
 """Length of the line, between line and text, between entries, height of an entry."""
@@ -220,7 +221,13 @@ class Legend(QWidget):
         shown, left_over = self._split(room - word_px)
         widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
-        x = room - more_px - sum(widths) - SPACE_PX * max(len(widths) - 1, 0) - (word_px if any(e.simulated for e in shown) else 0)
+        x = (
+            room
+            - more_px
+            - sum(widths)
+            - SPACE_PX * max(len(widths) - 1, 0)
+            - (word_px if any(e.simulated for e in shown) else 0)
+        )
         first_simulated = next((entry.device for entry in shown if entry.simulated), None)
         if first_simulated is None:
             self._word = ""
@@ -256,7 +263,9 @@ class Legend(QWidget):
         self._more.setText(f"+{len(entries)}")
         self._more.setAccessibleName(f"{len(entries)} more devices")
         for entry in entries:
-            action = QAction(f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu)
+            action = QAction(
+                f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu
+            )
             action.setData(entry.device)
             action.setCheckable(True)
             action.setChecked(self.shows(entry.device))

@@ -1,7 +1,8 @@
-"""Lines across the curves, with their labels in a lane of their own above: markers for moves and runs, guides for capacity and datasheet.
+"""Lines across the curves, with their labels in a lane of their own above: markers for moves and runs, guides for
+capacity and datasheet.
 
-Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls. No label ever lies on a
-curve: what would stand in the plot stands in the lane, which the canvas keeps free.
+Main thread. One item per plot paints all of them in pixels, so nothing is made or destroyed while the plot scrolls. No
+label ever lies on a curve: what would stand in the plot stands in the lane, which the canvas keeps free.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from devexplorer.gui.theme import DARK, Role, Theme, font
+from devexplorer.gui.widgets.theme import DARK, Role, Theme, font
 
 GAP_PX = 4.0
 """Between a line and its label."""
 ROW_PX = 15.0
 GRID_ALPHA, MARKER_ALPHA = 0.15, 0.5
 ROWS_FROM_PX = (0, 140, 260)
-"""A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its label."""
+"""A canvas from this height on has so many rows of labels; what has no place in them keeps its line and gives up its
+label."""
 KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which does not stand at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
-"""Where there is one row only, labels of guides take no more of it than this share: what just happened has to have room."""
+"""Where there is one row only, labels of guides take no more of it than this share: what just happened has to have
+room."""
 DASHES: Mapping[str, tuple[float, ...]] = {"copy": (5.0, 3.0), "cast": (1.0, 3.0)}
-"""How the line of a copy and of a cast differ from that of a move, by `core.state.Marker.kind`."""
+"""How the line of a copy and of a cast differ from that of a move, by `core.session.state.Marker.kind`."""
 SHORTEST_LABEL_PX = 44.0
 """A label that would be cut shorter than this is left out."""
 
@@ -78,7 +81,9 @@ def place_labels(
         fits_left = line.at_px - GAP_PX - width >= 0
         if not fits_right and fits_left:
             start = line.at_px - GAP_PX - width
-        candidates = [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
+        candidates = (
+            [QRectF(start, row * ROW_PX, width, ROW_PX) for row in range(rows)] if fits_right or fits_left else []
+        )
         found = next((PlacedLabel(line.text, rect) for rect in candidates if is_free(rect)), None)
         if found is None:
             found = _cut_short(line, width_px, rows, elide, occupied)
@@ -143,7 +148,8 @@ class GridItem(QGraphicsItem):
 
 
 class LinesItem(QGraphicsItem):
-    """Paints markers and guides over a view box, their labels above it. Coordinates are the view box's pixels; the lane's are negative."""
+    """Paints markers and guides over a view box, their labels above it. Coordinates are the view box's pixels; the
+    lane's are negative."""
 
     def __init__(self, parent: QGraphicsItem) -> None:
         """`parent`: not the view box, which clips what is in it."""
@@ -185,7 +191,11 @@ class LinesItem(QGraphicsItem):
             room = right - left - KEY_PX - GAP_PX
             text = self._elide(guide.text, room)
             if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
-                found.append(PlacedLabel(text, QRectF(left, row_top, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX)))
+                found.append(
+                    PlacedLabel(
+                        text, QRectF(left, row_top, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX)
+                    )
+                )
                 left = found[-1].rect.right() + GUIDES_APART_PX
         placed = place_labels(
             self._markers,
@@ -215,7 +225,11 @@ class LinesItem(QGraphicsItem):
                 painter.setPen(_pen(guide.colour, 1.0, [1.0, 4.0]))
                 y = round(guide.at_px) + 0.5
                 painter.drawLine(QPointF(0, y), QPointF(self._rect.width(), y))
-        tops = {edge: label.rect.top() + 2 for label in self.labels for edge in (label.rect.left() - GAP_PX, label.rect.right() + GAP_PX)}
+        tops = {
+            edge: label.rect.top() + 2
+            for label in self.labels
+            for edge in (label.rect.left() - GAP_PX, label.rect.right() + GAP_PX)
+        }
         for marker in self._markers:
             if 0 <= marker.at_px <= self._rect.width():
                 painter.setPen(_pen(marker.colour, MARKER_ALPHA, marker.dash))

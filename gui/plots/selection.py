@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
-from devexplorer.gui.theme import DARK, Theme
+from devexplorer.gui.widgets.theme import DARK, Theme
 
 FILL_ALPHA, EDGE_ALPHA = 0.16, 0.8
 

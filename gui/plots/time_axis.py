@@ -83,7 +83,8 @@ class TimeAxis(QObject):
         self.changed.emit()
 
     def _show(self, left_s: float, right_s: float) -> None:
-        """Show this range; the cursor stays where it is on the screen, where the pointer is, and so comes to stand at another time."""
+        """Show this range; the cursor stays where it is on the screen, where the pointer is, and so comes to stand at
+        another time."""
         if self.cursor_s is not None:
             self.cursor_s = left_s + (self.cursor_s - self.left_s) / self.width_s * (right_s - left_s)
         self.left_s, self.right_s = left_s, right_s
@@ -163,7 +164,8 @@ def span_text(seconds: float) -> str:
 
 
 def clock_text(time_unix_s: float, step_s: float = 1.0) -> str:
-    """Local wall-clock time: with tenths where steps are shorter than a second, without seconds where they are half hours."""
+    """Local wall-clock time: with tenths where steps are shorter than a second, without seconds where they are half
+    hours."""
     moment = datetime.fromtimestamp(round(time_unix_s, 1))
     if step_s >= MINUTE_TICKS_FROM_S:
         return moment.strftime("%H:%M")
@@ -194,7 +196,8 @@ def clock_ticks(left_s: float, right_s: float, now_unix_s: float, most: int) -> 
 
 
 class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no types
-    """An axis of texts alone: pyqtgraph draws a tick of no length as a dot, and these would end every grid line in one."""
+    """An axis of texts alone: pyqtgraph draws a tick of no length as a dot, and these would end every grid line in
+    one."""
 
     def drawPicture(self, p: Any, axisSpec: Any, tickSpecs: Any, textSpecs: Any) -> None:  # noqa: N803
         super().drawPicture(p, axisSpec, [], textSpecs)
@@ -207,7 +210,9 @@ class TimeTicks(TextTicks):
         super().__init__("bottom")
         self._axis = axis
         # Ends of the text may stand past the plot: "now" and the first tick are centred below the plot's corners.
-        self.setStyle(tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14)
+        self.setStyle(
+            tickLength=0, tickTextOffset=6, hideOverlappingLabels=40, autoExpandTextSpace=False, tickTextHeight=14
+        )
         self.setHeight(22)
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:  # noqa: N803

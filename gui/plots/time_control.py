@@ -6,9 +6,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, span_text
-from devexplorer.gui.theme import Role, font
+from devexplorer.gui.widgets.theme import Role, font
 
-FORMATS = {"csv": "Readings as CSV…", "parquet": "Readings as Parquet…", "png": "Picture as PNG…", "svg": "Picture as SVG…"}
+FORMATS = {
+    "csv": "Readings as CSV…",
+    "parquet": "Readings as Parquet…",
+    "png": "Picture as PNG…",
+    "svg": "Picture as SVG…",
+}
 """What can be exported: the ending of the file, the words of the menu."""
 
 

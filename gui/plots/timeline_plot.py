@@ -1,5 +1,5 @@
-"""A panel with curves over the time that all plots share: axes, markers, cursor, selection, legend. Main thread; the heartbeat calls
-`refresh`.
+"""A panel with curves over the time that all plots share: axes, markers, cursor, selection, legend. Main thread; the
+heartbeat calls `refresh`.
 
 What costs is done only when it must be: curves are made once and take arrays, while live the curves move as one group
 and the axes stand still, markers are painted by one item, texts change twice a second. Pens are one pixel wide:
@@ -18,11 +18,10 @@ from PySide6.QtCore import QPointF, QRectF, QSize, QTimer
 from PySide6.QtGui import QColor, QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
-from devexplorer.core.formats import MISSING, bytes_text, number_text
-from devexplorer.core.state import Marker, State
+from devexplorer.core.base.formats import MISSING, bytes_text, number_text
+from devexplorer.core.session.state import Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.gui.panels.panel import EDGE_PX, Panel
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox, ValueTicks
 from devexplorer.gui.plots.cursor import Cursor, Reading
 from devexplorer.gui.plots.curves import YScale, axis_units
@@ -30,14 +29,15 @@ from devexplorer.gui.plots.legend import Entry, Legend
 from devexplorer.gui.plots.markers import DASHES, GridItem, Line, LinesItem
 from devexplorer.gui.plots.selection import SelectionItem
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text
-from devexplorer.gui.reading_order import put_in_order
-from devexplorer.gui.theme import DARK, Role, Theme, device_colour, font
+from devexplorer.gui.widgets.panel import EDGE_PX, Panel
+from devexplorer.gui.widgets.reading_order import put_in_order
+from devexplorer.gui.widgets.theme import DARK, Role, Theme, device_colour, font
 
 TEXTS_S = 0.5
 """Texts change twice a second: a number that runs faster cannot be read."""
 LEAST_MOVE_PX = 0.5
-"""A live picture is not drawn anew before time has moved it by so much: a plot of a day would be painted thirty times a second for
-nothing, and one of two minutes three times as often as there are readings."""
+"""A live picture is not drawn anew before time has moved it by so much: a plot of a day would be painted thirty times a
+second for nothing, and one of two minutes three times as often as there are readings."""
 EPOCH_S = 3600.0
 """x counts from a moment that is no longer ago than this: an SVG file has six digits of it."""
 LONGEST_WAIT_S = 1.0
@@ -114,7 +114,9 @@ class TimelinePlot(Panel):
         self._title_button.setToolTip("Choose what this plot shows")
         self._header.insertWidget(0, self._title_button)
         margins = self._header.contentsMargins()  # the words stand where the label's stood
-        self._header.setContentsMargins(margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom())
+        self._header.setContentsMargins(
+            margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom()
+        )
         self._title.hide()
         self.set_title(self.title)
 
@@ -132,7 +134,9 @@ class TimelinePlot(Panel):
             words = f"{text} ▾"
             self._title_button.setText(words)
             # Qt would leave room for an icon and stand the words in the middle of it.
-            self._title_button.setFixedWidth(QFontMetrics(self._title_button.font()).horizontalAdvance(words) + 2 * BUTTON_EDGE_PX)
+            self._title_button.setFixedWidth(
+                QFontMetrics(self._title_button.font()).horizontalAdvance(words) + 2 * BUTTON_EDGE_PX
+            )
             self._title_button.setAccessibleName(f"Shown: {text}")
 
     # What subclasses say
@@ -320,13 +324,17 @@ class TimelinePlot(Panel):
             for marker in self._state.markers
             if axis.left_unix_s <= marker.time_unix_s <= axis.right_unix_s
         ]
-        guides = [Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()]
+        guides = [
+            Line(round((1 - value / self._scale.top) * height), text, colour) for value, text, colour in self._guides()
+        ]
         grid = [round((1 - value / self._scale.top) * height) for value, _ in self._scale.ticks]
         self._grid.show_lines(QRectF(0, 0, width, height), grid)
         self._lines.setPos(self._view.mapToItem(self.canvas.plotItem, QPointF(0, 0)))
         self._lines.show_lines(QRectF(0, 0, width, height), self.canvas.lane_rows, sorted(markers), guides)
         chosen = axis.selection
-        edges = None if chosen is None else ((chosen[0] - axis.left_unix_s) * per_s, (chosen[1] - axis.left_unix_s) * per_s)
+        edges = (
+            None if chosen is None else ((chosen[0] - axis.left_unix_s) * per_s, (chosen[1] - axis.left_unix_s) * per_s)
+        )
         self._selected.show_band(QRectF(0, 0, width, height), edges)
 
     def _marker_colour(self, device: str | None) -> str:
@@ -343,7 +351,9 @@ class TimelinePlot(Panel):
         in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]
         taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in in_header)
         wordings = self._subtitles()
-        words = next((w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1])
+        words = next(
+            (w for w in wordings if metrics.horizontalAdvance(w) + taken + 2 * EDGE_PX <= self.width()), wordings[-1]
+        )
         self.set_subtitle(words)
         self._subtitle.setMinimumWidth(metrics.horizontalAdvance(words) + 2)
 
@@ -382,7 +392,9 @@ class TimelinePlot(Panel):
 
     def _measure_selection(self) -> None:
         chosen = self._axis.selection
-        self._spans = {} if chosen is None else {line.key: line.history.span(line.metric, *chosen) for line in self._series()}
+        self._spans = (
+            {} if chosen is None else {line.key: line.history.span(line.metric, *chosen) for line in self._series()}
+        )
 
     def _show_readout(self) -> None:
         axis, selection = self._axis, self._measured_selection()
@@ -402,18 +414,24 @@ class TimelinePlot(Panel):
         if selection is not None:
             early, late = selection
             unit = self._scale.unit.name
-            titles.append(f"{clock_text(early)} to {clock_text(late)} · {duration_text(late - early)}{f' · {unit}' if unit else ''}")
+            titles.append(
+                f"{clock_text(early)} to {clock_text(late)} ·"
+                f" {duration_text(late - early)}{f' · {unit}' if unit else ''}"
+            )
             heads += ["min", "mean", "max"]
             if axis.cursor_s is None:
                 at_s = late - axis.now_unix_s
-        readings = [Reading(line.key, line.colour, self._values(line, time_s, selection), line.simulated) for line in series]
+        readings = [
+            Reading(line.key, line.colour, self._values(line, time_s, selection), line.simulated) for line in series
+        ]
         x_px = (min(max(at_s, axis.left_s), axis.right_s) - axis.left_s) / axis.width_s * self._view.width()
         corner = self.canvas.mapFromScene(self._view.mapToScene(QPointF(0, 0)))
         plot = self.canvas.mapFromScene(self._view.mapRectToScene(self._view.rect())).boundingRect()
         self._cursor.show_box(x_px + corner.x(), plot, titles, heads, readings)
 
     def _measured_selection(self) -> tuple[float, float] | None:
-        """The selected span as far as there is something to say of it: it is in the picture, and something was read in it."""
+        """The selected span as far as there is something to say of it: it is in the picture, and something was read in
+        it."""
         axis = self._axis
         if axis.selection is None or axis.selection[1] < axis.left_unix_s or axis.selection[0] > axis.right_unix_s:
             return None

@@ -1,7 +1,8 @@
-"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is. One command:
+"""Every benchmark, one after the other, each in a process of its own; prints what they print, and how far it is. One
+command:
 
-    python tests/benchmarks/all.py           # the quick set: about four minutes, to see how the machine does
-    python tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about a quarter of an hour
+    python tests/benchmarks/all.py           # the quick set: about four minutes, to see how the machine does python
+    tests/benchmarks/all.py --full    # as the figures in docs/measurements.md were taken: about a quarter of an hour
 
 The times are for two quiet cores; with other work beside they are many times as long. The figures of a machine go to
 docs/measurements.md, with the machine.
@@ -51,9 +52,16 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="with all rounds, instead of the quick set")
     arguments = parser.parse_args()
     info = cpu_facts().info()
-    print(f"{time.strftime('%Y-%m-%d')}, {info.name}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}")
+    print(
+        f"{time.strftime('%Y-%m-%d')}, {info.name}, {os.cpu_count()} cores, Python {platform.python_version()},"
+        f" {platform.system()}"
+    )
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    runs = {script: [] if arguments.full else quick for script, quick in SCRIPTS.items() if arguments.full or quick is not None}
+    runs = {
+        script: [] if arguments.full else quick
+        for script, quick in SCRIPTS.items()
+        if arguments.full or quick is not None
+    }
     failed, begun = [], time.monotonic()
     for number, (script, given) in enumerate(runs.items(), 1):
         print(f"\n[{number}/{len(runs)}, {time.monotonic() - begun:.0f} s] {script}", flush=True)
@@ -70,7 +78,10 @@ def main() -> int:
             failed.append(script)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     minutes, busy = (time.monotonic() - begun) / 60, (used.ru_utime + used.ru_stime) / 60
-    print(f"\n{len(runs) - len(failed)} of {len(runs)} in {minutes:.1f} min, {busy:.1f} min of CPU time; failed:", *failed or ["none"])
+    print(
+        f"\n{len(runs) - len(failed)} of {len(runs)} in {minutes:.1f} min, {busy:.1f} min of CPU time; failed:",
+        *failed or ["none"],
+    )
     return len(failed)
 
 

@@ -1,11 +1,12 @@
-"""Does the engine get on beside other programs, and is the window smooth? Eight processes in a session of their own keep every core busy;
-three engines take turns: one that never gives way, one that always does (as it once was), and the one that there is. Linux with autogroup.
+"""Does the engine get on beside other programs, and is the window smooth? Eight processes in a session of their own
+keep every core busy; three engines take turns: one that never gives way, one that always does (as it once was), and the
+one that there is. Linux with autogroup.
 
     python tests/benchmarks/busy_machine.py [--load 8] [--rounds 3] [--seconds 8]
 
-Of each: seconds until the engine is ready, seconds of a forward of `mlp` (median of 5), TFLOP/s of a product on the CPU, and how late the
-heartbeat is meanwhile. Wanted: at most 1.5 times the seconds of the engine that never gives way, heartbeat no later than with the one that
-always does.
+Of each: seconds until the engine is ready, seconds of a forward of `mlp` (median of 5), TFLOP/s of a product on the
+CPU, and how late the heartbeat is meanwhile. Wanted: at most 1.5 times the seconds of the engine that never gives way,
+heartbeat no later than with the one that always does.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.messages import Event
-from devexplorer.core.session import Session
-from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
-from devexplorer.gui.heartbeat import BEAT_MS
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
+from devexplorer.gui.shell.heartbeat import BEAT_MS
 
 VARIANTS = ("never", "always", "now")
 BUSY = "import os\nwhile os.getppid() == {parent}: sum(range(10000))"
@@ -111,8 +112,15 @@ def main() -> dict[str, dict[str, float]]:
         print(json.dumps(one(arguments.one, arguments.seconds)))
         return {}
     groups = Path("/proc/sys/kernel/sched_autogroup_enabled")
-    print(f"load {arguments.load} in another session, autogroup {groups.read_text().strip() if groups.exists() else 'absent'}", flush=True)
-    busy = f"import os, subprocess, sys, time\n[subprocess.Popen([sys.executable, '-c', {BUSY!r}.format(parent=os.getpid())])"
+    print(
+        f"load {arguments.load} in another session, autogroup"
+        f" {groups.read_text().strip() if groups.exists() else 'absent'}",
+        flush=True,
+    )
+    busy = (
+        "import os, subprocess, sys, time\n[subprocess.Popen([sys.executable, '-c',"
+        f" {BUSY!r}.format(parent=os.getpid())])"
+    )
     busy += f" for _ in range({arguments.load})]\nsys.stdin.read()"
     load = subprocess.Popen([sys.executable, "-c", busy], start_new_session=True, stdin=subprocess.PIPE)
     found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
@@ -122,15 +130,25 @@ def main() -> dict[str, dict[str, float]]:
                 command = [sys.executable, __file__, "--one", variant, "--seconds", str(arguments.seconds)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True)
                 found[variant].append(json.loads(done.stdout.splitlines()[-1]))
-                print(f"  {variant}: " + ", ".join(f"{name} {value:.3g}" for name, value in found[variant][-1].items()), flush=True)
+                print(
+                    f"  {variant}: " + ", ".join(f"{name} {value:.3g}" for name, value in found[variant][-1].items()),
+                    flush=True,
+                )
     finally:
         load.kill()
         load.wait()
-    medians = {name: {key: statistics.median(one[key] for one in rounds) for key in rounds[0]} for name, rounds in found.items() if rounds}
+    medians = {
+        name: {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+        for name, rounds in found.items()
+        if rounds
+    }
     for name, values in medians.items():
         print(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in values.items()))
     never, now = medians["never"], medians["now"]
-    print("now against never: " + ", ".join(f"{key} {now[key] / never[key]:.2f} times" for key in ("start_s", "forward_s", "tflops")))
+    print(
+        "now against never: "
+        + ", ".join(f"{key} {now[key] / never[key]:.2f} times" for key in ("start_s", "forward_s", "tflops"))
+    )
     return medians
 
 

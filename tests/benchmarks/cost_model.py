@@ -2,8 +2,9 @@
 
     python tests/benchmarks/cost_model.py [--write]
 
-Five rows gave the model its factors (`FITTED`). They are checked with factors fitted anew on the other eleven rows; the other rows with the
-factors as they are. A row is therefore never predicted with a factor that was taken from it. Takes no time; no device is needed.
+Five rows gave the model its factors (`FITTED`). They are checked with factors fitted anew on the other eleven rows; the
+other rows with the factors as they are. A row is therefore never predicted with a factor that was taken from it. Takes
+no time; no device is needed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from devexplorer.core.base.dtypes import item_bytes
+from devexplorer.core.base.formats import MISSING, shape_text
 from devexplorer.core.benchmark.published import Published, published
-from devexplorer.core.dtypes import item_bytes
-from devexplorer.core.formats import MISSING, shape_text
-from devexplorer.core.virtual import cost
-from devexplorer.core.virtual.profiles import Profile, load_profiles
+from devexplorer.core.devices.profiles import Profile, load_profiles
+from devexplorer.core.virtual.device import cost
 
 DOCS = Path(__file__).parents[2] / "docs" / "virtual_gpus.md"
 BEGIN, END = "<!-- written by tests/benchmarks/cost_model.py -->\n", "<!-- end -->"
@@ -35,7 +36,7 @@ FITTED = (
     ("NVIDIA B200", "bfloat16"),
     ("AMD Instinct MI300X", "bfloat16"),
 )
-"""The rows that core/virtual/cost.py took its factors from."""
+"""The rows that core/virtual/device/cost.py took its factors from."""
 
 Factors = dict[str, float]
 """Share of the datasheet rate by architecture, and under `EIGHT_BIT` what 8-bit products reach of that."""
@@ -60,7 +61,8 @@ def profile_of(row: Published) -> Profile:
 
 
 def fit(rows: Sequence[Published]) -> Factors:
-    """The factors that fit the rows best (least squares of their logarithms); exactly, where there are as many as factors.
+    """The factors that fit the rows best (least squares of their logarithms); exactly, where there are as many as
+    factors.
 
     An architecture without a row has none; 8-bit products are as good as others where nothing says otherwise.
     """
@@ -120,7 +122,10 @@ def checks() -> list[Check]:
 
 def table() -> str:
     """The table and its summary as they stand in the docs."""
-    lines = ["| card | dtype | shape | published | predicted | error | its architecture unseen |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| card | dtype | shape | published | predicted | error | its architecture unseen |",
+        "|---|---|---|---|---|---|---|",
+    ]
     found = checks()
     for check in found:
         row = check.row
@@ -133,9 +138,12 @@ def table() -> str:
     unseen = [100 * abs(check.unseen_error) for check in found if check.row.gpu.startswith("NVIDIA")]
     lines += [
         "",
-        f"The {len(held)} rows that gave no factor: off by {statistics.median(held):.1f} % (the median), {max(held):.1f} % at most. "
-        f"The {len(left_out)} that did, each predicted without itself: {max(left_out):.1f} % at most. "
-        f"NVIDIA cards of an architecture that the model has not seen: {max(unseen):.1f} % at most.",
+        (
+            f"The {len(held)} rows that gave no factor: off by {statistics.median(held):.1f} % (the median),"
+            f" {max(held):.1f} % at most. The {len(left_out)} that did, each predicted without itself:"
+            f" {max(left_out):.1f} % at most. NVIDIA cards of an architecture that the model has not seen:"
+            f" {max(unseen):.1f} % at most."
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,9 +1,11 @@
-"""What the doctor adds to a forward: a ResNet-50 at batch 8, plain on the CPU and watched on a virtual GPU. All take turns in one run.
+"""What the doctor adds to a forward: a ResNet-50 at batch 8, plain on the CPU and watched on a virtual GPU. All take
+turns in one run.
 
     python tests/benchmarks/doctor_cost.py [--rounds 15] [--seconds 120] [--batch 8] [--model resnet50] [--threads N]
 
-Prints medians of the wall and CPU time of each, and their ratio to the plain one. `virtual` is the same forward on a virtual GPU with
-nobody watching: what is above it is the doctor's. Its stand-in for CUDA and its watcher are put on and taken off within the time.
+Prints medians of the wall and CPU time of each, and their ratio to the plain one. `virtual` is the same forward on a
+virtual GPU with nobody watching: what is above it is the doctor's. Its stand-in for CUDA and its watcher are put on and
+taken off within the time.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ import statistics
 import torch
 from turns import load, nothing, ratio, take_turns
 
-from devexplorer.core.doctor.book import Book
-from devexplorer.core.doctor.cuda.stand_in import CudaStandIn
-from devexplorer.core.doctor.origins import Origins
-from devexplorer.core.doctor.watching import Watching
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.cuda.emulation import CudaEmulation
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.tracing import OpTracer
+from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import add_virtual_gpus, swapping
-from devexplorer.core.workspace import zoo
 
 DEVICE = "vgpu:0"
 MOST = 3.0
@@ -38,12 +40,12 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     add_virtual_gpus("2x Tesla T4")
     origins = Origins()
-    plain, moved = zoo.build(given.model).eval(), zoo.build(given.model).eval()
+    plain, moved = samples.build(given.model).eval(), samples.build(given.model).eval()
     with swapping():
         moved.to(DEVICE)
-    inputs = zoo.find(given.model).sample(given.batch)
+    inputs = samples.find(given.model).sample(given.batch)
     there = [one.to(DEVICE) for one in inputs]
-    books: list[Book] = []
+    books: list[FindingCollector] = []
     counts: list[int] = []
 
     def on_cpu() -> None:
@@ -55,8 +57,12 @@ def main() -> None:
             moved(*there)
 
     def watched() -> None:
-        book = Book()
-        with CudaStandIn(book, 2, virtual=True), Watching(moved, DEVICE, book, origins, there) as watching, torch.no_grad():
+        book = FindingCollector()
+        with (
+            CudaEmulation(book, 2, virtual=True),
+            OpTracer(moved, DEVICE, book, origins, there) as watching,
+            torch.no_grad(),
+        ):
             moved(*there)
         books.append(book)
         counts.append(watching.operations)
@@ -70,7 +76,8 @@ def main() -> None:
         print(f"{name:8} {wall:8.1f} ms wall, {cpu:8.1f} ms CPU, {ratio(times.wall, found['plain'].wall):.2f} of plain")
     reached = statistics.median(found["watched"].wall) / statistics.median(found["plain"].wall)
     print(
-        f"watched over plain (medians): {reached:.2f}, at most {MOST:g} wanted; {counts[-1]} operations, {len(found['plain'].wall)} rounds"
+        f"watched over plain (medians): {reached:.2f}, at most {MOST:g} wanted; {counts[-1]} operations,"
+        f" {len(found['plain'].wall)} rounds"
     )
 
 

@@ -1,11 +1,12 @@
-"""How late is the heartbeat under load? The real window (offscreen) with a CPU matmul benchmark, eight virtual GPUs sampled at 10 Hz and
-VGG-16-BN moved back and forth.
+"""How late is the heartbeat under load? The real window (offscreen) with a CPU matmul benchmark, eight virtual GPUs
+sampled at 10 Hz and VGG-16-BN moved back and forth.
 
     python tests/benchmarks/heartbeat.py [--seconds 60] [--sweep]
 
 With --sweep every device sweeps over 256 shapes instead, and begins anew five seconds after it began last.
 
-Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 16 ms, p99.9 50 ms at most.
+Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 16 ms,
+p99.9 50 ms at most.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records.benchmark import MatmulSpec, SweepSpec
-from devexplorer.core.session import Session
-from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
-from devexplorer.gui.heartbeat import BEAT_MS, Heartbeat
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
+from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat
 
 MODEL = "vgg16-bn"
 MOVE_EVERY_S = 0.5
@@ -70,7 +71,11 @@ class Load:
             self.sweep_due = time.perf_counter() + SWEEP_EVERY_S
             busy = {run.spec.device for run in state.active_runs}
             controller.benchmark(
-                [SweepSpec(device=name, shapes=SHAPES, shape_seconds=0.02) for name in state.usable_devices if name not in busy]
+                [
+                    SweepSpec(device=name, shapes=SHAPES, shape_seconds=0.02)
+                    for name in state.usable_devices
+                    if name not in busy
+                ]
             )
         if state.engine is None or any("benchmark" not in job.title for job in state.jobs.values()):
             return
@@ -113,11 +118,13 @@ def main() -> dict[str, float]:
     p50, p99, p999 = np.percentile(late, (50, 99, 99.9))
     assert points > 0, "no benchmark ran"
     assert load.moves > arguments.seconds / 10, "the model hardly moved"
-    assert len(app.state.devices["vgpu:7"].history) > 5 * arguments.seconds, "the virtual GPUs were not sampled at 10 Hz"
+    assert len(app.state.devices["vgpu:7"].history) > 5 * arguments.seconds, (
+        "the virtual GPUs were not sampled at 10 Hz"
+    )
     print(
-        f"{len(late)} beats in {arguments.seconds:.0f} s, {points} benchmark blocks, {load.moves} moves: "
-        f"late by {p50:.1f} ms (median), {p99:.1f} ms (p99), {p999:.1f} ms (p99.9), {late.max():.1f} ms at worst; "
-        f"work per beat {np.median(load.work) * 1000:.1f} ms (median), {np.percentile(load.work, 99) * 1000:.1f} ms (p99)"
+        f"{len(late)} beats in {arguments.seconds:.0f} s, {points} benchmark blocks, {load.moves} moves: late by"
+        f" {p50:.1f} ms (median), {p99:.1f} ms (p99), {p999:.1f} ms (p99.9), {late.max():.1f} ms at worst; work per"
+        f" beat {np.median(load.work) * 1000:.1f} ms (median), {np.percentile(load.work, 99) * 1000:.1f} ms (p99)"
     )
     return {"p50_ms": float(p50), "p99_ms": float(p99), "p99.9_ms": float(p999)}
 

@@ -15,7 +15,7 @@ import threading
 import torch
 
 from devexplorer.core.benchmark.matmul import operands, product
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.benchmarks import checked, make_runner
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec
@@ -25,7 +25,7 @@ DTYPES = ("float16", "bfloat16")
 SECONDS = 0.5
 
 
-def ours(spec: MatmulSpec, fleet: Fleet) -> float:
+def ours(spec: MatmulSpec, fleet: DeviceRegistry) -> float:
     """Median TFLOP/s of one run."""
     run = make_runner(checked(spec, fleet), 1, fleet, threading.Event())
     run.prepare()
@@ -47,17 +47,21 @@ def main() -> int:
         return 1
     from triton.testing import do_bench
 
-    fleet = Fleet([TorchBackend()])
+    fleet = DeviceRegistry([TorchBackend()])
     for dtype in DTYPES:
         for size in SIZES:
-            burst = MatmulSpec(device=arguments.device, dtype=dtype, m=size, n=size, k=size, mode="burst", seconds=SECONDS)
+            burst = MatmulSpec(
+                device=arguments.device, dtype=dtype, m=size, n=size, k=size, mode="burst", seconds=SECONDS
+            )
             a, b = operands(size, size, size, dtype, arguments.device)
             operation, _ = product(a, b, dtype)
             mine, theirs = [], []
             for _ in range(arguments.rounds):
                 mine.append(ours(burst, fleet))
                 with torch.cuda.device(arguments.device):
-                    theirs.append(burst.flop / do_bench(operation, warmup=200, rep=1e3 * SECONDS, return_mode="median") / 1e9)
+                    theirs.append(
+                        burst.flop / do_bench(operation, warmup=200, rep=1e3 * SECONDS, return_mode="median") / 1e9
+                    )
             one, other = statistics.median(mine), statistics.median(theirs)
             print(f"{dtype} {size}: burst {one:.1f} TFLOP/s, do_bench {other:.1f}, ratio {one / other:.3f}", flush=True)
     return 0

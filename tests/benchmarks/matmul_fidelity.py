@@ -2,12 +2,14 @@
 
     python tests/benchmarks/matmul_fidelity.py [--quick] [--blocks 20] [--reruns 3]
 
-Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors take turns, block by block, on one thread: our live mode, our burst
-mode, `torch.utils.benchmark.Timer` with as many threads as torch has, and a bare loop. Wanted: medians within 3 % of each other. Then the
-same again, for the spread of reruns; and what the harness itself costs at 64×64×64, in ns per iteration against the bare loop.
+Four ways to time the same `torch.mm(a, b, out=out)` on the same tensors take turns, block by block, on one thread: our
+live mode, our burst mode, `torch.utils.benchmark.Timer` with as many threads as torch has, and a bare loop. Wanted:
+medians within 3 % of each other. Then the same again, for the spread of reruns; and what the harness itself costs at
+64×64×64, in ns per iteration against the bare loop.
 
-Other processes slow two threads on two cores down by whole factors: each comparison waits for a quiet second, and one beside which they
-used more than 2 % of the machine is made again while `--patience` seconds are left. The quietest counts; its line says how quiet it was.
+Other processes slow two threads on two cores down by whole factors: each comparison waits for a quiet second, and one
+beside which they used more than 2 % of the machine is made again while `--patience` seconds are left. The quietest
+counts; its line says how quiet it was.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def ways(size: int, dtype: str) -> dict[str, Way]:
     iterations = max(1, int(BLOCK_SECONDS / bare_block(a, b, out, 3)))
     return {
         "live": ours(spec, made),
-        "burst": ours(MatmulSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | {"mode": "burst"}), made),
+        "burst": ours(
+            MatmulSpec(**{name: getattr(spec, name) for name in spec.__struct_fields__} | {"mode": "burst"}), made
+        ),
         "Timer": lambda: theirs.timeit(iterations).mean,
         "bare": lambda: bare_block(a, b, out, iterations),
     }
@@ -106,7 +110,8 @@ def others_beside(work: Callable[[], object]) -> float:
 
 
 def quietly(measure: Callable[[], dict[str, list[float]]], patience: float) -> tuple[dict[str, list[float]], float]:
-    """The quietest of the measurements that there was time for, and the share of the machine that others used beside it."""
+    """The quietest of the measurements that there was time for, and the share of the machine that others used beside
+    it."""
     end = time.monotonic() + patience
     tried: list[tuple[float, dict[str, list[float]]]] = []
     while not tried or (tried[0][0] > QUIET and time.monotonic() < end):
@@ -154,13 +159,18 @@ def main() -> dict[str, float]:
             compared = [compare(size, dtype, blocks, most_seconds, patience) for _ in range(reruns)]
             again = [figures for figures, _ in compared]
             median = {name: statistics.median(one[name] for one in again) for name in WAYS}
-            within = {f"{mine}/{other}": median[mine] / median[other] for mine in ("live", "burst") for other in ("Timer", "bare")}
+            within = {
+                f"{mine}/{other}": median[mine] / median[other]
+                for mine in ("live", "burst")
+                for other in ("Timer", "bare")
+            }
             ratios |= {f"{dtype} {size} {pair}": ratio for pair, ratio in within.items()}
             spreads = {name: range_over_median([one[name] for one in again]) for name in ("live", "bare")}
             far = ", ".join(f"{name} {100 * share:.1f} %" for name, share in spreads.items() if share is not None)
             print(
-                f"{dtype} {size}: live {median['live']:.4f} TFLOP/s, burst {median['burst']:.4f}, Timer {median['Timer']:.4f}, "
-                f"bare {median['bare']:.4f}; {', '.join(f'{pair} {ratio:.3f}' for pair, ratio in within.items())}"
+                f"{dtype} {size}: live {median['live']:.4f} TFLOP/s, burst {median['burst']:.4f}, Timer"
+                f" {median['Timer']:.4f}, bare {median['bare']:.4f};"
+                f" {', '.join(f'{pair} {ratio:.3f}' for pair, ratio in within.items())}"
                 + (f"; {reruns} runs lie apart by: {far}" if far else "")
                 + f"; others used up to {100 * max(others for _, others in compared):.0f} % of the machine",
                 flush=True,

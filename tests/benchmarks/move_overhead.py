@@ -2,9 +2,9 @@
 
     python tests/benchmarks/move_overhead.py [--rounds 15] [--seconds 60]
 
-One line for VGG-16-BN between the CPU and a virtual GPU (the median ratio is to be at most 1.10), and some for a model of 10,000 small
-parameters: there, back, a cast that loses nothing, and the cast back, for which the originals are kept and what was lost is counted.
-`--seconds`: how long either of the two may take, about.
+One line for VGG-16-BN between the CPU and a virtual GPU (the median ratio is to be at most 1.10), and some for a model
+of 10,000 small parameters: there, back, a cast that loses nothing, and the cast back, for which the originals are kept
+and what was lost is counted. `--seconds`: how long either of the two may take, about.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import statistics
 from torch import nn
 from turns import Times, Work, load, ratio, take_turns
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import install, swapping
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.workspace import zoo
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.plan import Aim
+from devexplorer.core.workspace.plan import MoveTarget
 
 LIMIT = 1.10
 PLAIN = ", plain"
@@ -37,14 +37,14 @@ class Ground:
         machine.add(parse_virtual("Tesla T4"))
         self.device = machine.gpus[-1].id
         self.model = model
-        self._mover = Mover(Fleet([TorchBackend(), machine]))
+        self._mover = Mover(DeviceRegistry([TorchBackend(), machine]))
 
     def ours(self, *steps: tuple[str, str | None]) -> Work:
         """Moves to a device, in a dtype."""
 
         def work() -> None:
             for device, dtype in steps:
-                self._mover.move([Aim("model", "", self.model)], device, dtype, lambda name, tensor: None)
+                self._mover.move([MoveTarget("model", "", self.model)], device, dtype, lambda name, tensor: None)
 
         return work
 
@@ -61,7 +61,7 @@ class Ground:
 
 def vgg(rounds: int, seconds: float) -> dict[str, Times]:
     """A round trip of VGG-16-BN."""
-    model = zoo.build("vgg16-bn")
+    model = samples.build("vgg16-bn")
     assert isinstance(model, nn.Module)
     ground = Ground(model)
     ours, plain = ground.ours((ground.device, None), ("cpu", None)), ground.plain(ground.device, "cpu")
@@ -94,7 +94,9 @@ def small_parameters(rounds: int, seconds: float) -> dict[str, Times]:
     found = take_turns(ways, rounds, seconds)
     for kind in ("", PLAIN):
         trip = [found[name + kind] for name in ("CPU to vgpu", "vgpu to CPU")]
-        found["there and back" + kind] = Times(*([a + b for a, b in zip(*of_both, strict=True)] for of_both in zip(*trip, strict=True)))
+        found["there and back" + kind] = Times(
+            *([a + b for a, b in zip(*of_both, strict=True)] for of_both in zip(*trip, strict=True))
+        )
     return found
 
 

@@ -1,10 +1,12 @@
-"""What a large model costs, from the engine's walk to the window's state: 10,101 modules with 50,000 tensors (100 × 100 batch norms).
+"""What a large model costs, from the engine's walk to the window's state: 10,101 modules with 50,000 tensors (100 × 100
+batch norms).
 
     python tests/benchmarks/placement_scale.py [--rounds 15] [--seconds 40]
 
-Prints medians in ms, of wall time and of the thread's CPU time (without waits for a core that others have). Wanted: a snapshot below 200 ms
-in the engine, wherever the model is; and no step in the window's reader that keeps the interpreter's lock for long (one frame is decoded at
-a time). What is compared takes turns. `--seconds`: how long each of the three parts may take, about; three rounds are run in any case.
+Prints medians in ms, of wall time and of the thread's CPU time (without waits for a core that others have). Wanted: a
+snapshot below 200 ms in the engine, wherever the model is; and no step in the window's reader that keeps the
+interpreter's lock for long (one frame is decoded at a time). What is compared takes turns. `--seconds`: how long each
+of the three parts may take, about; three rounds are run in any case.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ import torch
 from torch import nn
 from turns import FEWEST, Times, load, nothing, take_turns
 
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.link import FRAME_HEAD, Joiner, decode_event, frame, pieces
-from devexplorer.core.engine.told import Told
+from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.records.messages import Event, Move, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.state import State
+from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install, swapping
-from devexplorer.core.virtual.profiles import parse_virtual
-from devexplorer.core.workspace.carry_out import carry_out
 from devexplorer.core.workspace.workspace import Workspace
 
 LIMIT_MS = 200.0
@@ -45,13 +47,13 @@ def main(rounds: int, seconds: float) -> None:
     machine = install()
     machine.add(parse_virtual("2x Tesla T4"))
     device = machine.gpus[-1].id
-    workspace = Workspace(Fleet([TorchBackend(), machine]))
+    workspace = Workspace(DeviceRegistry([TorchBackend(), machine]))
     workspace.add("large", large())
     away = large()
     with swapping():
         away.to(device)
     workspace.add("away", away)
-    told = Told()
+    told = SnapshotDiffer()
     whole = told.news(workspace.snapshot("large"), 0)
     assert isinstance(whole, ObjectChanged)
     print(f"{len(whole.snapshot.rows)} rows; {load()}")
@@ -91,12 +93,12 @@ def main(rounds: int, seconds: float) -> None:
     print(load())
 
 
-def _moves(workspace: Workspace, told: Told, state: State, device: str, rounds: int, seconds: float) -> None:
+def _moves(workspace: Workspace, told: SnapshotDiffer, state: State, device: str, rounds: int, seconds: float) -> None:
     """One layer goes away and comes back in turns, with its news; then the whole model."""
     layer, news_found, applied, everything = (Times([], []) for _ in range(4))
 
     def move(target: str, index: int) -> ObjectSnapshot:
-        return carry_out(workspace, Move(targets=(target,), device="cpu" if index % 2 else device)).changed[0]
+        return dispatch(workspace, Move(targets=(target,), device="cpu" if index % 2 else device)).changed[0]
 
     started = time.perf_counter()
     for index in range(rounds):
@@ -117,7 +119,8 @@ def _moves(workspace: Workspace, told: Told, state: State, device: str, rounds: 
 
 
 def _arrive(payloads: Sequence[bytes], state: State) -> Times:
-    """Times of each step of the window's reader, of which none can be interrupted for long; the last one hands the whole to the state."""
+    """Times of each step of the window's reader, of which none can be interrupted for long; the last one hands the
+    whole to the state."""
     joiner = Joiner()
     steps = Times([], [])
     arrived: Event | None = None

@@ -1,10 +1,12 @@
-"""What the planner costs and how far it is right: a model of Llama-70B's shape without its memory, and peaks against a virtual GPU's count.
+"""What the planner costs and how far it is right: a model of Llama-70B's shape without its memory, and peaks against a
+virtual GPU's count.
 
     python tests/benchmarks/planner.py [--quick]
 
-First `fit` for that model, each in a process of its own from the start of its interpreter on: wanted are less than 30 s and less than 2 GiB
-of memory (the most that was resident). Then the peak of two training steps, predicted without values, against what the allocator of a
-virtual GPU counted in the same steps with values, for five models of the zoo: wanted is no difference at all.
+First `fit` for that model, each in a process of its own from the start of its interpreter on: wanted are less than 30 s
+and less than 2 GiB of memory (the most that was resident). Then the peak of two training steps, predicted without
+values, against what the allocator of a virtual GPU counted in the same steps with values, for five models of the zoo:
+wanted is no difference at all.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.records.planner import FitSpec
 
 LLAMA = (
@@ -40,9 +42,17 @@ REQUESTS = {
     "inference, 16 tokens": FitSpec(source=LLAMA, gpus=("NVIDIA H200",)),
     "inference, 2048 tokens": FitSpec(source=LLAMA, gpus=("NVIDIA H200",), inputs="1x2048:int64"),
     "training, 2048 tokens": FitSpec(source=LLAMA, gpus=("NVIDIA H200",), inputs="1x2048:int64", train=True),
-    "the same on 16 cards": FitSpec(source=LLAMA, gpus=("16x NVIDIA H200",), inputs="1x2048:int64", train=True, search=False),
+    "the same on 16 cards": FitSpec(
+        source=LLAMA, gpus=("16x NVIDIA H200",), inputs="1x2048:int64", train=True, search=False
+    ),
 }
-ZOO = {"mlp": ("", 8), "lenet": ("", 16), "resnet18": ("1x3x64x64", 4), "transformer": ("", 4), "lstm": ("1x8:int64", 3)}
+ZOO = {
+    "mlp": ("", 8),
+    "lenet": ("", 16),
+    "resnet18": ("1x3x64x64", 4),
+    "transformer": ("", 4),
+    "lstm": ("1x8:int64", 3),
+}
 """Model -> inputs (empty: its own) and batch: small, since the CPU computes them."""
 
 
@@ -51,13 +61,18 @@ def llama(requests: dict[str, FitSpec]) -> None:
     for title, request in requests.items():
         began = time.monotonic()
         command = [sys.executable, "-W", "ignore", "-c", ANSWER, msgspec.json.encode(request).decode()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "TRANSFORMERS_VERBOSITY": "error"})
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "TRANSFORMERS_VERBOSITY": "error"}
+        )
         seconds = time.monotonic() - began
         if done.returncode != 0:
             print(f"{title:24} failed: {done.stderr.strip().splitlines()[-1]}")
             raise SystemExit(1)
         parameters, total, fits, helps, resident, processor = map(int, done.stdout.split())
-        answer = f"{parameters / 1e9:.1f} billion parameters, {bytes_text(total)}, {'fits' if fits else 'does not fit'}, {helps} helps"
+        answer = (
+            f"{parameters / 1e9:.1f} billion parameters, {bytes_text(total)}, {'fits' if fits else 'does not fit'},"
+            f" {helps} helps"
+        )
         kept = seconds < MOST_SECONDS and 1024 * resident < MOST_BYTES
         cost = f"{seconds:5.1f} s ({processor} s of CPU), {bytes_text(1024 * resident)} resident"
         print(f"{title:24} {cost}{'' if kept else ' (TOO MUCH)'}: {answer}")
@@ -68,12 +83,12 @@ def peaks() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from fakes.planning import ONE, counted
 
-    from devexplorer.core.planner.run import Way, run_step
+    from devexplorer.core.planner.run import StepConfig, run_step
     from devexplorer.core.planner.subject import subject_of
 
     for name, (inputs, batch) in ZOO.items():
         for optimizer in ("sgd", "adamw"):
-            way = Way(train=True, optimizer=optimizer)
+            way = StepConfig(train=True, optimizer=optimizer)
             predicted = run_step(subject_of(name, "", inputs), way, batch, ONE)[0].without_end.peak
             ran = counted(name, way, batch, inputs)
             apart = count_text(abs(predicted - ran), "byte")

@@ -20,20 +20,24 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
 
     from devexplorer.core.devices.catalog import Catalog
     from devexplorer.core.records.devices import DeviceInfo, DeviceSample
-    from devexplorer.core.state import State
-    from devexplorer.gui.plots.metric import MetricPlot
+    from devexplorer.core.session.state import State
     from devexplorer.gui.plots.time_axis import TimeAxis
+    from devexplorer.gui.timelines.metric import MetricPlot
 
     app = QApplication.instance() or QApplication([])
     state, axis = State(), TimeAxis()
     names = [f"vgpu:{index}" for index in range(CURVES)]
     kind = "virtual" if simulated else "cuda"
-    state.set_catalog(Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names)))
+    state.set_catalog(
+        Catalog(devices=tuple(DeviceInfo(id=name, kind=kind, name="card", simulated=simulated) for name in names))
+    )
     noise = np.random.default_rng(0)
     for name in names:
         values = noise.normal(8e9, 1e8, points)
         for moment, value in zip(np.linspace(NOW_S - axis.span_s, NOW_S, points), values, strict=True):
-            state.apply(DeviceSample(device=name, time_unix_s=float(moment), memory_used_bytes=int(value), simulated=simulated))
+            state.apply(
+                DeviceSample(device=name, time_unix_s=float(moment), memory_used_bytes=int(value), simulated=simulated)
+            )
     host = QWidget()  # without a layout: the plot has exactly this size
     plot = MetricPlot(state, axis, parent=host)
     plot.resize(720, 232)
@@ -45,7 +49,9 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     for tick in range(1, TICKS + 1):
         now = NOW_S + tick * TICK_S
         for name in names:
-            state.apply(DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated))
+            state.apply(
+                DeviceSample(device=name, time_unix_s=now, memory_used_bytes=8_000_000_000 + tick, simulated=simulated)
+            )
         start = time.perf_counter()
         plot.refresh(now)
         refreshed = time.perf_counter()

@@ -1,10 +1,12 @@
-"""What a recording costs: bytes of a sample, time of a `put`, time to open an hour of 8 cards and to wind to any moment in it.
+"""What a recording costs: bytes of a sample, time of a `put`, time to open an hour of 8 cards and to wind to any moment
+in it.
 
     python tests/benchmarks/recording_cost.py [--hours 1] [--cards 8]
 
-The samples have every field that a large card fills and one process; what changes on a busy card changes at random, which compresses worst.
-"Glance" is the first answer to a jump (cards, coarse curves), "whole" the second (with the readings of the minutes before), cold and again
-nearby. The looking through, which the coarse curves wait for, goes on behind the window.
+The samples have every field that a large card fills and one process; what changes on a busy card changes at random,
+which compresses worst. "Glance" is the first answer to a jump (cards, coarse curves), "whole" the second (with the
+readings of the minutes before), cold and again nearby. The looking through, which the coarse curves wait for, goes on
+behind the window.
 """
 
 from __future__ import annotations
@@ -18,11 +20,20 @@ from pathlib import Path
 
 import msgspec
 
+from devexplorer.core.recording.format import (
+    DevicesAre,
+    Header,
+    Kind,
+    Recorded,
+    end_frame,
+    entries_frame,
+    header_frame,
+    prefix,
+)
+from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, ProcessUse
-from devexplorer.core.telemetry.recorder import Recorder
-from devexplorer.core.telemetry.recording import DevicesAre, Header, Kind, Recorded, end_frame, entries_frame, header_frame, prefix
-from devexplorer.core.telemetry.recording_reader import open_recording
-from devexplorer.core.telemetry.reel import Reel
+from devexplorer.core.replay.timeline import RecordingTimeline
 
 RATE_HZ = 10
 START_S = 1_700_000_000.0
@@ -34,15 +45,20 @@ PUTS = 50_000
 def sample(card: int, dice: random.Random) -> DeviceSample:
     """A busy card."""
     return DeviceSample(
-        device=f"cuda:{card}", time_unix_s=START_S, memory_used_bytes=dice.randrange(64 * GIB), memory_free_bytes=dice.randrange(64 * GIB),
+        device=f"cuda:{card}", time_unix_s=START_S, memory_used_bytes=dice.randrange(64 * GIB),
+        memory_free_bytes=dice.randrange(64 * GIB),
         memory_reserved_bytes=GIB // 2, memory_total_bytes=80 * GIB, utilization_percent=float(dice.randrange(100)),
         memory_utilization_percent=float(dice.randrange(100)), encoder_percent=0.0, decoder_percent=0.0,
         temperature_c=float(dice.randrange(60, 64)), memory_temperature_c=70.0, power_w=dice.random() * 400,
-        power_instant_w=dice.random() * 400, power_cap_w=700.0, energy_j=dice.random() * 1e9, sm_clock_mhz=dice.randrange(1900, 1980),
-        memory_clock_mhz=2600, graphics_clock_mhz=1980, video_clock_mhz=1500, performance_state="P0", throttle_reasons=(),
-        pcie_generation=5, pcie_width=16, pcie_tx_bytes_s=dice.random() * 1e9, pcie_rx_bytes_s=dice.random() * 1e9, pcie_replays=0,
+        power_instant_w=dice.random() * 400, power_cap_w=700.0, energy_j=dice.random() * 1e9,
+        sm_clock_mhz=dice.randrange(1900, 1980),
+        memory_clock_mhz=2600, graphics_clock_mhz=1980, video_clock_mhz=1500, performance_state="P0",
+        throttle_reasons=(),
+        pcie_generation=5, pcie_width=16, pcie_tx_bytes_s=dice.random() * 1e9, pcie_rx_bytes_s=dice.random() * 1e9,
+        pcie_replays=0,
         nvlink_tx_bytes_s=0.0, nvlink_rx_bytes_s=0.0, ecc_corrected=0, ecc_uncorrected=0,
-        processes=(ProcessUse(pid=1234, name="python", memory_bytes=GIB, user="me", command="python train.py", kind="compute"),),
+        processes=(ProcessUse(pid=1234, name="python", memory_bytes=GIB, user="me", command="python train.py",
+                              kind="compute"),),
     )  # fmt: skip
 
 
@@ -101,7 +117,7 @@ def main() -> None:
 
         with open_recording(path) or exit("it did not open") as recording:
             timed("open it: every byte read and checked", lambda: (open_recording(path) or recording).close())
-            reel = Reel(recording)
+            reel = RecordingTimeline(recording)
             middle = reel.length_ms // 2
             timed("jump, glance", lambda: reel.state_at(middle, whole=False))
             timed("jump, whole, cold", lambda: reel.state_at(middle))

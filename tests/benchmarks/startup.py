@@ -1,8 +1,10 @@
-"""How long until the window is shown and answers, against a bare pyqtgraph window? Each in a process of its own, by turns.
+"""How long until the window is shown and answers, against a bare pyqtgraph window? Each in a process of its own, by
+turns.
 
     python tests/benchmarks/startup.py [--times 9]
 
-Time from the start of the interpreter to the first event that the window has handled after it was painted. Wanted: a ratio of 1.5 at most.
+Time from the start of the interpreter to the first event that the window has handled after it was painted. Wanted: a
+ratio of 1.5 at most.
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ import os, sys, time
     + ANSWERED
     + """
 import importlib.util
-from devexplorer.gui import main as entry
+from devexplorer.gui.shell import main as entry
 
 class Watch:
     # hooks the window when the application itself imports it
 
     def find_spec(self, name, path=None, target=None):
-        if name != "devexplorer.gui.main_window":
+        if name != "devexplorer.gui.shell.main_window":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -104,7 +106,8 @@ def main() -> dict[str, float]:
     result = {"ours_s": statistics.median(ours), "bare_s": statistics.median(bare)}
     result["ratio"] = result["ours_s"] / result["bare_s"]
     print(
-        f"window answers after {result['ours_s']:.3f} s, bare pyqtgraph window after {result['bare_s']:.3f} s, ratio {result['ratio']:.2f}"
+        f"window answers after {result['ours_s']:.3f} s, bare pyqtgraph window after {result['bare_s']:.3f} s, ratio"
+        f" {result['ratio']:.2f}"
     )
     return result
 

@@ -1,10 +1,12 @@
 """What the statistics of a large tensor cost, against one `torch.sum` over it. Both take turns in one run.
 
-    python tests/benchmarks/statistics_cost.py [--mib 1024] [--rounds 15] [--seconds 120] [--threads N] [--dtype float32]
+    python tests/benchmarks/statistics_cost.py [--mib 1024] [--rounds 15] [--seconds 120] [--threads N] [--dtype
+    float32]
 
-Prints medians of the ratio of each pair. `default` is what the application does with a large tensor: one pass that gives the exact mean
-and the number of NaN and Inf, the rest from a sample. `exact` computes everything from every element; `moments` is that without the
-histogram. `pass alone` is a sum cut in the same pieces. On a busy machine no round begins when `--seconds` are over; three are run.
+Prints medians of the ratio of each pair. `default` is what the application does with a large tensor: one pass that
+gives the exact mean and the number of NaN and Inf, the rest from a sample. `exact` computes everything from every
+element; `moments` is that without the histogram. `pass alone` is a sum cut in the same pieces. On a busy machine no
+round begins when `--seconds` are over; three are run.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import torch
 from turns import FEWEST, load
 
 from devexplorer.core.workspace.moves import NOBODY
-from devexplorer.core.workspace.parameters.pieces import pieces
 from devexplorer.core.workspace.parameters.statistics import SUM_ELEMENTS, figures, whole_moments
+from devexplorer.core.workspace.pieces import pieces
 
 BINS = 64
 

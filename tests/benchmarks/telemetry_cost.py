@@ -1,13 +1,16 @@
-"""What a sample of 8 cards costs: bare ctypes, raw pynvml, ours, nvitop and gpustat in one run, on the same fake driver.
+"""What a sample of 8 cards costs: bare ctypes, raw pynvml, ours, nvitop and gpustat in one run, on the same fake
+driver.
 
     pip install --no-deps --target DIR nvitop gpustat blessed jinxed wcwidth
     python tests/benchmarks/telemetry_cost.py [--peers DIR] [--rounds N]
 
-(`--no-deps`: both peers ask for an older nvidia-ml-py than this project. Without `--peers` the installed ones are taken, if any.)
+(`--no-deps`: both peers ask for an older nvidia-ml-py than this project. Without `--peers` the installed ones are
+taken, if any.)
 
 The driver is tests/fakes/nvml_c, in which every call sleeps as long as it is told to. Sleeping takes longer than asked
-for, so next to what was measured stands what follows for a driver that takes exactly that long: the contender's own time
-(measured with a driver that takes none) plus its counted calls. Blocks of all contenders are interleaved; medians of blocks.
+for, so next to what was measured stands what follows for a driver that takes exactly that long: the contender's own
+time (measured with a driver that takes none) plus its counted calls. Blocks of all contenders are interleaved; medians
+of blocks.
 
 Exit code 1 when a limit is missed; a peer that is absent or refuses to run is named and has no number.
 """
@@ -33,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.telemetry.sampler import Sampler
 
 CARDS = 8
@@ -111,7 +114,10 @@ def quick(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
     costs = measured(library, contenders, rounds)
     sampler.stop()
 
-    print(f"one quick sample (memory, utilization, temperature, power, clocks) of {CARDS} cards, the driver sleeps {DELAY_US} us a call:")
+    print(
+        f"one quick sample (memory, utilization, temperature, power, clocks) of {CARDS} cards, the driver sleeps"
+        f" {DELAY_US} us a call:"
+    )
     least = costs[BARE]
     for name, cost in costs.items():
         in_turn = name != THREADS  # calls that overlap do not add up
@@ -130,7 +136,9 @@ def quick(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
     if rival is None:
         print("  not compared with nvitop")
         return missed
-    missed += verdict("as the window reads it (threads) against nvitop, measured", threads.delayed_s / rival.delayed_s, NVITOP_LIMIT)
+    missed += verdict(
+        "as the window reads it (threads) against nvitop, measured", threads.delayed_s / rival.delayed_s, NVITOP_LIMIT
+    )
     shares = {
         "measured": ours.delayed_s / rival.delayed_s,
         f"at exactly {DELAY_US} us": ours.exact_s / rival.exact_s,
@@ -164,7 +172,10 @@ def parallel(library: NvmlLibrary, pynvml: Any, rounds: int) -> int:
     times = interleaved(contenders, max(rounds // 3, 5), 0.05)
     sampler.stop()
     ratio = times["one after the other"] / times["the sampler's threads"]
-    print(f"one full sample (all fields that change, processes) of {CARDS} cards, the driver sleeps {SLOW_DELAY_US} us a call:")
+    print(
+        f"one full sample (all fields that change, processes) of {CARDS} cards, the driver sleeps {SLOW_DELAY_US} us a"
+        " call:"
+    )
     for name, seconds in times.items():
         print(f"  {name:<32} {seconds * 1e3:8.2f} ms   {calls[name]:4d} calls")
     return verdict("threads faster than one after the other by", ratio, PARALLEL_LIMIT, least=True)
@@ -196,7 +207,8 @@ def counted(library: NvmlLibrary, sample: Sample) -> int:
 
 
 def interleaved(contenders: dict[str, Sample], rounds: int, block_s: float) -> dict[str, float]:
-    """Median seconds of one sample over the blocks of each contender, which take turns; a block lasts about `block_s`."""
+    """Median seconds of one sample over the blocks of each contender, which take turns; a block lasts about
+    `block_s`."""
     repeats = {}
     for name, sample in contenders.items():
         sample()
@@ -220,7 +232,9 @@ def seconds_of(sample: Sample, times: int) -> float:
 def a_sampler(nvml: Nvml, slow_interval_s: float) -> Sampler:
     """The application's, with a CPU that costs nothing to read."""
     cpu = CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0)
-    return Sampler(lambda event: None, nvml, cpu, slow_interval_s=slow_interval_s, details_interval_s=1e9, list_interval_s=1e9)
+    return Sampler(
+        lambda event: None, nvml, cpu, slow_interval_s=slow_interval_s, details_interval_s=1e9, list_interval_s=1e9
+    )
 
 
 def raw(nvml: Any, handle: Any) -> tuple[Any, ...]:
@@ -236,11 +250,16 @@ def raw(nvml: Any, handle: Any) -> tuple[Any, ...]:
 
 
 def bare(library: NvmlLibrary, cards: int) -> Sample:
-    """The same calls with nothing around them: buffers, references and functions are made once, answers are not even looked at."""
+    """The same calls with nothing around them: buffers, references and functions are made once, answers are not even
+    looked at."""
     pynvml = importlib.import_module("pynvml")
     lib = ctypes.CDLL(str(library.path))
     number, clock, memory_clock = (ctypes.c_uint() for _ in range(3))
-    memory, rates, temperature = pynvml.c_nvmlMemory_v2_t(), pynvml.c_nvmlUtilization_t(), pynvml.c_nvmlTemperature_v1_t()
+    memory, rates, temperature = (
+        pynvml.c_nvmlMemory_v2_t(),
+        pynvml.c_nvmlUtilization_t(),
+        pynvml.c_nvmlTemperature_v1_t(),
+    )
     memory.version, temperature.version = pynvml.nvmlMemory_v2, pynvml.nvmlTemperature_v1
     temperature.sensorType = pynvml.NVML_TEMPERATURE_GPU
     sm, mem = ctypes.c_uint(pynvml.NVML_CLOCK_SM), ctypes.c_uint(pynvml.NVML_CLOCK_MEM)
@@ -266,7 +285,8 @@ def bare(library: NvmlLibrary, cards: int) -> Sample:
 
 @contextmanager
 def a_pynvml_of_its_own(library: NvmlLibrary) -> Iterator[None]:
-    """What is imported in here gets a second copy of pynvml on the same driver: gpustat exchanges functions in its copy."""
+    """What is imported in here gets a second copy of pynvml on the same driver: gpustat exchanges functions in its
+    copy."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None
     assert spec.loader is not None

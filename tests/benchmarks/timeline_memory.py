@@ -1,10 +1,11 @@
-"""A day of readings in the window: 24 hours at 10 Hz from 16 devices, fed at full speed. Is memory flat, what does a reading cost, and how
-long does it take to draw any part of it?
+"""A day of readings in the window: 24 hours at 10 Hz from 16 devices, fed at full speed. Is memory flat, what does a
+reading cost, and how long does it take to draw any part of it?
 
     python tests/benchmarks/timeline_memory.py [--hours 24]
 
-Resident memory is compared after the first quarter of an hour (the readings' rings are full) and at the end. A drawing is everything that
-one beat does for one plot of 700 × 206 pixels whose data all have to be taken anew: the refresh and the full repaint. Wanted: 10 ms.
+Resident memory is compared after the first quarter of an hour (the readings' rings are full) and at the end. A drawing
+is everything that one beat does for one plot of 700 × 206 pixels whose data all have to be taken anew: the refresh and
+the full repaint. Wanted: 10 ms.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import psutil
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
-from devexplorer.core.state import State
+from devexplorer.core.session.state import State
 
 DEVICES = tuple(f"vgpu:{index}" for index in range(16))
 RATE_HZ = 10
@@ -37,7 +38,10 @@ DRAWINGS, PANS = 15, 60
 def make_state() -> State:
     """Sixteen simulated cards, whose dashed curves cost more than solid ones."""
     state = State()
-    infos = (DeviceInfo(id=name, kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True) for name in DEVICES)
+    infos = (
+        DeviceInfo(id=name, kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True)
+        for name in DEVICES
+    )
     state.set_catalog(Catalog(tuple(infos)))
     return state
 
@@ -53,17 +57,23 @@ def push(state: State, first: int, stop: int) -> float:
             used = int((8 + 5 * wave) * GIB) + (tick * 4099 + number) % (GIB // 4)
             samples.append(
                 DeviceSample(
-                    device=name, time_unix_s=now, memory_used_bytes=used, memory_free_bytes=16 * GIB - used, memory_total_bytes=16 * GIB,
-                    utilization_percent=50 + 40 * wave, memory_utilization_percent=30.0, encoder_percent=0.0, decoder_percent=0.0,
-                    temperature_c=60 + 10 * wave, power_w=150 + 90 * wave, power_instant_w=150.0, power_cap_w=250.0, energy_j=tick * 15.0,
-                    sm_clock_mhz=1410, memory_clock_mhz=5000, graphics_clock_mhz=1410, video_clock_mhz=1200, fan_percent=40.0,
-                    pcie_generation=4, pcie_width=16, pcie_tx_bytes_s=1e9, pcie_rx_bytes_s=2e9, ecc_corrected=0, ecc_uncorrected=0,
+                    device=name, time_unix_s=now, memory_used_bytes=used, memory_free_bytes=16 * GIB - used,
+                    memory_total_bytes=16 * GIB,
+                    utilization_percent=50 + 40 * wave, memory_utilization_percent=30.0, encoder_percent=0.0,
+                    decoder_percent=0.0,
+                    temperature_c=60 + 10 * wave, power_w=150 + 90 * wave, power_instant_w=150.0, power_cap_w=250.0,
+                    energy_j=tick * 15.0,
+                    sm_clock_mhz=1410, memory_clock_mhz=5000, graphics_clock_mhz=1410, video_clock_mhz=1200,
+                    fan_percent=40.0,
+                    pcie_generation=4, pcie_width=16, pcie_tx_bytes_s=1e9, pcie_rx_bytes_s=2e9, ecc_corrected=0,
+                    ecc_uncorrected=0,
                 )
             )  # fmt: skip
             if tick % 10 == 0:
                 state.apply(
                     AllocatorSample(
-                        device=name, time_unix_s=now, allocated_bytes=used // 2, reserved_bytes=used * 3 // 4, workspace_bytes=used // 3,
+                        device=name, time_unix_s=now, allocated_bytes=used // 2, reserved_bytes=used * 3 // 4,
+                        workspace_bytes=used // 3,
                         context_bytes=GIB // 8, largest_free_block_bytes=used // 8, simulated=True,
                     )
                 )  # fmt: skip
@@ -78,8 +88,8 @@ def drawing_times(state: State, now_s: float) -> dict[str, tuple[float, float]]:
     """Median and worst milliseconds of a drawing, by plot and span."""
     from PySide6.QtWidgets import QApplication, QWidget
 
-    from devexplorer.gui.plots.slot import PlotSlot
     from devexplorer.gui.plots.time_axis import TimeAxis
+    from devexplorer.gui.timelines.slot import PlotSlot
 
     app = QApplication.instance() or QApplication([])
     axis = TimeAxis()
@@ -147,10 +157,10 @@ def main() -> dict[str, float]:
         "microseconds_per_sample": 1e6 * seconds / samples,
     }
     print(
-        f"{hours:g} h of {len(DEVICES)} devices at {RATE_HZ} Hz, {samples:,} samples of "
-        f"{len(state.devices[DEVICES[0]].history.metrics)} quantities: resident {before / MIB:.1f} MiB after a quarter of an hour, "
-        f"{after / MIB:.1f} MiB at the end (ratio {after / before:.3f}; "
-        f"{(after - empty) / MIB:.1f} MiB more than empty), {found['microseconds_per_sample']:.1f} us a sample"
+        f"{hours:g} h of {len(DEVICES)} devices at {RATE_HZ} Hz, {samples:,} samples of"
+        f" {len(state.devices[DEVICES[0]].history.metrics)} quantities: resident {before / MIB:.1f} MiB after a quarter"
+        f" of an hour, {after / MIB:.1f} MiB at the end (ratio {after / before:.3f}; {(after - empty) / MIB:.1f} MiB"
+        f" more than empty), {found['microseconds_per_sample']:.1f} us a sample"
     )
     for name, (median, worst) in drawing_times(state, START_S + ticks / RATE_HZ).items():
         found[f"{name}: ms"] = median

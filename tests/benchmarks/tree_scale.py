@@ -1,13 +1,14 @@
 """What does a very large model cost in the window? Main-thread time of the tree with 10,000 modules and 50,000 tensors.
 
-    QT_QPA_PLATFORM=offscreen python tests/benchmarks/tree_scale.py [--modules 10000] [--tensors 5] [--rounds 7] [--nested]
+    QT_QPA_PLATFORM=offscreen python tests/benchmarks/tree_scale.py [--modules 10000] [--tensors 5] [--rounds 7]
+    [--nested]
 
-The real objects panel and inspector are shown 1440 × 900 and driven as the heartbeat and a user do. Every figure is CPU time of the main
-thread (the machine may be shared), the median of all rounds: until it is painted, what follows in later turns of the event loop
-included (sums, the inspector), and the longest turn, for which the window stands still; then the worst of all. The modules are all in one
-branch, which is the worst case for Qt's tree; --nested makes blocks of ten.
-Wanted: open < 1 s with all that follows; painted: a frame of scrolling < 16 ms, a change < 50 ms, a filter < 50 ms. Exit code 1 when a
-median is above.
+The real objects panel and inspector are shown 1440 × 900 and driven as the heartbeat and a user do. Every figure is CPU
+time of the main thread (the machine may be shared), the median of all rounds: until it is painted, what follows in
+later turns of the event loop included (sums, the inspector), and the longest turn, for which the window stands still;
+then the worst of all. The modules are all in one branch, which is the worst case for Qt's tree; --nested makes blocks
+of ten. Wanted: open < 1 s with all that follows; painted: a frame of scrolling < 16 ms, a change < 50 ms, a filter < 50
+ms. Exit code 1 when a median is above.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import ObjectChanged, ObjectRemoved, RowsChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.state import State
-from devexplorer.gui import theme
-from devexplorer.gui.item_models.dragging import verdicts
-from devexplorer.gui.item_models.object_cells import Column
-from devexplorer.gui.panels.inspector import InspectorPanel
-from devexplorer.gui.panels.objects import ObjectsPanel
+from devexplorer.core.session.state import State
+from devexplorer.gui.objects.cells import Column
+from devexplorer.gui.objects.dragging import verdicts
+from devexplorer.gui.objects.inspector import InspectorPanel
+from devexplorer.gui.objects.panel import ObjectsPanel
+from devexplorer.gui.widgets import theme
 
 OPEN = "open: from the snapshot in the state"
 WANTED_MS = {
@@ -60,27 +61,54 @@ def model(modules: int, tensors: int, device: str, *, nested: bool, name: str = 
     for number in range(modules):
         block, depth = (f"blocks.{number // 10}", 2) if nested else ("layers", 1)
         if nested and number % 10 == 0:
-            rows.append(Row(path=block, name=str(number // 10), kind="module", type="Block", depth=1, devices=(device,), bytes=1 << 20))
+            rows.append(
+                Row(
+                    path=block,
+                    name=str(number // 10),
+                    kind="module",
+                    type="Block",
+                    depth=1,
+                    devices=(device,),
+                    bytes=1 << 20,
+                )
+            )
         path = f"{block}.{number % 10 if nested else number}"
         rows.append(
-            Row(path=path, name=path.rpartition(".")[2], kind="module", type="Linear", depth=depth, devices=(device,), bytes=number << 8)
+            Row(
+                path=path,
+                name=path.rpartition(".")[2],
+                kind="module",
+                type="Linear",
+                depth=depth,
+                devices=(device,),
+                bytes=number << 8,
+            )
         )
         for tensor in TENSORS[:tensors]:
             rows.append(
                 Row(
-                    path=f"{path}.{tensor}", name=tensor, kind="parameter", type="Parameter", depth=depth + 1, shape=(64, 64),
+                    path=f"{path}.{tensor}", name=tensor, kind="parameter", type="Parameter", depth=depth + 1,
+                    shape=(64, 64),
                     dtype="float32", devices=(device,), bytes=16384, elements=4096, requires_grad=True, is_leaf=True,
                 )
             )  # fmt: skip
     return ObjectSnapshot(
-        name=name, kind="model", type="Encoder", rows=tuple(rows), bytes_by_device={}, tensors_by_device={}, training=True
+        name=name,
+        kind="model",
+        type="Encoder",
+        rows=tuple(rows),
+        bytes_by_device={},
+        tensors_by_device={},
+        training=True,
     )
 
 
 def elsewhere(snapshot: ObjectSnapshot, places: range, device: str) -> RowsChanged:
     """These rows are on another device now."""
     rows = tuple(msgspec.structs.replace(snapshot.rows[at], devices=(device,)) for at in places)
-    return RowsChanged(name=snapshot.name, places=tuple(places), rows=rows, rest=msgspec.structs.replace(snapshot, rows=()))
+    return RowsChanged(
+        name=snapshot.name, places=tuple(places), rows=rows, rest=msgspec.structs.replace(snapshot, rows=())
+    )
 
 
 @dataclass
@@ -98,7 +126,9 @@ class Bench:
     def __init__(self, app: QApplication) -> None:
         self.app, self.state = app, State()
         cards = [DeviceInfo(id=f"cuda:{at}", kind="cuda", name="Card", memory_total_bytes=80 << 30) for at in range(8)]
-        self.state.set_catalog(Catalog((DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=64 << 30), *cards), ()))
+        self.state.set_catalog(
+            Catalog((DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=64 << 30), *cards), ())
+        )
         self.window = QWidget()
         self.window.resize(1440, 900)
         layout = QHBoxLayout(self.window)
@@ -124,7 +154,8 @@ class Bench:
         return turns
 
     def time(self, what: str, do: Callable[[], object], *, after: Callable[[], object] | None = None) -> None:
-        """`do`, what the heartbeat does then, and everything that follows from it; `after`: to have it as it was, untimed."""
+        """`do`, what the heartbeat does then, and everything that follows from it; `after`: to have it as it was,
+        untimed."""
         begun = time.thread_time()
         do()
         first = (time.thread_time() - begun) * 1e3
@@ -181,7 +212,9 @@ class Bench:
             self.time("filter taken away", lambda: (panel.filter.clear(), tree.viewport().repaint()))
         for what in ("sort by MiB", "the other way round", "the original order"):
             self.time(what, lambda: (tree.header().sectionClicked.emit(Column.MIB), tree.viewport().repaint()))
-        self.time("group by device", lambda: (panel.by_device.click(), tree.viewport().repaint()), after=panel.by_device.click)
+        self.time(
+            "group by device", lambda: (panel.by_device.click(), tree.viewport().repaint()), after=panel.by_device.click
+        )
         self.time("Ctrl+A", tree.selectAll)
         self.many(min(5_000, tree.model().rowCount(panel.model.index_of("big"))))
         self.event(ObjectRemoved(name="big"))()
@@ -196,7 +229,9 @@ class Bench:
         self.time(f"{count:,} rows selected, inspector included", lambda: selection.select(chosen, flag))
         self.time(f"targets of {count:,} rows", lambda: panel.model.targets(selection.selection()))
         targets = panel.selected_targets()
-        self.time(f"what a drop of {count:,} would do on 9 devices", lambda: verdicts(self.state, targets, self.state.devices))
+        self.time(
+            f"what a drop of {count:,} would do on 9 devices", lambda: verdicts(self.state, targets, self.state.devices)
+        )
 
 
 def main() -> int:
@@ -212,13 +247,18 @@ def main() -> int:
     gc.disable()
     bench = Bench(app)
     for _ in range(arguments.rounds):
-        make = [model(arguments.modules, arguments.tensors, device, nested=arguments.nested) for device in ("cpu", "cuda:1")]
+        make = [
+            model(arguments.modules, arguments.tensors, device, nested=arguments.nested) for device in ("cpu", "cuda:1")
+        ]
         gc.collect()
         bench.round(*make)
     count = arguments.modules * (1 + arguments.tensors)
     nested = ", nested" if arguments.nested else ""
     print(f"{arguments.modules:,} modules, {count - arguments.modules:,} tensors{nested}, {arguments.rounds} rounds")
-    print(f"Python {platform.python_version()}, PySide6 {PySide6.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; ms")
+    print(
+        f"Python {platform.python_version()}, PySide6 {PySide6.__version__}, {os.cpu_count()} cores, load"
+        f" {os.getloadavg()[0]:.1f}; ms"
+    )
     missed = 0
     for what, taken in bench.taken.items():
         painted, everything, turn = (statistics.median(times) for times in (taken.painted, taken.sums, taken.longest))
@@ -226,7 +266,10 @@ def main() -> int:
         ok = wanted is None or (everything if what == OPEN else painted) <= wanted
         missed += not ok
         limit = "" if wanted is None else f"  (wanted < {wanted:g}{'' if ok else ', not reached'})"
-        print(f"{what:48} painted {painted:6.1f}  in all {everything:6.1f}  longest turn {turn:6.1f}  worst {max(taken.sums):6.1f}{limit}")
+        print(
+            f"{what:48} painted {painted:6.1f}  in all {everything:6.1f}  longest turn {turn:6.1f}  worst"
+            f" {max(taken.sums):6.1f}{limit}"
+        )
     return 1 if missed else 0
 
 

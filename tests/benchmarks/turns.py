@@ -1,4 +1,5 @@
-"""Lets several ways of doing something take turns in one run: what else the machine does then slows all of them alike."""
+"""Lets several ways of doing something take turns in one run: what else the machine does then slows all of them
+alike."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Times(NamedTuple):
 
 
 def take_turns(ways: Mapping[str, tuple[Work, Work]], rounds: int, seconds: float) -> dict[str, Times]:
-    """Each way is `(prepare, work)`, of which the work is timed; every other round goes backwards, so that none always follows the same.
+    """Each way is `(prepare, work)`, of which the work is timed; every other round goes backwards, so that none always
+    follows the same.
 
     No round begins when `seconds` are over, so that this ends on a busy machine as well; but `FEWEST` are run.
     """

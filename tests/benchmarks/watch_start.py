@@ -2,10 +2,10 @@
 
     python tests/benchmarks/watch_start.py [--peers DIR] [--rounds N]
 
-On the fake driver library, two cards, each program in a process of its own, in turns, with the same interpreter. DIR is where nvitop is
-installed (`pip install --target DIR nvitop`); without it only this project's figures are printed. Bytecode is cached, as it is once a
-program has been installed; the first run of each, which writes it, is not counted. Times are medians of wall and processor time, and
-noisy on a busy machine: the ratio counts.
+On the fake driver library, two cards, each program in a process of its own, in turns, with the same interpreter. DIR is
+where nvitop is installed (`pip install --target DIR nvitop`); without it only this project's figures are printed.
+Bytecode is cached, as it is once a program has been installed; the first run of each, which writes it, is not counted.
+Times are medians of wall and processor time, and noisy on a busy machine: the ratio counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def main() -> int:
             print(f"cannot be measured here: {error}")
             return 0
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment |= {"LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML_CARDS": "2", "PYTHONPYCACHEPREFIX": str(Path(folder) / "pyc")}
+        environment |= {
+            "LD_LIBRARY_PATH": str(library.parent),
+            "FAKE_NVML_CARDS": "2",
+            "PYTHONPYCACHEPREFIX": str(Path(folder) / "pyc"),
+        }
         return one_look(environment, arguments.peers, arguments.rounds) + exporter(environment)
 
 
@@ -69,10 +73,15 @@ def one_look(environment: dict[str, str], peers: Path | None, rounds: int) -> in
             found = cost(command, variables)
             if turn:
                 costs.setdefault(name, []).append(found)
-    medians = {name: Cost(*(statistics.median(column) for column in zip(*runs, strict=True))) for name, runs in costs.items()}
+    medians = {
+        name: Cost(*(statistics.median(column) for column in zip(*runs, strict=True))) for name, runs in costs.items()
+    }
     print(f"one look at two cards, median of {rounds} runs in turns:")
     for name, one in medians.items():
-        print(f"  {name:<18} {one.wall_s * 1e3:7.0f} ms wall {one.processor_s * 1e3:7.0f} ms processor {one.peak_mib:7.1f} MiB at most")
+        print(
+            f"  {name:<18} {one.wall_s * 1e3:7.0f} ms wall {one.processor_s * 1e3:7.0f} ms processor"
+            f" {one.peak_mib:7.1f} MiB at most"
+        )
     if peers is None:
         print("  not compared with nvitop: say with --peers where it is installed")
         return 0
@@ -99,8 +108,20 @@ def cost(command: list[str], environment: dict[str, str]) -> Cost:
 
 def exporter(environment: dict[str, str]) -> int:
     """Resident memory of `watch --prometheus` after some scrapes."""
-    command = [sys.executable, "-m", "devexplorer.core.cli", "watch", "--interval", "0.1", "--json", "--prometheus", "0"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "devexplorer.core.cli",
+        "watch",
+        "--interval",
+        "0.1",
+        "--json",
+        "--prometheus",
+        "0",
+    ]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stderr is not None
             url = process.stderr.readline().split()[-1]

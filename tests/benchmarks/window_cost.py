@@ -1,11 +1,13 @@
-"""What does the window cost while it watches? The CPU time of the whole window process, with 8 cards at 10 Hz, shown and then hidden.
+"""What does the window cost while it watches? The CPU time of the whole window process, with 8 cards at 10 Hz, shown
+and then hidden.
 
     python tests/benchmarks/window_cost.py [--seconds 20] [--cards 8] [--delay-us 20] [--xvfb]
 
-The real application runs in a process of its own, with its engine, on the fake NVML library of tests/fakes/nvml_c, whose calls take 20 µs
-(asleep: on a virtual machine that costs about as much CPU time, which is measured first and stated). The window is 1440 × 900 and really
-shown, by Qt's offscreen platform, or on an X server of its own with --xvfb. The first ten seconds are left out.
-Wanted, of one core: under 10 % shown, under 1 % hidden. Exit code 1 when not reached, 2 when it could not be measured.
+The real application runs in a process of its own, with its engine, on the fake NVML library of tests/fakes/nvml_c,
+whose calls take 20 µs (asleep: on a virtual machine that costs about as much CPU time, which is measured first and
+stated). The window is 1440 × 900 and really shown, by Qt's offscreen platform, or on an X server of its own with
+--xvfb. The first ten seconds are left out. Wanted, of one core: under 10 % shown, under 1 % hidden. Exit code 1 when
+not reached, 2 when it could not be measured.
 """
 
 from __future__ import annotations
@@ -100,9 +102,9 @@ def measure(seconds: float) -> dict[str, Any]:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    from devexplorer.core.session import Session
-    from devexplorer.core.settings import SettingsFile
-    from devexplorer.gui.app import App
+    from devexplorer.core.session.session import Session
+    from devexplorer.core.session.settings import SettingsFile
+    from devexplorer.gui.shell.app import App
 
     library = ctypes.CDLL("libnvidia-ml.so.1")
     library.fake_nvml_calls.restype = ctypes.c_long
@@ -141,7 +143,9 @@ def measure(seconds: float) -> dict[str, Any]:
             before.append(snapshot())
 
         def end(name: str) -> None:
-            wall, cpu, main_thread, taken, calls, beaten = (now - then for now, then in zip(snapshot(), before.pop(), strict=True))
+            wall, cpu, main_thread, taken, calls, beaten = (
+                now - then for now, then in zip(snapshot(), before.pop(), strict=True)
+            )
             found[name] = {
                 "percent": 100 * cpu / wall,
                 "main_percent": 100 * main_thread / wall,
@@ -158,7 +162,13 @@ def measure(seconds: float) -> dict[str, Any]:
             app.window.hide()
 
         at = WARM_UP_S
-        for wait, action in ((0, begin), (seconds, hide), (SETTLE_S, begin), (seconds, lambda: end("hidden")), (0, qt.quit)):
+        for wait, action in (
+            (0, begin),
+            (seconds, hide),
+            (SETTLE_S, begin),
+            (seconds, lambda: end("hidden")),
+            (0, qt.quit),
+        ):
             at += wait
             QTimer.singleShot(round(at * 1000), action)
         qt.setQuitOnLastWindowClosed(False)

@@ -17,17 +17,25 @@ from devexplorer.core.records.benchmark import (
 )
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
-from devexplorer.core.state import State
+from devexplorer.core.session.state import State
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
 CPU = DeviceInfo(id="cpu", kind="cpu", name="a processor", memory_total_bytes=64 * GIB, memory_used_bytes=4 * GIB)
 T4S = tuple(
-    DeviceInfo(id=f"vgpu:{at}", kind="virtual", name="Tesla T4", memory_total_bytes=15 * GIB, memory_used_bytes=0, simulated=True)
+    DeviceInfo(
+        id=f"vgpu:{at}",
+        kind="virtual",
+        name="Tesla T4",
+        memory_total_bytes=15 * GIB,
+        memory_used_bytes=0,
+        simulated=True,
+    )
     for at in range(2)
 )
 A10S = tuple(
-    DeviceInfo(id=f"cuda:{at}", kind="cuda", name="NVIDIA A10", memory_total_bytes=24 * GIB, memory_used_bytes=GIB) for at in range(2)
+    DeviceInfo(id=f"cuda:{at}", kind="cuda", name="NVIDIA A10", memory_total_bytes=24 * GIB, memory_used_bytes=GIB)
+    for at in range(2)
 )
 
 
@@ -36,7 +44,9 @@ def spread(median: float, share: float = 0.02) -> Spread:
     return Spread(median, median * (1 - share), median * (1 + share))
 
 
-def begin(state: State, number: int, spec: BenchSpec, *, simulated: bool = False, datasheet: float | None = None) -> None:
+def begin(
+    state: State, number: int, spec: BenchSpec, *, simulated: bool = False, datasheet: float | None = None
+) -> None:
     """A run that was accepted and has warmed up."""
     state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
     state.apply(BenchStarted(run=number, time_unix_s=NOW))
@@ -62,10 +72,18 @@ def cell(m: int, n: int, k: int, tflops: float | None = None) -> SweepCell:
 def measure(state: State, number: int, cells: Iterable[SweepCell], total: int = 0) -> None:
     """A point for each of these cells."""
     for done, one in enumerate(cells, 1):
-        point(state, number, cell=one, tflops=one.tflops.median if one.tflops else None, done=done / total if total else None)
+        point(
+            state,
+            number,
+            cell=one,
+            tflops=one.tflops.median if one.tflops else None,
+            done=done / total if total else None,
+        )
 
 
-def swept(number: int, spec: SweepSpec, cells: Iterable[SweepCell], *, stopped: bool = False, simulated: bool = False) -> SweepResult:
+def swept(
+    number: int, spec: SweepSpec, cells: Iterable[SweepCell], *, stopped: bool = False, simulated: bool = False
+) -> SweepResult:
     """What a sweep came to."""
     return SweepResult(run=number, spec=spec, cells=tuple(cells), stopped=stopped, simulated=simulated, seconds=1.0)
 

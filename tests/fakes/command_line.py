@@ -1,4 +1,5 @@
-"""The command line as tests use it: the document of a command that works, the one line of one that does not. Fixtures for `conftest`."""
+"""The command line as tests use it: the document of a command that works, the one line of one that does not. Fixtures
+for `conftest`."""
 
 from __future__ import annotations
 

@@ -88,7 +88,8 @@ class FakeLibcuda:
 
 
 class FakeCudaTorch:
-    """A CUDA build of torch with `count` devices, none of them touched yet; `generic` is what `torch.accelerator` can do.
+    """A CUDA build of torch with `count` devices, none of them touched yet; `generic` is what `torch.accelerator` can
+    do.
 
     Everything that would create a context records that in `contexts`; listing must leave it empty.
     """
@@ -146,7 +147,8 @@ class _FakeCuda:
         self.recorded: list[Any] = []
         """Arguments of each call that started or ended recording."""
         self.memory = SimpleNamespace(
-            _record_memory_history=lambda *given, **named: self.recorded.append((*given, named)), _snapshot=self._snapshot
+            _record_memory_history=lambda *given, **named: self.recorded.append((*given, named)),
+            _snapshot=self._snapshot,
         )
 
     def is_available(self) -> bool:
@@ -189,4 +191,9 @@ class _FakeCuda:
 
     def _snapshot(self) -> dict[str, Any]:
         traces = [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0}] for _ in range(self._count)]
-        return {"segments": self.segments, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
+        return {
+            "segments": self.segments,
+            "device_traces": traces,
+            "allocator_settings": {},
+            "external_annotations": [],
+        }

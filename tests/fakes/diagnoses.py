@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.records.doctor import Checked, CodeLines, Diagnosis, Finding, Unchecked
-from devexplorer.core.state import State
+from devexplorer.core.session.state import State
 
 FILE = "/home/ada/nets/net.py"
 CODE = CodeLines(
@@ -59,19 +59,38 @@ def hidden_sync(path: str = "out") -> Finding:
 
 def note(path: str = "") -> Finding:
     """Something worth knowing."""
-    return finding(path, "note", rule="unsaved-buffer", file="", line=0, message="mask is not saved.", fix="Let it persist.", code=None)
+    return finding(
+        path,
+        "note",
+        rule="unsaved-buffer",
+        file="",
+        line=0,
+        message="mask is not saved.",
+        fix="Let it persist.",
+        code=None,
+    )
 
 
 def diagnosis(
-    *problems: Finding, notes: tuple[Finding, ...] = (), unchecked: tuple[Unchecked, ...] = (), target: str = "mlp", **more: object
+    *problems: Finding,
+    notes: tuple[Finding, ...] = (),
+    unchecked: tuple[Unchecked, ...] = (),
+    target: str = "mlp",
+    **more: object,
 ) -> Diagnosis:
     """What the doctor says about a model on a virtual GPU."""
-    fields: dict[str, object] = {"device": "vgpu:0", "device_name": "Tesla T4", "simulated": True, "operations": 41} | more
+    fields: dict[str, object] = {
+        "device": "vgpu:0",
+        "device_name": "Tesla T4",
+        "simulated": True,
+        "operations": 41,
+    } | more
     return Diagnosis(target=target, problems=problems, notes=notes, unchecked=unchecked, **fields)  # type: ignore[arg-type]
 
 
 def some(target: str = "mlp") -> Diagnosis:
-    """An error about an attribute of a layer, one about the model, a warning, a note, and something that was not checked."""
+    """An error about an attribute of a layer, one about the model, a warning, a note, and something that was not
+    checked."""
     return diagnosis(
         finding("hidden.scale", patch=PATCH),
         finding("", rule="mixed-devices", line=9, message="linear got operands on two devices.", fix="Move the model."),

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(after_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond that: writes fail as they do on a full disk (Python ignores the signal)."""
+    """No file of this process may grow beyond that: writes fail as they do on a full disk (Python ignores the
+    signal)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (after_bytes, before[1]))
     try:
@@ -22,7 +23,8 @@ def full_disk(after_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def somebody_else() -> Iterator[None]:
-    """Files are opened as a user without rights: root may write everywhere, so it becomes somebody else for this thread (Linux)."""
+    """Files are opened as a user without rights: root may write everywhere, so it becomes somebody else for this thread
+    (Linux)."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,4 +1,5 @@
-"""The pytest fixture `examined`: writes code to a file and lets the doctor examine what it makes, in this process; nothing stays behind."""
+"""The pytest fixture `examined`: writes code to a file and lets the doctor examine what it makes, in this process;
+nothing stays behind."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
-from devexplorer.core.virtual.machine import VirtualMachine
+from devexplorer.core.virtual.device.machine import VirtualMachine
 
 HEADER = "import torch\nfrom torch import nn\n"
 MARK = "# <-"
@@ -27,14 +28,17 @@ def marked(file: str | Path) -> list[int]:
 
 @pytest.fixture
 def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
-    """`examined(code, train=True)`: what the doctor says about the class `Net` in that code; the fields of `DoctorRequest` can be given."""
+    """`examined(code, train=True)`: what the doctor says about the class `Net` in that code; the fields of
+    `DoctorRequest` can be given."""
 
     def carry_out(code: str, *, name: str = "net.py", factory: str = "Net", **wishes: Any) -> Diagnosis:
         (tmp_path / name).write_text(HEADER + textwrap.dedent(code))
         return examine(DoctorRequest(source=f"{name}:{factory}", folder=str(tmp_path), **wishes))
 
     yield carry_out
-    for module in [key for key, one in list(sys.modules.items()) if str(getattr(one, "__file__", None)).startswith(str(tmp_path))]:
+    for module in [
+        key for key, one in list(sys.modules.items()) if str(getattr(one, "__file__", None)).startswith(str(tmp_path))
+    ]:
         del sys.modules[module]
 
 

@@ -9,9 +9,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox, QInputDialog, QPushButton, QSpinBox
 
 from devexplorer.core.learn.course import EXERCISES
-from devexplorer.gui.panels.edit_element import EditElementDialog
-from devexplorer.gui.panels.initialise import InitialiseDialog
-from devexplorer.gui.panels.visible_devices import VisibleDevicesDialog
+from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
+from devexplorer.gui.objects.edit_element import EditElementDialog
+from devexplorer.gui.objects.initialise import InitialiseDialog
 from fakes.hands import CTRL, SHIFT
 from fakes.learner import Learner
 

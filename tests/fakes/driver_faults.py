@@ -1,12 +1,12 @@
-"""Faults of a driver, one at a time: every function of NVML hangs, fails, lies or loses its card, and what is shown then is checked.
+"""Faults of a driver, one at a time: every function of NVML hangs, fails, lies or loses its card, and what is shown
+then is checked.
 
-The real pynvml runs on the fake driver library with its time held, so that a healthy machine always says the same. A case is a function,
-a kind of fault and a surface (`devices`, `watch`); card 1 has the fault, card 0 is well. `run_case` returns what is wrong with what was
-shown, in words; nothing means that all is as it should be:
+The real pynvml runs on the fake driver library with its time held, so that a healthy machine always says the same. A
+case is a function, a kind of fault and a surface (`devices`, `watch`); card 1 has the fault, card 0 is well. `run_case`
+returns what is wrong with what was shown, in words; nothing means that all is as it should be:
 
-    the good card says what it always says
-    of the card with the fault each figure is what it was, or null with a reason; after a lie it is at least one that a card can have
-    nothing raises, and what answers is there within a second
+    the good card says what it always says of the card with the fault each figure is what it was, or null with a reason;
+    after a lie it is at least one that a card can have nothing raises, and what answers is there within a second
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import pytest
 
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.watch import document
-from devexplorer.core.cli.watch_devices import WatchedDevices
+from devexplorer.core.cli.torch_answers import TorchAnswers
+from devexplorer.core.cli.watch.command import document
+from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.plausible import RANGES
 from devexplorer.core.devices.time_limit import any_left_behind
-from devexplorer.core.devices.torch_answers import TorchAnswers
 from fakes.nvml_library import NvmlLibrary
 
 ERROR_CODES = (*range(1, 30), 999)
@@ -50,7 +50,15 @@ STALLS_S = {"window": 2.5}
 WELL, ILL = 0, 1
 _NOWHERE = Path("/nonexistent")
 MODELS = ["h200", "h200"]
-_MOVING = ("time_unix_s", "age_s", "processes", "pcie_tx_bytes_s", "pcie_rx_bytes_s", "nvlink_tx_bytes_s", "nvlink_rx_bytes_s")
+_MOVING = (
+    "time_unix_s",
+    "age_s",
+    "processes",
+    "pcie_tx_bytes_s",
+    "pcie_rx_bytes_s",
+    "nvlink_tx_bytes_s",
+    "nvlink_rx_bytes_s",
+)
 """What differs from run to run, or is a rate of what stands still here."""
 _OLDER_WAY = {"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"}
 """Without the newer function, the older one counts what the driver reserves as used."""
@@ -195,7 +203,9 @@ class Bench:
                 least, most, _ = RANGES[name]
                 if not least <= value <= most:
                     yield f"nvml:{number}: {name} is {value!r}"
-                elif case.kind != "lies" and value != before.get(name) and name not in _MOVING and name not in _OLDER_WAY:
+                elif (
+                    case.kind != "lies" and value != before.get(name) and name not in _MOVING and name not in _OLDER_WAY
+                ):
                     yield f"nvml:{number}: {name} is {value!r}, was {before.get(name)!r}"
 
 
@@ -204,7 +214,9 @@ def _heard_exceptions(said: list[str]) -> Iterator[None]:
     """What threads raise is not lost."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            threading, "excepthook", lambda raised: said.append(f"a thread raises {raised.exc_type.__name__}: {raised.exc_value}")
+            threading,
+            "excepthook",
+            lambda raised: said.append(f"a thread raises {raised.exc_type.__name__}: {raised.exc_value}"),
         )
         patch.setattr(sys, "excepthook", lambda kind, error, _: said.append(f"raises {kind.__name__}: {error}"))
         yield
@@ -259,7 +271,11 @@ def _devices() -> dict[str, Any]:
         assert isinstance(out.buffer, io.BytesIO)
         made = json.loads(out.buffer.getvalue())
     return {
-        device["id"]: {**device["details"], **device["sample"], **{k: v for k, v in device.items() if k not in ("details", "sample")}}
+        device["id"]: {
+            **device["details"],
+            **device["sample"],
+            **{k: v for k, v in device.items() if k not in ("details", "sample")},
+        }
         | {"missing": device["details"]["missing"]}
         for device in made["devices"]
     }
@@ -326,7 +342,9 @@ def _liar(lie: str) -> Callable[[Any, tuple[Any, ...]], int]:
         if code == 0:
             for argument in arguments[1:] if len(arguments) > 1 else arguments:
                 target = getattr(argument, "_obj", argument)  # what `byref` points to
-                if isinstance(target, (ctypes.Structure, ctypes.Array, ctypes._SimpleCData)) and not _is_input(argument):
+                if isinstance(target, (ctypes.Structure, ctypes.Array, ctypes._SimpleCData)) and not _is_input(
+                    argument
+                ):
                     _write_over(target, lie, dice)
         return code
 

@@ -10,12 +10,17 @@ from devexplorer.core.records.messages import Command, EngineLost, Event
 
 
 class EngineHere:
-    """Everything crosses the link's encoding, as it would between processes. No gauge thread: the test asks for readings."""
+    """Everything crosses the link's encoding, as it would between processes. No gauge thread: the test asks for
+    readings."""
 
-    def __init__(self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None) -> None:
+    def __init__(
+        self, put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None = None
+    ) -> None:
         self._put = put
         self._joiner = Joiner()
-        self.engine = Engine(self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, gauge_seconds=None)
+        self.engine = Engine(
+            self._receive, virtual_spec=virtual_spec, visible_devices=visible_devices, gauge_seconds=None
+        )
 
     def _receive(self, event: Event) -> None:
         for arrived in over_the_link(event, self._joiner):
@@ -34,7 +39,11 @@ class EngineHere:
         self.engine.close()
         if self.engine.machine is not None:
             self.engine.machine.reset()
-        self._put(EngineLost(reason="The engine ended by signal SIGKILL.", will_restart=False, time_unix_s=self.engine.clock()))
+        self._put(
+            EngineLost(
+                reason="The engine ended by signal SIGKILL.", will_restart=False, time_unix_s=self.engine.clock()
+            )
+        )
 
     def close(self) -> None:
         """End its threads."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
-from devexplorer.core.virtual.profiles import load_profiles
 
 GIB = 1 << 30
 BYTES = FitBytes(

@@ -1,4 +1,5 @@
-"""What a user does in the whole window, by clicks and keys: menus, the tree, dialogs, pages. Counts the clicks of each way there."""
+"""What a user does in the whole window, by clicks and keys: menus, the tree, dialogs, pages. Counts the clicks of each
+way there."""
 
 from __future__ import annotations
 
@@ -7,12 +8,26 @@ from typing import TypeVar
 
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QApplication, QCheckBox, QComboBox, QDialog, QLineEdit, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QWidget,
+)
 
 from fakes.window import Driver
 
 DLG = TypeVar("DLG", bound=QDialog)
-CTRL, SHIFT, PLAIN = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.NoModifier
+CTRL, SHIFT, PLAIN = (
+    Qt.KeyboardModifier.ControlModifier,
+    Qt.KeyboardModifier.ShiftModifier,
+    Qt.KeyboardModifier.NoModifier,
+)
 LEFT = Qt.MouseButton.LeftButton
 
 

@@ -1,4 +1,5 @@
-"""Puts a known defect at a random place of a model that has none, and lets the doctor look for it. In this process, on the main thread."""
+"""Puts a known defect at a random place of a model that has none, and lets the doctor look for it. In this process, on
+the main thread."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.errors import BadInput
+from devexplorer.core.models import samples
+from devexplorer.core.models.inputs import specs_for, tensors
+from devexplorer.core.models.run import total
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.workspace import zoo
-from devexplorer.core.workspace.models.inputs import specs_for, tensors
-from devexplorer.core.workspace.run import total
 from fakes.defects import Defect
 from fakes.doctor_models import Case, files, read
 
@@ -61,14 +62,28 @@ class Net(nn.Module):
         return self.inner(*given)
 """
 TRANSFORMERS = (
-    ("bert", "hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, vocab_size=60", "2x8:int64"),
+    (
+        "bert",
+        "hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, vocab_size=60",
+        "2x8:int64",
+    ),
     ("gpt2", "n_layer=2, n_embd=16, n_head=2, vocab_size=60, bos_token_id=1, eos_token_id=2", "2x8:int64"),
     (
         "llama",
-        "hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, intermediate_size=24, vocab_size=60",
+        (
+            "hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, intermediate_size=24,"
+            " vocab_size=60"
+        ),
         "2x8:int64",
     ),
-    ("vit", "num_hidden_layers=2, hidden_size=16, num_attention_heads=2, intermediate_size=24, image_size=32, patch_size=16", "2x3x32x32"),
+    (
+        "vit",
+        (
+            "num_hidden_layers=2, hidden_size=16, num_attention_heads=2, intermediate_size=24, image_size=32,"
+            " patch_size=16"
+        ),
+        "2x3x32x32",
+    ),
 )
 
 
@@ -113,10 +128,13 @@ def wrapped_zoo(names: Sequence[str], random_: random.Random) -> Iterator[Subjec
     """Sample models, changed by a hook on a random module."""
     for name in names:
         shapes = ",".join(
-            "x".join(map(str, (2, *one.shape))) + (":int64" if one.integers_below is not None else "") for one in zoo.find(name).inputs
+            "x".join(map(str, (2, *one.shape))) + (":int64" if one.integers_below is not None else "")
+            for one in samples.find(name).inputs
         )
-        model = zoo.build(name, 0)
-        yield _wrapped(name, "from devexplorer.core.workspace import zoo\n", f"zoo.build({name!r}, 0)", model, shapes, random_)
+        model = samples.build(name, 0)
+        yield _wrapped(
+            name, "from devexplorer.core.models import samples\n", f"samples.build({name!r}, 0)", model, shapes, random_
+        )
 
 
 def wrapped_transformers(random_: random.Random) -> Iterator[Subject]:
@@ -141,7 +159,9 @@ def _wrapped(name: str, imports: str, inner: str, model: nn.Module, shapes: str,
 def injected(subject: Subject, defect: Defect, random_: random.Random) -> tuple[str, int] | None:
     """The source with the defect at a random place, and its line; None where there is no place for it."""
     tree = ast.parse(subject.source)
-    places = [(kind, method, at) for kind in tree.body if isinstance(kind, ast.ClassDef) for method, at in _places(kind)]
+    places = [
+        (kind, method, at) for kind in tree.body if isinstance(kind, ast.ClassDef) for method, at in _places(kind)
+    ]
     places = [one for one in places if not defect.make or _init_of(one[0]) is not None]
     if not places:
         return None
@@ -167,7 +187,11 @@ def _places(kind: ast.ClassDef) -> Iterator[tuple[ast.FunctionDef, ast.stmt]]:
                 if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                     if isinstance(node.value, (ast.Call, ast.BinOp)):
                         yield method, node
-                elif isinstance(node, ast.Return) and isinstance(node.value, (ast.Call, ast.BinOp)) and node in method.body:
+                elif (
+                    isinstance(node, ast.Return)
+                    and isinstance(node.value, (ast.Call, ast.BinOp))
+                    and node in method.body
+                ):
                     yield method, node
 
 
@@ -222,7 +246,11 @@ def looked_for(subject: Subject, kind: str, defect: Defect, folder: Path, random
     old = {one.rule for one in before.problems}
     near = range(line - 3, line + 4)
     old.add("dtype-promotion")  # a constant of float32 in a model of half precision: true, and not what was put in
-    others = tuple(one for one in diagnosis.problems if one.line not in near and one.rule not in old and one.rule not in defect.rules)
+    others = tuple(
+        one
+        for one in diagnosis.problems
+        if one.line not in near and one.rule not in old and one.rule not in defect.rules
+    )
     return Outcome(subject.name, kind, "found" if found else "missed", others, diagnosis.problems)
 
 

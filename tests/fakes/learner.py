@@ -12,10 +12,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTableView
 
 from devexplorer.core.records.messages import Remove
-from devexplorer.gui.panels.learn import LearnPanel
-from devexplorer.gui.panels.load_file import LoadFileDialog
-from devexplorer.gui.panels.new_tensor import NewTensorDialog
-from devexplorer.gui.panels.save_file import SaveFileDialog
+from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.learn.page import LearnPanel
+from devexplorer.gui.objects.new_tensor import NewTensorDialog
 from fakes.hands import CTRL, LEFT, Hands
 from fakes.window import open_window
 
@@ -64,7 +64,14 @@ class Learner(Hands):
         self.until(lambda: recipe in self.state.objects and not self.state.jobs, f"built {recipe}")
 
     def tensor(
-        self, *, device: str = "", fill: str = "", shape: str = "", values: str = "", grad: bool = False, fall_back: bool = False
+        self,
+        *,
+        device: str = "",
+        fill: str = "",
+        shape: str = "",
+        values: str = "",
+        grad: bool = False,
+        fall_back: bool = False,
     ) -> None:
         """The dialog of the toolbar's Tensor."""
         count = len(self.state.objects)

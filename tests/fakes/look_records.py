@@ -17,14 +17,20 @@ from devexplorer.core.records.devices import (
 )
 from devexplorer.core.records.messages import EngineReady, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.core.state import State
+from devexplorer.core.session.state import State
 
 GIB, MIB = 1 << 30, 1 << 20
 
-CPU = DeviceInfo(id="cpu", kind="cpu", name="Example CPU", threads=16, memory_total_bytes=64 * GIB, memory_used_bytes=6 * GIB)
-CUDA = DeviceInfo(id="cuda:0", kind="cuda", name="NVIDIA A10", nvml_index=1, cuda_ordinal=0, memory_total_bytes=24 * GIB)
+CPU = DeviceInfo(
+    id="cpu", kind="cpu", name="Example CPU", threads=16, memory_total_bytes=64 * GIB, memory_used_bytes=6 * GIB
+)
+CUDA = DeviceInfo(
+    id="cuda:0", kind="cuda", name="NVIDIA A10", nvml_index=1, cuda_ordinal=0, memory_total_bytes=24 * GIB
+)
 VGPU = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True)
-OLD = DeviceInfo(id="nvml:2", kind="nvml", name="GTX 980", nvml_index=2, usable=False, reason="It is too old for this torch.")
+OLD = DeviceInfo(
+    id="nvml:2", kind="nvml", name="GTX 980", nvml_index=2, usable=False, reason="It is too old for this torch."
+)
 
 ENGINE = EngineReady(
     pid=1,
@@ -50,7 +56,10 @@ def state_with(*infos: DeviceInfo, problems: tuple[Problem, ...] = ()) -> State:
 
 def many(count: int) -> State:
     """A state with the CPU and `count - 1` virtual GPUs."""
-    cards = [DeviceInfo(id=f"vgpu:{i}", kind="virtual", name="Tesla T4", memory_total_bytes=GIB, simulated=True) for i in range(count - 1)]
+    cards = [
+        DeviceInfo(id=f"vgpu:{i}", kind="virtual", name="Tesla T4", memory_total_bytes=GIB, simulated=True)
+        for i in range(count - 1)
+    ]
     return state_with(CPU, *cards)
 
 
@@ -73,7 +82,9 @@ def allocator(state: State, device: str, workspace: int, allocated: int, reserve
     )
 
 
-def tensor_row(path: str, depth: int, device: str = "cpu", mib: int = 1, kind: str = "parameter", **more: object) -> Row:
+def tensor_row(
+    path: str, depth: int, device: str = "cpu", mib: int = 1, kind: str = "parameter", **more: object
+) -> Row:
     """A tensor of `mib` MiB."""
     fields: dict[str, object] = {
         "path": path,
@@ -109,7 +120,9 @@ def module_row(path: str, depth: int, type_name: str, devices: tuple[str, ...], 
 
 def model(name: str, *rows: Row) -> ObjectSnapshot:
     """A model of these rows."""
-    return ObjectSnapshot(name=name, kind="model", type=rows[0].type, rows=rows, bytes_by_device={}, tensors_by_device={}, training=True)
+    return ObjectSnapshot(
+        name=name, kind="model", type=rows[0].type, rows=rows, bytes_by_device={}, tensors_by_device={}, training=True
+    )
 
 
 def mlp(name: str = "mlp", device: str = "cpu", *, gradients: bool = False) -> ObjectSnapshot:
@@ -142,11 +155,13 @@ def show(state: State, *snapshots: ObjectSnapshot) -> None:
         state.apply(ObjectChanged(snapshot=snapshot))
 
 
-# --- whole servers, for the panels that show everything ----------------------------------------------------------------
+# --- whole servers, for the panels that show everything
+# ----------------------------------------------------------------
 
 
 def server(count: int, *, nvlinks: int = 18) -> State:
-    """The CPU and `count` cards with every field known, on two CPU sockets, a PCIe switch for each pair, all joined by NVLink."""
+    """The CPU and `count` cards with every field known, on two CPU sockets, a PCIe switch for each pair, all joined by
+    NVLink."""
     state = state_with(CPU, *(server_card(index) for index in range(count)))
     for index in range(count):
         state.apply(server_sample(index))
@@ -218,7 +233,14 @@ def server_sample(index: int, **changed: object) -> DeviceSample:
                 kind="compute",
                 utilization_percent=93.0,
             ),
-            ProcessUse(pid=99, name="Xorg", memory_bytes=40 * MIB, user="root", command="/usr/lib/xorg/Xorg :0", kind="graphics"),
+            ProcessUse(
+                pid=99,
+                name="Xorg",
+                memory_bytes=40 * MIB,
+                user="root",
+                command="/usr/lib/xorg/Xorg :0",
+                kind="graphics",
+            ),
         ),
     }
     return DeviceSample(**(fields | changed))
@@ -228,7 +250,12 @@ def server_details(index: int, links: int = 18, **changed: object) -> DeviceDeta
     """What a card of `server` says about itself."""
     each = tuple(
         NvLink(
-            link=link, active=True, version="4.0", remote_bus_id=f"00000000:{0xA0 + link:02X}:00.0", tx_bytes_s=1.1e10, rx_bytes_s=1.0e10
+            link=link,
+            active=True,
+            version="4.0",
+            remote_bus_id=f"00000000:{0xA0 + link:02X}:00.0",
+            tx_bytes_s=1.1e10,
+            rx_bytes_s=1.0e10,
         )
         for link in range(links)
     )
@@ -313,6 +340,7 @@ def server_topology(count: int, nvlinks: int = 18) -> Topology:
                 )
             )
     near = tuple(
-        Affinity(device=f"cuda:{i}", cpus="0-31,64-95" if i < half else "32-63,96-127", numa_node=int(i >= half)) for i in range(count)
+        Affinity(device=f"cuda:{i}", cpus="0-31,64-95" if i < half else "32-63,96-127", numa_node=int(i >= half))
+        for i in range(count)
     )
     return Topology(source="nvml", links=tuple(links), affinities=near)

@@ -4,7 +4,7 @@
     fake.fail("nvmlDeviceGetTemperatureV", fake.error(fake.NVML_ERROR_NOT_SUPPORTED), card=1)
     nvml = Nvml(fake)
 
-Names, codes and oddities are pynvml's (tests/core/test_nvml.py compares them with the real module).
+Names, codes and oddities are pynvml's (tests/core/devices/test_nvml.py compares them with the real module).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from devexplorer.core.devices.nvml import Card, Nvml
+from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.nvml_card import ProcessFacts
 
 MIB = 1 << 20
@@ -297,7 +297,10 @@ class FakeNvml:
         found = [sample for sample in self._ask("nvmlDeviceGetProcessUtilization", handle).busy if sample[1] > since]
         if not found:
             raise NVMLError(0)  # as pynvml does
-        return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=share, memUtil=0, encUtil=0, decUtil=0) for pid, at, share in found]
+        return [
+            SimpleNamespace(pid=pid, timeStamp=at, smUtil=share, memUtil=0, encUtil=0, decUtil=0)
+            for pid, at, share in found
+        ]
 
     # what changes seldom
 
@@ -519,4 +522,6 @@ def _field_value(card: FakeCard, field: int, scope: int) -> Any:
     if isinstance(value, int):
         return SimpleNamespace(fieldId=field, scopeId=scope, valueType=0, nvmlReturn=value, value=SimpleNamespace())
     kind, number = value
-    return SimpleNamespace(fieldId=field, scopeId=scope, valueType=kind, nvmlReturn=0, value=SimpleNamespace(**{_MEMBERS[kind]: number}))
+    return SimpleNamespace(
+        fieldId=field, scopeId=scope, valueType=kind, nvmlReturn=0, value=SimpleNamespace(**{_MEMBERS[kind]: number})
+    )

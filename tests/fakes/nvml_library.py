@@ -1,9 +1,11 @@
-"""A fake driver library at the C interface of NVML: built by the tests, driven by them, or run under the application. Any thread.
+"""A fake driver library at the C interface of NVML: built by the tests, driven by them, or run under the application.
+Any thread.
 
     python tests/fakes/nvml_library.py --build DIR [--old]      builds DIR/libnvidia-ml.so.1 and prints the folder
     FAKE_NVML_CARDS=8 FAKE_NVML_DELAY_US=20 LD_LIBRARY_PATH=DIR devexplorer      (nvml_c/control.c lists the variables)
 
-In a test: `NvmlLibrary(build(folder))` loads it into this process, `with library.in_pynvml():` lets the real pynvml run on it.
+In a test: `NvmlLibrary(build(folder))` loads it into this process, `with library.in_pynvml():` lets the real pynvml run
+on it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,16 @@ def build(folder: Path, *, old_driver: bool = False) -> Path:
         raise CannotBuildError("there is no C compiler (cc, gcc or clang) to build the fake NVML library with")
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / NAME
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-fPIC", "-shared", "-fvisibility=hidden"]
+    flags = [
+        "-std=gnu11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Wno-missing-field-initializers",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+    ]
     defines = ["-DOLD_DRIVER"] if old_driver else []
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     command = [compiler, *flags, *defines, f"-Wl,-soname,{NAME}", "-o", str(library), *sources, "-lm", "-lpthread"]
@@ -87,13 +98,15 @@ class NvmlLibrary:
             pynvml._nvmlGetFunctionPointer_cache.update(cache)
 
     def close(self) -> None:
-        """Unload it, however often it was opened: while it is loaded, whoever asks for NVML in this process gets this one by its name."""
+        """Unload it, however often it was opened: while it is loaded, whoever asks for NVML in this process gets this
+        one by its name."""
         maps = Path("/proc/self/maps")
         while maps.exists() and str(self.path) in maps.read_text(encoding="utf-8", errors="replace"):
             _ctypes.dlclose(self.lib._handle)
 
     def reset(self, cards: int | Sequence[str] = 2) -> None:
-        """Everything as at first, with so many cards of the usual models, or with these (`h200`, `h200mig`, `a100`, `rtx4080`, `t4`)."""
+        """Everything as at first, with so many cards of the usual models, or with these (`h200`, `h200mig`, `a100`,
+        `rtx4080`, `t4`)."""
         self.lib.fake_nvml_reset(cards if isinstance(cards, int) else 0)
         for model in () if isinstance(cards, int) else cards:
             self.add(model)

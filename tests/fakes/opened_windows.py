@@ -1,4 +1,5 @@
-"""Which windows open during a test: every top-level widget that is shown, also one that is gone again a moment later."""
+"""Which windows open during a test: every top-level widget that is shown, also one that is gone again a moment
+later."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ class OpenedWindows(QObject):
         app.installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow() and watched not in self._expected:
+        if (
+            event.type() == QEvent.Type.Show
+            and isinstance(watched, QWidget)
+            and watched.isWindow()
+            and watched not in self._expected
+        ):
             self.titles.append(watched.windowTitle() or f"{type(watched).__name__} {watched.accessibleName()}".strip())
         return False
 

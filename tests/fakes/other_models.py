@@ -1,10 +1,14 @@
-"""Models that nobody here wrote: BERT, GPT-2 and Llama from configurations of transformers, tiny and at full depth, narrow so that they
-are quick. `SOURCES[name]` is what `OpenModel` takes, `TIED[name]` the two paths of the embedding that is tied, `BLOCK[name]` one layer.
+"""Models that nobody here wrote: BERT, GPT-2 and Llama from configurations of transformers, tiny and at full depth,
+narrow so that they are quick. `SOURCES[name]` is what `OpenModel` takes, `TIED[name]` the two paths of the embedding
+that is tied, `BLOCK[name]` one layer.
 """
 
 from __future__ import annotations
 
-_BERT = "transformers:bert?hidden_size=32&num_attention_heads=2&intermediate_size=48&vocab_size=100&max_position_embeddings=32"
+_BERT = (
+    "transformers:bert?hidden_size=32&num_attention_heads=2&intermediate_size=48&vocab_size=100"
+    "&max_position_embeddings=32"
+)
 _GPT2 = "transformers:gpt2?n_embd=32&n_head=2&vocab_size=100&n_positions=32&bos_token_id=0&eos_token_id=0"
 _LLAMA = (
     "transformers:llama?hidden_size=32&num_attention_heads=2&num_key_value_heads=1&intermediate_size=48&vocab_size=100"

@@ -1,4 +1,5 @@
-"""What tests of the planner have in common: cards, runs on measuring GPUs, and the same step on a virtual GPU with values."""
+"""What tests of the planner have in common: cards, runs on measuring GPUs, and the same step on a virtual GPU with
+values."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ import gc
 import torch
 from torch import nn
 
-from devexplorer.core.planner.run import OPTIMIZERS, Placing, Way, run_step
+from devexplorer.core.devices.profiles import Profile, parse_virtual
+from devexplorer.core.models.inputs import InputSpec
+from devexplorer.core.models.run import total
+from devexplorer.core.planner.run import OPTIMIZERS, DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import Subject, subject_of
 from devexplorer.core.planner.trace import Replay, Trace
 from devexplorer.core.virtual.backend import install, swapping
-from devexplorer.core.virtual.profiles import Profile, parse_virtual
-from devexplorer.core.workspace.models.inputs import InputSpec
-from devexplorer.core.workspace.run import total
 
 T4: Profile = parse_virtual("Tesla T4")[0]
-ONE = Placing((T4,))
+ONE = DeviceMap((T4,))
 
 
 def subject(model: nn.Module, *shapes: tuple[int, ...]) -> Subject:
@@ -24,13 +25,14 @@ def subject(model: nn.Module, *shapes: tuple[int, ...]) -> Subject:
     return Subject("the model", model, tuple(InputSpec(shape) for shape in shapes), True, "", "")
 
 
-def traced(model: nn.Module, *shapes: tuple[int, ...], way: Way, batch: int) -> Trace:
+def traced(model: nn.Module, *shapes: tuple[int, ...], way: StepConfig, batch: int) -> Trace:
     """The trace of its step on one card."""
     return run_step(subject(model, *shapes), way, batch, ONE)[0]
 
 
-def counted(name: str, way: Way, batch: int, given: str = "") -> int:
-    """What the allocator of a virtual GPU counts at most when this model takes two such steps there, with values, as in a user's script."""
+def counted(name: str, way: StepConfig, batch: int, given: str = "") -> int:
+    """What the allocator of a virtual GPU counts at most when this model takes two such steps there, with values, as in
+    a user's script."""
     made = subject_of(name, "", given).with_values(RuntimeError("the test wants them"))
     gc.collect()
     machine = install()
@@ -64,6 +66,6 @@ def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
     loss.backward()
 
 
-def replayed(model: nn.Module, *shapes: tuple[int, ...], way: Way, batch: int) -> Replay:
+def replayed(model: nn.Module, *shapes: tuple[int, ...], way: StepConfig, batch: int) -> Replay:
     """What its step takes on a card that is never full."""
     return traced(model, *shapes, way=way, batch=batch).without_end

@@ -8,7 +8,8 @@ from devexplorer.core.benchmark.timing import Block, Operation
 
 
 class PlayedTimer:
-    """Each call takes the next figure of `seconds` for each of its iterations; the last one stays. A flush takes `flush_seconds`."""
+    """Each call takes the next figure of `seconds` for each of its iterations; the last one stays. A flush takes
+    `flush_seconds`."""
 
     simulated = False
 

@@ -9,16 +9,18 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import Command, Event
-from devexplorer.core.settings import SettingsFile
-from devexplorer.core.state import Change
-from devexplorer.gui.app import App
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.state import Change
+from devexplorer.gui.shell.app import App
 from fakes.look_records import CPU, ENGINE
 
 
 class QuietWindow:
     """`tell` it events; nothing beats by itself. `now` is the time that the window believes."""
 
-    def __init__(self, qapp: QApplication, folder: Path, *infos: DeviceInfo, size: tuple[int, int] = (1440, 900)) -> None:
+    def __init__(
+        self, qapp: QApplication, folder: Path, *infos: DeviceInfo, size: tuple[int, int] = (1440, 900)
+    ) -> None:
         self.app = App(qapp, SettingsFile(folder))
         self.window, self.state = self.app.window, self.app.state
         self.sent: list[Command] = []

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
-from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem, ProcessUse
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Log, Moved
-from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.telemetry.recording import (
+from devexplorer.core.recording.format import (
     DevicesAre,
     Header,
     Kind,
@@ -18,13 +14,18 @@ from devexplorer.core.telemetry.recording import (
     header_frame,
     prefix,
 )
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, Spread
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem, ProcessUse
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Log, Moved
+from devexplorer.core.records.objects import MoveReport
 
 START_UNIX_S = 1_700_000_000.0
 GIB = 1 << 30
 CPU = DeviceInfo(id="cpu", kind="cpu", name="A processor", memory_total_bytes=64 * GIB, threads=8)
 CARDS = tuple(
     DeviceInfo(
-        id=f"cuda:{index}", kind="cuda", name="NVIDIA A10", uuid=f"GPU-{index:08x}-0000-0000-0000-000000000000", nvml_index=index,
+        id=f"cuda:{index}", kind="cuda", name="NVIDIA A10", uuid=f"GPU-{index:08x}-0000-0000-0000-000000000000",
+        nvml_index=index,
         cuda_ordinal=index, memory_total_bytes=24 * GIB,
     )
     for index in range(2)
@@ -60,7 +61,8 @@ def readings(at_s: float, devices: tuple[DeviceInfo, ...] = CARDS) -> list[tuple
 def happenings() -> list[tuple[int, Recorded]]:
     """A move after 10 s, a run from 20 s to 30 s, an error after 40 s."""
     report = MoveReport(
-        objects=("mlp",), source=("cpu",), destination="cuda:0", dtype=None, parameters=4, buffers=0, gradients=0, tensors=0,
+        objects=("mlp",), source=("cpu",), destination="cuda:0", dtype=None, parameters=4, buffers=0, gradients=0,
+        tensors=0,
         bytes=1024, seconds=0.1, wall_seconds=0.1, gb_per_s=None, simulated=False,
     )  # fmt: skip
     spread = Spread(2.0, 1.5, 2.5)
@@ -91,7 +93,12 @@ def recording(seconds: int, step_s: float = 0.5, devices: tuple[DeviceInfo, ...]
             pieces.append(entries_frame(Kind.EVENTS, [waiting.pop(0)], now))
         entries = readings(at_s, cards)
         if 20 <= at_s < 30:
-            entries.append((entries[-1][0], BenchPoint(run=5, device="cuda:0", time_unix_s=now, tflops=2.0, iterations=3, seconds=0.05)))
+            entries.append(
+                (
+                    entries[-1][0],
+                    BenchPoint(run=5, device="cuda:0", time_unix_s=now, tflops=2.0, iterations=3, seconds=0.05),
+                )
+            )
         allocator = AllocatorSample(device="cuda:0", time_unix_s=now, allocated_bytes=1 << 20, reserved_bytes=2 << 20)
         pieces.append(entries_frame(Kind.READINGS, [*entries, (entries[-1][0], allocator)], now))
     pieces.append(end_frame(seconds * 1000, START_UNIX_S + seconds))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.statistics import noise, spread
-from devexplorer.core.benchmark.store import Store
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
@@ -43,13 +43,15 @@ def samples(median: float, sigma: float = 0.01, count: int = 200, seed: int = 0)
 
 
 def matmul(
-    measured: Sequence[float] = (), *, device: str = "cuda:0", dtype: str = "bfloat16", size: int = 4096, simulated: bool = False,
+    measured: Sequence[float] = (), *, device: str = "cuda:0", dtype: str = "bfloat16", size: int = 4096,
+    simulated: bool = False,
     median: float = 100.0, **more: object,
 ) -> MatmulResult:  # fmt: skip
     """With these samples, or with none but a spread."""
     spec = MatmulSpec(device=device, dtype=dtype, m=size, n=size, k=size, mode="burst")
     fields: dict[str, object] = {
-        "run": 7, "stopped": False, "simulated": simulated, "seconds": 2.0, "iterations": 500, "blocks": 40, "torch_version": "2.13.0",
+        "run": 7, "stopped": False, "simulated": simulated, "seconds": 2.0, "iterations": 500, "blocks": 40,
+        "torch_version": "2.13.0",
         "verified": True, "tflops": spread(measured) if measured else around(median), "samples_tflops": tuple(measured),
         "noise": noise(measured),
     } | more  # fmt: skip
@@ -76,14 +78,17 @@ def bandwidth(device: str = "cuda:0", speed: float = 12.0) -> BandwidthResult:
         for pinned in (True, False)
     )  # fmt: skip
     spec = BandwidthSpec(sources=("cpu",), destinations=(device,), sizes=(1 << 12, 1 << 20))
-    return BandwidthResult(run=2, stopped=False, simulated=False, seconds=1.0, iterations=80, spec=spec, rows=rows, verified=True)
+    return BandwidthResult(
+        run=2, stopped=False, simulated=False, seconds=1.0, iterations=80, spec=spec, rows=rows, verified=True
+    )
 
 
 def scaling(parallel: float = 0.34, *, iterations: int = 1000) -> ScalingResult:
     spec = ScalingSpec(devices=("vgpu:0", "vgpu:1"), iterations=iterations)
     walls = (DeviceWall("vgpu:0", parallel * 0.98), DeviceWall("vgpu:1", parallel))
     return ScalingResult(
-        run=3, stopped=False, simulated=True, seconds=1.2, iterations=4 * iterations, spec=spec, parallel_seconds=parallel,
+        run=3, stopped=False, simulated=True, seconds=1.2, iterations=4 * iterations, spec=spec,
+        parallel_seconds=parallel,
         sequential_seconds=0.68, walls=walls,
     )  # fmt: skip
 
@@ -99,24 +104,42 @@ def model(speed: float = 900.0, target: str = "resnet18", **more: object) -> Mod
 def conditions(number: int = 0, **more: object) -> Conditions:
     """Of the run that began `number` minutes after the first."""
     fields: dict[str, object] = {
-        "started_unix_s": BEGAN + 60 * number, "ended_unix_s": BEGAN + 60 * number + 3, "host": "node7", "device": "cuda:0",
-        "device_name": "NVIDIA A10", "uuid": "GPU-aaaa", "driver_version": "570.1", "cuda_version": "12.8", "torch_version": "2.13.0",
-        "python_version": "3.11.7", "devexplorer_version": "0.1.0", "git_revision": "a" * 40, "sm_clock_mhz": around(1410.0),
-        "power_w": around(150.0), "temperature_c": around(60.0), "power_cap_w": 150.0, "throttle_reasons": (), "other_processes": (),
+        "started_unix_s": BEGAN + 60 * number, "ended_unix_s": BEGAN + 60 * number + 3, "host": "node7",
+        "device": "cuda:0",
+        "device_name": "NVIDIA A10", "uuid": "GPU-aaaa", "driver_version": "570.1", "cuda_version": "12.8",
+        "torch_version": "2.13.0",
+        "python_version": "3.11.7", "devexplorer_version": "0.1.0", "git_revision": "a" * 40,
+        "sm_clock_mhz": around(1410.0),
+        "power_w": around(150.0), "temperature_c": around(60.0), "power_cap_w": 150.0, "throttle_reasons": (),
+        "other_processes": (),
     } | more  # fmt: skip
     return Conditions(**fields)  # type: ignore[arg-type]
 
 
-def stored(result: BenchResult, number: int = 1, *, tags: tuple[str, ...] = (), imported: bool = False, **more: object) -> StoredRun:
+def stored(
+    result: BenchResult, number: int = 1, *, tags: tuple[str, ...] = (), imported: bool = False, **more: object
+) -> StoredRun:
     """As if the history had it under that number."""
     if result.simulated:
-        more = {"simulated": True, "device": result.spec.device, "device_name": "Tesla T4", "uuid": None, "sm_clock_mhz": None} | more
+        more = {
+            "simulated": True,
+            "device": result.spec.device,
+            "device_name": "Tesla T4",
+            "uuid": None,
+            "sm_clock_mhz": None,
+        } | more
     return StoredRun(id=number, result=result, conditions=conditions(number, **more), tags=tags, imported=imported)
 
 
 # a history of them
 
-RESULTS: tuple[BenchResult, ...] = (matmul(samples(100)), sweep(), bandwidth(), scaling(), model(train=True, autocast="float16"))
+RESULTS: tuple[BenchResult, ...] = (
+    matmul(samples(100)),
+    sweep(),
+    bandwidth(),
+    scaling(),
+    model(train=True, autocast="float16"),
+)
 
 
 def filled(store: Store) -> list[StoredRun]:

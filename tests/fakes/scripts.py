@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.base.python_names import variable
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records.messages import Answer, Command, Event, JobEnded, Rebuilt
-from devexplorer.core.script import write
-from devexplorer.core.session import Session
-from devexplorer.core.workspace.names import variable
+from devexplorer.core.session.script import write
+from devexplorer.core.session.session import Session
 from fakes.engine import EngineHere
 
 PROBE = """
@@ -27,9 +27,13 @@ from devexplorer.core.workspace.placement import snapshot
 
 
 def _look(name, thing):
-    held = {"": thing} if isinstance(thing, torch.Tensor) else {**dict(thing.named_parameters()), **dict(thing.named_buffers())}
+    if isinstance(thing, torch.Tensor):
+        held = {"": thing}
+    else:
+        held = {**dict(thing.named_parameters()), **dict(thing.named_buffers())}
     rows = [
-        (r.path, r.kind, r.type, r.shape, r.dtype, r.devices, r.requires_grad, r.tied_to) for r in snapshot(name, thing).rows
+        (r.path, r.kind, r.type, r.shape, r.dtype, r.devices, r.requires_grad, r.tied_to)
+        for r in snapshot(name, thing).rows
         if r.kind != "state"
     ]
     values = {
@@ -85,7 +89,9 @@ class Here:
 
     def close(self) -> None:
         self.session.close()
-        torch.set_num_threads(self._threads)  # a session may set them, and sums of a later test would be rounded in another order
+        torch.set_num_threads(
+            self._threads
+        )  # a session may set them, and sums of a later test would be rounded in another order
         if self.engine.engine.machine is not None:
             self.engine.engine.machine.reset()
 
@@ -115,9 +121,12 @@ def script_gives_the_same(here: Here, folder: Path) -> str:
 
 
 def bound_beside(text: str, objects: Collection[str]) -> set[str]:
-    """Names that a script binds at its top level beside the variables of its objects, and that an object's variable could take."""
+    """Names that a script binds at its top level beside the variables of its objects, and that an object's variable
+    could take."""
     symbols = symtable.symtable(text, "script", "exec").get_symbols()
-    bound = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()} - {variable(name) for name in objects}
+    bound = {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()} - {
+        variable(name) for name in objects
+    }
     return {
         name
         for name in bound

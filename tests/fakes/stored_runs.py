@@ -32,7 +32,14 @@ H200 = DeviceInfo(
     name="NVIDIA H200",
     uuid="GPU-00000000-1111-2222-3333-444444444444",
     memory_total_bytes=141 << 30,
-    datasheet_tflops={"float64": 67.0, "float32": 67.0, "tf32": 494.0, "float16": 989.0, "bfloat16": 989.0, "float8_e4m3fn": 1979.0},
+    datasheet_tflops={
+        "float64": 67.0,
+        "float32": 67.0,
+        "tf32": 494.0,
+        "float16": 989.0,
+        "bfloat16": 989.0,
+        "float8_e4m3fn": 1979.0,
+    },
     memory_gb_s=4800.0,
 )
 T4 = DeviceInfo(
@@ -52,7 +59,9 @@ def spread(median: float, share: float = 0.01) -> Spread:
     return Spread(median, median * (1 - share), median * (1 + share))
 
 
-def stored(result: BenchResult, number: int = 1, info: DeviceInfo = H200, tags: tuple[str, ...] = (), **known: object) -> StoredRun:
+def stored(
+    result: BenchResult, number: int = 1, info: DeviceInfo = H200, tags: tuple[str, ...] = (), **known: object
+) -> StoredRun:
     """A run of the history, an hour after the one before."""
     began = BEGAN_UNIX_S + 3600.0 * number
     fields: dict[str, object] = {
@@ -115,7 +124,9 @@ def reached(side: float, peak: float, gb_s: float, item_bytes: int = 2) -> float
     return 2 * side**3 / seconds / 1e12
 
 
-def sweep(info: DeviceInfo = H200, dtype: str = "bfloat16", sides: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)) -> SweepResult:
+def sweep(
+    info: DeviceInfo = H200, dtype: str = "bfloat16", sides: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
+) -> SweepResult:
     """Squares, of which the last one does not fit."""
     peak, gb_s = info.datasheet_tflops.get(dtype, 1.0) * 0.8, (info.memory_gb_s or 30.0) * 0.9
     cells = [SweepCell(side, side, side, spread(reached(side, peak, gb_s)), 50) for side in sides]
@@ -132,7 +143,9 @@ def sweep(info: DeviceInfo = H200, dtype: str = "bfloat16", sides: tuple[int, ..
     )
 
 
-def bandwidth(info: DeviceInfo = H200, gb_per_s: float = 2100.0, sizes: tuple[int, ...] = (1 << 16, 1 << 24, 1 << 28)) -> BandwidthResult:
+def bandwidth(
+    info: DeviceInfo = H200, gb_per_s: float = 2100.0, sizes: tuple[int, ...] = (1 << 16, 1 << 24, 1 << 28)
+) -> BandwidthResult:
     """Copies from the host, and within the device, where a size of `1 << 28` reaches `gb_per_s`."""
     rows = []
     for source in ("cpu", info.id):
@@ -153,7 +166,9 @@ def bandwidth(info: DeviceInfo = H200, gb_per_s: float = 2100.0, sizes: tuple[in
                 )
             )
     spec = BandwidthSpec(sources=("cpu", info.id), destinations=(info.id,), sizes=sizes, pinned=(True,))
-    return BandwidthResult(run=3, stopped=False, simulated=info.simulated, seconds=0.9, spec=spec, rows=tuple(rows), verified=True)
+    return BandwidthResult(
+        run=3, stopped=False, simulated=info.simulated, seconds=0.9, spec=spec, rows=tuple(rows), verified=True
+    )
 
 
 def scaling(first: DeviceInfo = H200, count: int = 2) -> ScalingResult:
@@ -197,14 +212,22 @@ def fifty() -> list[StoredRun]:
         if number % 10 == 0:
             made.append(stored(bandwidth(H200), number, H200))
         elif number % 11 == 0:
-            made.append(stored(sweep(info if info is not HERE_CPU else T4, "float16"), number, info if info is not HERE_CPU else T4))
+            made.append(
+                stored(
+                    sweep(info if info is not HERE_CPU else T4, "float16"), number, info if info is not HERE_CPU else T4
+                )
+            )
         elif number % 13 == 0:
             made.append(stored(model_run(info), number, info))
         elif number % 17 == 0:
             made.append(stored(scaling(T4), number, T4))
         elif info is HERE_CPU:
             side = 128 << number // 4 % 5
-            made.append(stored(matmul(0.16 * (1 + number // 4 % 5), side, "float32", info, noise=0.071), number, info, threads=16))
+            made.append(
+                stored(
+                    matmul(0.16 * (1 + number // 4 % 5), side, "float32", info, noise=0.071), number, info, threads=16
+                )
+            )
         elif info is T4:
             side = 256 << number // 4 % 6
             made.append(stored(matmul(reached(side, 26, 280), side, "float16", info), number, info, tags=("before",)))
@@ -215,5 +238,7 @@ def fifty() -> list[StoredRun]:
             width = {"float32": 4, "tf32": 4, "float8_e4m3fn": 1}.get(dtype, 2)
             held = ("power cap",) if number % 7 == 0 else ()
             tags = (("driver-570", "nightly"), ("before",), ())[number % 3]
-            made.append(stored(matmul(reached(side, peak, 4200, width), side, dtype), number, tags=tags, throttle_reasons=held))
+            made.append(
+                stored(matmul(reached(side, peak, 4200, width), side, dtype), number, tags=tags, throttle_reasons=held)
+            )
     return made[::-1]

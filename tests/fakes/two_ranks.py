@@ -1,4 +1,5 @@
-"""A rank of a process group over gloo whose tensors are on a virtual GPU: run as a script, twice, by tests/core/test_virtual_parallel.py.
+"""A rank of a process group over gloo whose tensors are on a virtual GPU: run as a script, twice, by
+tests/core/virtual/test_parallel.py.
 
 Prints one JSON object: for each check the largest difference from the CPU, or what was raised.
 """
@@ -177,7 +178,8 @@ def other_devices(rank: int) -> float:
 
 
 CHECKS: dict[str, Callable[[int], float]] = {
-    **{work.__name__: collective(work) for work in (all_reduce, broadcast, all_gather, all_gather_into, reduce_scatter, gather, scatter,
+    **{work.__name__: collective(work) for work in (all_reduce, broadcast, all_gather, all_gather_into, reduce_scatter,
+                                                    gather, scatter,
                                                     all_to_all, send_and_receive, objects)},
     "ddp": ddp(),
     "ddp_views": ddp(gradient_as_bucket_view=True),

@@ -1,4 +1,5 @@
-"""The pytest fixture `virtual`: a machine with two virtual Tesla T4, dropped again afterwards. The device itself stays in torch."""
+"""The pytest fixture `virtual`: a machine with two virtual Tesla T4, dropped again afterwards. The device itself stays
+in torch."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual.backend import install, unavailable
-from devexplorer.core.virtual.machine import VirtualMachine
-from devexplorer.core.virtual.profiles import parse_virtual
+from devexplorer.core.virtual.device.machine import VirtualMachine
 
 
 @pytest.fixture

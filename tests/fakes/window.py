@@ -12,11 +12,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
 from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records.messages import Event
-from devexplorer.core.session import Session
-from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
 from fakes.engine import EngineHere
 from fakes.nvml import FakeNvml
 
@@ -96,14 +96,21 @@ D = TypeVar("D", bound=Driver)
 
 
 def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: type[D], interval_s: float = 0.1) -> D:
-    """A window of its own, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two readings."""
+    """A window of its own, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two
+    readings."""
     engines: list[EngineHere] = []
 
     def engine(put: Callable[[Event], None], spec: str | None, visible: str | None) -> EngineHere:
         engines.append(EngineHere(put, spec, visible))
         return engines[-1]
 
-    session = Session(virtual_spec=virtual, interval_s=interval_s, make_engine=engine, nvml=Nvml(FakeNvml()), drm=Drm(Path("/nowhere")))
+    session = Session(
+        virtual_spec=virtual,
+        interval_s=interval_s,
+        make_engine=engine,
+        nvml=Nvml(FakeNvml()),
+        drm=Drm(Path("/nowhere")),
+    )
     driver = kind(App(qapp, SettingsFile(folder)), session)
     driver.engines = engines
     return driver

@@ -1,1 +1,2 @@
-"""Files that DevExplorer wrote before its modules and classes got other names: `make.py` wrote them, `reading.py` opens them."""
+"""Files that DevExplorer wrote before its modules and classes got other names: `make.py` wrote them, `reading.py` opens
+them."""

@@ -2,12 +2,12 @@
 
     PYTHONPATH=tests python -m goldens.make FOLDER
 
-When to run it: after a format has got a new version on purpose, into an empty folder, whose content then joins the goldens under another
-name. Those that are committed are what users have on their disks: they are never written again to make a test pass. A test that cannot
-open one of them has found a file that a user has lost.
+When to run it: after a format has got a new version on purpose, into an empty folder, whose content then joins the
+goldens under another name. Those that are committed are what users have on their disks: they are never written again to
+make a test pass. A test that cannot open one of them has found a file that a user has lost.
 
-Everything runs on virtual GPUs, one fake card that is too hot, and the CPU. Names of the host, of its processor and of folders are
-replaced as they come in; at the end every file is searched for them.
+Everything runs on virtual GPUs, one fake card that is too hot, and the CPU. Names of the host, of its processor and of
+folders are replaced as they come in; at the end every file is searched for them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from unittest.mock import patch
 import msgspec
 import torch
 from fakes.nvml import FakeCard, FakeNvml
-from fakes.scripts import Here as ScriptedSession
+from fakes.scripts import HostInfo as ScriptedSession
 
 from devexplorer.core.benchmark import conditions
-from devexplorer.core.benchmark.conditions import Here
-from devexplorer.core.benchmark.exchange import write_csv, write_json
-from devexplorer.core.benchmark.keeper import Keeper
-from devexplorer.core.benchmark.store import Store
+from devexplorer.core.benchmark.conditions import HostInfo
+from devexplorer.core.benchmark.history.export import write_csv, write_json
+from devexplorer.core.benchmark.history.run_recorder import RunRecorder
+from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.devices import cpu
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import decode_event, frame, pieces
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as said
 from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records.planner import FitSpec
-from devexplorer.core.session import Session
-from devexplorer.core.settings import Settings, SettingsFile
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.core.telemetry.alert_rules import Rule
 from goldens import reading
 
@@ -101,7 +101,9 @@ class RecordedSession:
         self.commands: list[said.Command] = []
         card = replace(HOT)
         self.session = Session(make_engine=self._make, nvml=Nvml(FakeNvml(card)), virtual_spec=reading.CARDS)
-        self.session.keeper = Keeper(keep, find_here=lambda: Here(host=HOST, python_version=platform.python_version()))
+        self.session.keeper = RunRecorder(
+            keep, find_here=lambda: HostInfo(host=HOST, python_version=platform.python_version())
+        )
         self.session.keeper.start()
         self.session.start()
         self.wait(said.EngineDevices)
@@ -238,7 +240,9 @@ def session(folder: Path) -> None:
     """The recording, the link, the history, the files of tensors and the allocator snapshot of one session."""
     with Store(folder / "history.sqlite3") as store:
         tags = itertools.cycle([("before", "the change"), ("after",), ()])
-        live = RecordedSession(lambda result, known: store.add(result, msgspec.structs.replace(known, git_revision=None), next(tags)))
+        live = RecordedSession(
+            lambda result, known: store.add(result, msgspec.structs.replace(known, git_revision=None), next(tags))
+        )
         try:
             for command in before_the_recording(str(WORK / "checkpoint.pt")):
                 live.do(command)
@@ -276,9 +280,9 @@ def session(folder: Path) -> None:
 
 def copy_allocator(source: Path, destination: Path) -> None:
     """The snapshot with the folders of its stacks replaced, by the writer that wrote it."""
-    from devexplorer.core.engine import snapshots
+    from devexplorer.core.memory import snapshot_file
 
-    snapshots.save(without_private(snapshots.load(str(source))), str(destination))
+    snapshot_file.save(without_private(snapshot_file.load(str(source))), str(destination))
 
 
 def write_frames(path: Path, records: list[Any]) -> None:
@@ -371,14 +375,16 @@ def documents(folder: Path) -> None:
 
 def demand_nothing_private(folder: Path) -> None:
     """Search every file, what is compressed included."""
-    from devexplorer.core.telemetry.recording import HEAD_SIZE, MARK
+    from devexplorer.core.recording.format import HEAD_SIZE, MARK
 
     for path in folder.iterdir():
         data = path.read_bytes()
         if path.suffix == ".gz":
             data = gzip.decompress(data)
         if path.suffix == ".devrec":
-            data = b"".join(zlib.decompressobj().decompress(part[HEAD_SIZE - len(MARK) :]) for part in data.split(MARK)[1:-1])
+            data = b"".join(
+                zlib.decompressobj().decompress(part[HEAD_SIZE - len(MARK) :]) for part in data.split(MARK)[1:-1]
+            )
         names = [private.encode() if len(private) > LONG else msgspec.json.encode(private) for private in PRIVATE]
         for private in (*names, b"/root/", b"/work/"):
             assert private not in data, (path.name, private)

@@ -1,4 +1,5 @@
-"""A model of a user's own with one tensor in the wrong place, and one with so many rows that they cross the link in pieces."""
+"""A model of a user's own with one tensor in the wrong place, and one with so many rows that they cross the link in
+pieces."""
 
 import torch
 from torch import nn

@@ -1,6 +1,6 @@
 """Opens each golden with the program as it is now, and says what is in it as plain JSON values. No thread of its own.
 
-`make.py` writes what this says at that moment to `expected.json`; `tests/core/test_goldens.py` compares.
+`make.py` writes what this says at that moment to `expected.json`; `tests/project/test_goldens.py` compares.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, get_args
 import msgspec
 from fakes.scripts import PROBE
 
+from devexplorer.core.base.python_names import variable
 from devexplorer.core.benchmark.documents import kind
 from devexplorer.core.benchmark.figures import figures
-from devexplorer.core.benchmark.importing import read_runs
-from devexplorer.core.benchmark.store import Store
+from devexplorer.core.benchmark.history.importing import read_runs
+from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.engine.snapshot_rows import digest
-from devexplorer.core.engine.snapshots import load
+from devexplorer.core.memory.snapshot_file import load
+from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.recording.format import Recorded
+from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records.benchmark import BenchResult, BenchSpec, StoredRun
 from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, Load
 from devexplorer.core.records.messages import BuildModel, Command, EngineDevices, EngineLost, Event, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.settings import SettingsFile
-from devexplorer.core.state import State
-from devexplorer.core.telemetry.recording import Recorded
-from devexplorer.core.telemetry.recording_reader import open_recording
-from devexplorer.core.telemetry.reel import Reel, take_over
+from devexplorer.core.replay.timeline import RecordingTimeline, take_over
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.workspace.names import variable
 
 GOLDENS = Path(__file__).parent
 CARDS = "2x Tesla T4"
@@ -100,8 +100,17 @@ def everything(folder: Path) -> dict[str, Any]:
 
 def tags() -> dict[str, dict[str, list[str]]]:
     """The names of all records in files and on the link, with those of their fields."""
-    groups = {"commands": Command, "events": Event, "recorded": Recorded, "benchmarks": BenchSpec, "results": BenchResult}
-    return {group: {type_tag(kind): sorted(kind.__struct_encode_fields__) for kind in get_args(union)} for group, union in groups.items()}
+    groups = {
+        "commands": Command,
+        "events": Event,
+        "recorded": Recorded,
+        "benchmarks": BenchSpec,
+        "results": BenchResult,
+    }
+    return {
+        group: {type_tag(kind): sorted(kind.__struct_encode_fields__) for kind in get_args(union)}
+        for group, union in groups.items()
+    }
 
 
 def plain(value: object) -> Any:
@@ -124,19 +133,30 @@ def recording(path: Path) -> dict[str, Any]:
         played = State()
         for entry in entries:
             take_over(played, entry.record)
-        state = Reel(opened, State).state_at(opened.last_ms)
+        state = RecordingTimeline(opened, State).state_at(opened.last_ms)
         return {
             "host": opened.header.host,
             "tags": _counted(type_tag(entry.record) for entry in entries),
-            "devices": {name: [one.info.kind, one.info.name, one.info.simulated] for name, one in state.devices.items()},
+            "devices": {
+                name: [one.info.kind, one.info.name, one.info.simulated] for name, one in state.devices.items()
+            },
             "used_bytes": {name: one.used_bytes for name, one in state.devices.items()},
-            "allocated_bytes": {name: one.allocator.allocated_bytes for name, one in state.devices.items() if one.allocator is not None},
+            "allocated_bytes": {
+                name: one.allocator.allocated_bytes for name, one in state.devices.items() if one.allocator is not None
+            },
             "details": [name for name, one in state.devices.items() if one.details is not None],
             "readings": {name: len(one.history) for name, one in state.devices.items()},
             "runs": _runs(state),
             "markers": [[marker.text, marker.device, marker.kind] for marker in state.markers],
             "alerts": [
-                [change.raised, change.alert.device, change.alert.metric, change.alert.level, change.alert.threshold, change.alert.worst]
+                [
+                    change.raised,
+                    change.alert.device,
+                    change.alert.metric,
+                    change.alert.level,
+                    change.alert.threshold,
+                    change.alert.worst,
+                ]
                 for change in played.alerts.take_news()
             ],
             "log": [[line.level, line.text] for line in state.log],
@@ -183,7 +203,10 @@ def _known(state: State) -> dict[str, Any]:
         "devices": list(state.devices),
         "objects": {name: _object(snapshot) for name, snapshot in state.objects.items()},
         "runs": _runs(state),
-        "commands": [[type_tag(done.command), done.ok, done.answer.title if done.answer is not None else None] for done in state.done],
+        "commands": [
+            [type_tag(done.command), done.ok, done.answer.title if done.answer is not None else None]
+            for done in state.done
+        ],
         "moves": [plain(done.report) for done in state.done if done.report is not None],
         "undo": plain(state.undo),
         "values": {target: plain(found.values) for target, found in state.values.items()},
@@ -208,13 +231,23 @@ def type_tag(record: msgspec.Struct | type[msgspec.Struct]) -> str:
 
 
 def _object(snapshot: ObjectSnapshot) -> dict[str, Any]:
-    rows = [[row.path, row.kind, row.type, row.shape, row.dtype, row.devices, row.tied_to] for row in snapshot.rows[:40]]
-    return plain({"type": snapshot.type, "rows": len(snapshot.rows), "bytes": snapshot.bytes_by_device, "first_rows": rows})
+    rows = [
+        [row.path, row.kind, row.type, row.shape, row.dtype, row.devices, row.tied_to] for row in snapshot.rows[:40]
+    ]
+    return plain(
+        {"type": snapshot.type, "rows": len(snapshot.rows), "bytes": snapshot.bytes_by_device, "first_rows": rows}
+    )
 
 
 def _runs(state: State) -> list[Any]:
     return [
-        [type_tag(run.spec), run.spec.device, run.ended, run.simulated, [] if run.result is None else _figures(run.result)]
+        [
+            type_tag(run.spec),
+            run.spec.device,
+            run.ended,
+            run.simulated,
+            [] if run.result is None else _figures(run.result),
+        ]
         for run in state.runs.values()
     ]
 
@@ -255,7 +288,14 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def _stored(run: StoredRun) -> list[Any]:
-    return [kind(run.result), list(run.tags), run.imported, plain(run.conditions), plain(run.result), _figures(run.result)]
+    return [
+        kind(run.result),
+        list(run.tags),
+        run.imported,
+        plain(run.conditions),
+        plain(run.result),
+        _figures(run.result),
+    ]
 
 
 def settings(folder: Path) -> Any:
@@ -329,11 +369,14 @@ def _merge(into: Keys, more: Keys) -> None:
 
 
 def differing(then: Keys, now: Keys, path: str = "") -> list[str]:
-    """Paths that only one of the two has. Where one is empty nothing was to be said there: a list without entries, a null."""
+    """Paths that only one of the two has. Where one is empty nothing was to be said there: a list without entries, a
+    null."""
     if not then or not now:
         return []
     found = [f"{path}.{key}: only {'now' if key in now else 'then'}" for key in then.keys() ^ now.keys()]
-    return found + [text for key in then.keys() & now.keys() for text in differing(then[key], now[key], f"{path}.{key}")]
+    return found + [
+        text for key in then.keys() & now.keys() for text in differing(then[key], now[key], f"{path}.{key}")
+    ]
 
 
 def run_script(text: str, names: Iterable[str], folder: Path) -> dict[str, Any]:
@@ -341,7 +384,9 @@ def run_script(text: str, names: Iterable[str], folder: Path) -> dict[str, Any]:
     out, path = folder / "seen.json", folder / "script.py"
     known = {name: variable(name) for name in names}
     path.write_text(text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(known)), encoding="utf-8")
-    ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=folder, check=False)
+    ran = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=folder, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3000:]
     seen = json.loads(out.read_text(encoding="utf-8"))
     return {name: [rows, modes] for name, (rows, _values, modes) in seen.items()}

@@ -1,13 +1,16 @@
-"""Everything that wants a real card, in one command of at most ten minutes; its report is written line by line, so none of it is lost.
+"""Everything that wants a real card, in one command of at most ten minutes; its report is written line by line, so none
+of it is lost.
 
     python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5]
 
-The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, where the card's memory went against what the driver counts, the
-planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor observing on the card. FOLDER gets `report.md`
-(what belongs in docs/measurements.md is in it) and a file with the whole output of every step.
+The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, where the card's memory went against what
+the driver counts, the planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor
+observing on the card. FOLDER gets `report.md` (what belongs in docs/measurements.md is in it) and a file with the whole
+output of every step.
 
-Needs no Qt; of our dependencies a usual PyTorch image lacks msgspec and platformdirs. A step that fails or runs out of time is reported,
-and the next one begins; the exit code is the number of those. `--device vgpu:0` tries the script itself where there is no card.
+Needs no Qt; of our dependencies a usual PyTorch image lacks msgspec and platformdirs. A step that fails or runs out of
+time is reported, and the next one begins; the exit code is the number of those. `--device vgpu:0` tries the script
+itself where there is no card.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ def throughput(output: str) -> Iterator[str]:
     """A line per run of a benchmark document."""
     for run in json.loads(output)["runs"]:
         if run.get("reason"):
-            yield f"{run.get('source', run.get('dtype'))} -> {run.get('destination', run.get('shape'))}: {run['reason']}"
+            yield (
+                f"{run.get('source', run.get('dtype'))} -> {run.get('destination', run.get('shape'))}: {run['reason']}"
+            )
         elif "gb_per_s" in run:
             rate, verified = run["gb_per_s"], "verified" if run["verified"] else "NOT VERIFIED"
             yield f"{run['source']} -> {run['destination']} {run['bytes']:,} B: {rate['median']:.2f} GB/s, {verified}"
@@ -82,7 +87,10 @@ def throughput(output: str) -> Iterator[str]:
             rates = f"{spread(run['samples_per_s'])} samples/s, {spread(run['tflops'])} TFLOP/s"
             yield f"{run['target']}: {rates}, peak {run['peak_memory_bytes']:,} B"
         elif "speedup" in run:
-            yield f"parallel {run['parallel_seconds']:.3f} s, sequential {run['sequential_seconds']:.3f} s, speed-up {run['speedup']:.2f}"
+            yield (
+                f"parallel {run['parallel_seconds']:.3f} s, sequential {run['sequential_seconds']:.3f} s, speed-up"
+                f" {run['speedup']:.2f}"
+            )
         else:
             yield f"{run['dtype']} {run['shape']} {run['mode']}: {spread(run['tflops'])} TFLOP/s"
 
@@ -105,7 +113,10 @@ def devices(output: str) -> Iterator[str]:
     document = json.loads(output)
     for info in document["devices"]:
         numbers = f"CUDA ordinal {info['cuda_ordinal']}, NVML index {info['nvml_index']}"
-        yield f"{info['id']} {info['name']}, {numbers}, {info['memory_total_bytes']:,} B, capability {info['compute_capability']}"
+        yield (
+            f"{info['id']} {info['name']}, {numbers}, {info['memory_total_bytes']:,} B, capability"
+            f" {info['compute_capability']}"
+        )
         yield f"  not known: {json.dumps(info.get('details', {}).get('missing', {}))[:1500]}"
     yield from (f"problem: {problem}" for problem in document["problems"])
 
@@ -114,7 +125,10 @@ def findings(output: str) -> Iterator[str]:
     """What the doctor found."""
     document = json.loads(output)
     yield f"{document['target']} on {document['device']}: {len(document['problems'])} problems"
-    yield from (f"  {problem['rule']} {problem['path']} line {problem['line']}: {problem['message']}" for problem in document["problems"])
+    yield from (
+        f"  {problem['rule']} {problem['path']} line {problem['line']}: {problem['message']}"
+        for problem in document["problems"]
+    )
 
 
 def steps(device: str) -> Iterator[Step]:
@@ -128,20 +142,80 @@ def steps(device: str) -> Iterator[Step]:
     if cuda:
         yield Step("nvidia-smi", ["nvidia-smi"], 30, whole)
         yield Step("tests/gpu", [*TESTS, "tests/gpu"], 150, last_line)
-    yield Step("scenarios", [*TESTS, "tests/scenarios", "-k", "cuda" if cuda else "behaviour_08 and vgpu"], 150, last_line)
+    yield Step(
+        "scenarios", [*TESTS, "tests/scenarios", "-k", "cuda" if cuda else "behaviour_08 and vgpu"], 150, last_line
+    )
     yield Step("memory of the card", [*here, "--part", "memory", "--device", device], 60, whole)
     yield Step("fit against the card", [*here, "--part", "fit", "--device", device], 240, whole)
     for dtype in DTYPES:
-        matmul = [*bench, "matmul", "--device", device, "--dtype", dtype, "--size", "8192", "--mode", "burst", "--seconds", "2"]
+        matmul = [
+            *bench,
+            "matmul",
+            "--device",
+            device,
+            "--dtype",
+            dtype,
+            "--size",
+            "8192",
+            "--mode",
+            "burst",
+            "--seconds",
+            "2",
+        ]
         yield Step(f"matmul {dtype}", [*matmul, *ending], 40, throughput, may_return=(0, 2))
-    live = [*bench, "matmul", "--device", device, "--dtype", "bfloat16", "--size", "4096", "--mode", "live", "--seconds", "3"]
+    live = [
+        *bench,
+        "matmul",
+        "--device",
+        device,
+        "--dtype",
+        "bfloat16",
+        "--size",
+        "4096",
+        "--mode",
+        "live",
+        "--seconds",
+        "3",
+    ]
     yield Step("matmul live", [*live, *ending], 40, throughput)
-    sustained = [*bench, "matmul", "--device", device, "--dtype", "bfloat16", "--size", "8192", "--mode", "sustained", "--seconds", "20"]
+    sustained = [
+        *bench,
+        "matmul",
+        "--device",
+        device,
+        "--dtype",
+        "bfloat16",
+        "--size",
+        "8192",
+        "--mode",
+        "sustained",
+        "--seconds",
+        "20",
+    ]
     yield Step("matmul sustained", [*sustained, *ending], 60, throughput)
-    yield Step("bandwidth", [*bench, "bandwidth", "--device", "cpu", device, "--bytes", "1M,256M", *ending], 60, throughput)
-    sweep = [*bench, "sweep", "--device", device, "--dtype", "bfloat16", "--sizes", "1024:8192:1024", "--seconds", "0.2"]
+    yield Step(
+        "bandwidth", [*bench, "bandwidth", "--device", "cpu", device, "--bytes", "1M,256M", *ending], 60, throughput
+    )
+    sweep = [
+        *bench,
+        "sweep",
+        "--device",
+        device,
+        "--dtype",
+        "bfloat16",
+        "--sizes",
+        "1024:8192:1024",
+        "--seconds",
+        "0.2",
+    ]
     yield Step("sweep", [*sweep, *ending], 90, throughput)
-    yield Step("scaling", [*bench, "scaling", "--device", device, "--size", "4096", "--iterations", "200", *ending], 60, throughput, (0, 2))
+    yield Step(
+        "scaling",
+        [*bench, "scaling", "--device", device, "--size", "4096", "--iterations", "200", *ending],
+        60,
+        throughput,
+        (0, 2),
+    )
     for model, inputs in MODELS:
         shape = ["--input", inputs] if inputs and cuda else []
         train = [*bench, "model", model, "--device", device, *shape, "--train", "--seconds", "3"]
@@ -161,7 +235,9 @@ def check(device: str, out: Path, minutes: float) -> int:
     end, failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / ".ci" / "types"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(REPOSITORY / ".ci" / "types"), os.environ.get("PYTHONPATH", "")]
+    ).rstrip(os.pathsep)
     with (out / "report.md").open("w", encoding="utf-8") as report:
 
         def say(line: str) -> None:
@@ -199,7 +275,14 @@ def ran(step: Step, limit: float, environment: dict[str, str]) -> tuple[str, str
     """`ok` or what became of it, and what it printed."""
     try:
         done = subprocess.run(
-            step.command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, errors="replace", timeout=limit, check=False
+            step.command,
+            env=environment,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
         )
     except subprocess.TimeoutExpired as late:
         return f"NOT DONE within {limit:.0f} s", _text(late.stdout), _text(late.stderr)
@@ -214,7 +297,8 @@ def _text(output: str | bytes | None) -> str:
 
 
 def fit_part(device: str) -> int:
-    """The planner's peak of two training steps against the allocator of the card in the same steps, each in a process of its own."""
+    """The planner's peak of two training steps against the allocator of the card in the same steps, each in a process
+    of its own."""
     far = 0
     for model, inputs, batch, optimizer in STEPS_OF_FIT if device.startswith("cuda") else STEPS_OF_FIT[:3]:
         step = json.dumps({"model": model, "inputs": inputs, "batch": batch, "optimizer": optimizer, "device": device})
@@ -223,7 +307,10 @@ def fit_part(device: str) -> int:
             command = [*PYTHON, __file__, "--part", side, "--step", step]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             if done.returncode != 0:
-                print(f"{model} {optimizer} batch {batch}: {side} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+                print(
+                    f"{model} {optimizer} batch {batch}: {side} failed: {done.stderr.strip().splitlines()[-1:]}",
+                    flush=True,
+                )
                 far += 1
                 break
             figures[side] = json.loads(done.stdout.splitlines()[-1])
@@ -233,25 +320,27 @@ def fit_part(device: str) -> int:
             tensors_ratio = planned["tensors"] / measured["allocated"]
             far += min(abs(whole_ratio - 1), abs(tensors_ratio - 1)) > WITHIN
             print(
-                f"{model} {optimizer} batch {batch} on {planned['card']}: planned {planned['tensors']:,} B of tensors and "
-                f"{planned['workspaces']:,} B of workspaces, max_memory_allocated {measured['allocated']:,} B: ratio {tensors_ratio:.3f}, "
-                f"with workspaces {whole_ratio:.3f}; a step {1e3 * planned['seconds']:.2f} ms simulated, "
-                f"{1e3 * measured['seconds']:.2f} ms measured; {measured['context']}",
+                f"{model} {optimizer} batch {batch} on {planned['card']}: planned {planned['tensors']:,} B of tensors"
+                f" and {planned['workspaces']:,} B of workspaces, max_memory_allocated {measured['allocated']:,} B:"
+                f" ratio {tensors_ratio:.3f}, with workspaces {whole_ratio:.3f}; a step {1e3 * planned['seconds']:.2f}"
+                f" ms simulated, {1e3 * measured['seconds']:.2f} ms measured; {measured['context']}",
                 flush=True,
             )
     return far
 
 
 def planned_part(step: dict[str, str]) -> None:
-    """What the planner says of this step on this card: the allocator's peak (without the context), and the simulated time.
+    """What the planner says of this step on this card: the allocator's peak (without the context), and the simulated
+    time.
 
-    cuBLAS and cuDNN take their workspaces from the same allocator, but not always while the peak lasts: they are told apart.
+    cuBLAS and cuDNN take their workspaces from the same allocator, but not always while the peak lasts: they are told
+    apart.
     """
     import torch
 
+    from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.planner.process import planned_here
     from devexplorer.core.records.planner import FitSpec
-    from devexplorer.core.virtual.profiles import load_profiles
 
     names = load_profiles()
     name = torch.cuda.get_device_name(step["device"]) if step["device"].startswith("cuda") else "Tesla T4"
@@ -273,16 +362,17 @@ def planned_part(step: dict[str, str]) -> None:
 
 
 def measured_part(step: dict[str, str]) -> None:
-    """The same steps on the card, as a user's script does them: the second step's peak, and the median time of ten more."""
+    """The same steps on the card, as a user's script does them: the second step's peak, and the median time of ten
+    more."""
     import statistics
 
     import torch
 
+    from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.models.run import total
     from devexplorer.core.planner.run import OPTIMIZERS
     from devexplorer.core.planner.subject import subject_of
     from devexplorer.core.virtual.backend import install, swapping
-    from devexplorer.core.virtual.profiles import parse_virtual
-    from devexplorer.core.workspace.run import total
 
     device = step["device"]
     cuda = device.startswith("cuda")
@@ -328,14 +418,15 @@ def _backward(loss: object) -> None:
 
 
 def memory_part(device: str) -> int:
-    """Where the card's memory went after known allocations, by the parts that the window shows, against the driver's own figures."""
+    """Where the card's memory went after known allocations, by the parts that the window shows, against the driver's
+    own figures."""
     import gc
 
     import torch
 
-    from devexplorer.core.devices.nvml import Nvml
+    from devexplorer.core.devices.nvml.library import Nvml
     from devexplorer.core.devices.torch_devices import TorchBackend
-    from devexplorer.core.telemetry.waterfall import ContextWatch, memory_parts
+    from devexplorer.core.telemetry.memory_breakdown import ContextWatch, memory_parts
 
     if not device.startswith("cuda"):
         print("virtual GPUs add up to the byte in the tests; this part wants a real card")
@@ -352,17 +443,25 @@ def memory_part(device: str) -> int:
         held.append(torch.empty(mib << 20, dtype=torch.uint8, device=device))
         torch.cuda.synchronize(device)
         gc.collect()
-        for _ in range(2):  # a context is believed when the allocator had the same before and after the list of processes
+        for _ in range(
+            2
+        ):  # a context is believed when the allocator had the same before and after the list of processes
             sample = nvml.read(card, device=device, time_unix_s=time.time(), slow=nvml.read_slow(card))
             watch.see_sample(sample, os.getpid())
             allocator = backend.allocator_sample(device, time.time())
             assert allocator is not None
             watch.see_allocator(allocator)
-        parts = memory_parts(sample.memory_used_bytes, sample.memory_total_bytes, allocator, watch.bytes, sample.memory_reserved_bytes)
+        parts = memory_parts(
+            sample.memory_used_bytes, sample.memory_total_bytes, allocator, watch.bytes, sample.memory_reserved_bytes
+        )
         free, total = torch.cuda.mem_get_info(device)
         driver_used = total - free
         apart.append(None if parts.used is None else parts.used - driver_used)
-        print(f"{mib} MiB asked: {parts}; cudaMemGetInfo used {driver_used:,} B of {total:,}; parts less that: {apart[-1]}", flush=True)
+        print(
+            f"{mib} MiB asked: {parts}; cudaMemGetInfo used {driver_used:,} B of {total:,}; parts less that:"
+            f" {apart[-1]}",
+            flush=True,
+        )
     nvml.close()
     return int(any(difference is None or abs(difference) > 64 << 20 for difference in apart))
 

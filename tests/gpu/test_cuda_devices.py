@@ -12,7 +12,7 @@ import torch
 
 from devexplorer.core.devices.catalog import join, uuid_bytes
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend
 
 pytestmark = [
@@ -32,7 +32,7 @@ def nvml() -> Iterator[Nvml]:
 
 LISTING = """
 import os, torch
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend
 backend = TorchBackend()
 devices = [info for info in backend.devices() if info.kind == "cuda"]
@@ -52,7 +52,9 @@ print("listed", len(devices))
 
 
 def test_listing_creates_no_context() -> None:
-    done = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING], capture_output=True, text=True, timeout=120, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "listed"
 
@@ -78,7 +80,9 @@ def test_the_join_with_nvml_gives_both_numbers_and_the_larger_memory(nvml: Nvml)
     for info in joined:
         assert info.nvml_index is not None
         assert info.driver_version
-        assert (info.memory_total_bytes or 0) >= torch.cuda.get_device_properties(info.cuda_ordinal or 0).total_memory * 0.99
+        assert (info.memory_total_bytes or 0) >= torch.cuda.get_device_properties(
+            info.cuda_ordinal or 0
+        ).total_memory * 0.99
 
 
 def test_a_reading_shows_an_allocation(nvml: Nvml) -> None:

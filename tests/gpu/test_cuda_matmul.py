@@ -1,4 +1,5 @@
-"""Matrix products on real CUDA devices: right in every dtype that the card has, and timed in every mode. Needs a GPU and CUDA torch."""
+"""Matrix products on real CUDA devices: right in every dtype that the card has, and timed in every mode. Needs a GPU
+and CUDA torch."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import threading
 import pytest
 import torch
 
+from devexplorer.core.base.errors import BadInput, Unavailable
 from devexplorer.core.benchmark.matmul import tf32_products
-from devexplorer.core.devices.backend import Fleet
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.benchmarks import checked, make_runner
-from devexplorer.core.errors import BadInput, Unavailable
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, SweepResult, SweepSpec
 
 pytestmark = [
@@ -21,11 +22,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet([TorchBackend()])
+def fleet() -> DeviceRegistry:
+    return DeviceRegistry([TorchBackend()])
 
 
-def measured(spec: MatmulSpec | SweepSpec, fleet: Fleet) -> MatmulResult | SweepResult:
+def measured(spec: MatmulSpec | SweepSpec, fleet: DeviceRegistry) -> MatmulResult | SweepResult:
     run = make_runner(checked(spec, fleet), 1, fleet, threading.Event())
     run.prepare()
     while run.step() is not None:
@@ -35,9 +36,13 @@ def measured(spec: MatmulSpec | SweepSpec, fleet: Fleet) -> MatmulResult | Sweep
     return result
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]
+)
 @pytest.mark.parametrize("shape", [(256, 256, 256), (48, 1024, 4096)])
-def test_products_are_right_in_every_dtype_that_the_card_has(fleet: Fleet, dtype: str, shape: tuple[int, int, int]) -> None:
+def test_products_are_right_in_every_dtype_that_the_card_has(
+    fleet: DeviceRegistry, dtype: str, shape: tuple[int, int, int]
+) -> None:
     m, n, k = shape
     spec = MatmulSpec(device="cuda:0", dtype=dtype, m=m, n=n, k=k, mode="burst", seconds=0.05)
     try:
@@ -51,21 +56,25 @@ def test_products_are_right_in_every_dtype_that_the_card_has(fleet: Fleet, dtype
     assert result.verified
 
 
-@pytest.mark.parametrize("how", [{"batch": 5}, {"transpose_a": True}, {"transpose_b": True}, {"transpose_a": True, "transpose_b": True}])
-def test_batches_and_layouts(fleet: Fleet, how: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "how", [{"batch": 5}, {"transpose_a": True}, {"transpose_b": True}, {"transpose_a": True, "transpose_b": True}]
+)
+def test_batches_and_layouts(fleet: DeviceRegistry, how: dict[str, object]) -> None:
     spec = MatmulSpec(**{"device": "cuda:0", "dtype": "bfloat16", "m": 96, "n": 160, "k": 224, "seconds": 0.05, **how})  # type: ignore[arg-type]
     assert measured(spec, fleet).verified
 
 
 @pytest.mark.parametrize("mode", ["live", "burst", "sustained"])
-def test_every_mode_gives_samples_of_single_iterations(fleet: Fleet, mode: str) -> None:
-    result = measured(MatmulSpec(device="cuda:0", dtype="float16", m=2048, n=2048, k=2048, mode=mode, seconds=0.5), fleet)
+def test_every_mode_gives_samples_of_single_iterations(fleet: DeviceRegistry, mode: str) -> None:
+    result = measured(
+        MatmulSpec(device="cuda:0", dtype="float16", m=2048, n=2048, k=2048, mode=mode, seconds=0.5), fleet
+    )
     assert isinstance(result, MatmulResult)
     assert len(result.samples_tflops) == 200
     assert len(result.parts_tflops) == (8 if mode == "sustained" else 0)
 
 
-def test_a_sweep_gives_a_reason_where_a_shape_does_not_fit(fleet: Fleet) -> None:
+def test_a_sweep_gives_a_reason_where_a_shape_does_not_fit(fleet: DeviceRegistry) -> None:
     shapes = ((512, 512, 512), (900_000, 900_000, 512), (1024, 512, 256))
     result = measured(SweepSpec(device="cuda:0", dtype="bfloat16", shapes=shapes, shape_seconds=0.05), fleet)
     assert isinstance(result, SweepResult)

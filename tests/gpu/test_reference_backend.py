@@ -1,7 +1,9 @@
-"""PyTorch's own reference backend, whose device module has next to nothing: every command, and the engine, on its two devices.
+"""PyTorch's own reference backend, whose device module has next to nothing: every command, and the engine, on its two
+devices.
 
-`torch_openreg` is built from test/cpp_extensions/open_registration_extension/torch_openreg of PyTorch's sources and installed, so that
-torch loads it as it is imported. It takes the place of virtual GPUs in its process, so this file runs alone:
+`torch_openreg` is built from test/cpp_extensions/open_registration_extension/torch_openreg of PyTorch's sources and
+installed, so that torch loads it as it is imported. It takes the place of virtual GPUs in its process, so this file
+runs alone:
 
 python -m pytest -p no:pytest-qt tests/gpu/test_reference_backend.py
 """
@@ -35,7 +37,10 @@ from devexplorer.core.records.messages import (
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(importlib.util.find_spec("torch_openreg") is None, reason="torch_openreg, PyTorch's reference backend, is not here"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch_openreg") is None,
+        reason="torch_openreg, PyTorch's reference backend, is not here",
+    ),
 ]
 
 FIRST, SECOND = "openreg:0", "openreg:1"
@@ -52,7 +57,9 @@ def the_backend() -> None:
 def command(*argv: str, code: int = 0) -> Json:
     """The document of a command in a process of its own, as a user runs it."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*CLI, *argv, "--json"], capture_output=True, text=True, timeout=240, env=environ, check=False)
+    done = subprocess.run(
+        [*CLI, *argv, "--json"], capture_output=True, text=True, timeout=240, env=environ, check=False
+    )
     assert done.returncode == code, done.stderr
     content = json.loads(done.stdout)
     assert isinstance(content, dict)
@@ -93,7 +100,9 @@ def test_every_benchmark_runs_and_gives_figures(argv: tuple[str, ...]) -> None:
     assert runs
     for run in runs:
         assert not run["simulated"]
-        figure = next(run[name] for name in ("tflops", "gb_per_s", "samples_per_s", "speedup") if run.get(name) is not None)
+        figure = next(
+            run[name] for name in ("tflops", "gb_per_s", "samples_per_s", "speedup") if run.get(name) is not None
+        )
         assert figure["median"] > 0 if isinstance(figure, dict) else figure > 0
     if argv[0] == "bandwidth":
         assert all(run["verified"] for run in runs)
@@ -112,7 +121,9 @@ def test_the_planner_works_on_virtual_gpus_all_the_same() -> None:
 
 
 def test_virtual_gpus_beside_it_are_refused_in_one_line_that_says_how_to_have_them() -> None:
-    done = subprocess.run([*CLI, "devices", "--virtual", "Tesla T4"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*CLI, "devices", "--virtual", "Tesla T4"], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 2
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -130,7 +141,9 @@ def test_moving_running_timing_and_the_allocators_in_the_engine() -> None:
         local.demand(Combine(left="a", right="b", operator="@", name="c"))
         local.demand(Move(targets=("c",), device=SECOND, dtype="float16"))
         local.demand(Undo())
-        (timed,) = [one for one in local.demand(TimeWork(device=SECOND, size=64, iterations=5)) if isinstance(one, WorkTimed)]
+        (timed,) = [
+            one for one in local.demand(TimeWork(device=SECOND, size=64, iterations=5)) if isinstance(one, WorkTimed)
+        ]
         assert 0 < timed.launched_seconds <= timed.finished_seconds
         crossing = local.demand(Crossover(device=FIRST, sizes=(16, 32)))
         assert any(isinstance(event, CrossoverMeasured) for event in crossing)

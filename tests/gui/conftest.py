@@ -1,4 +1,5 @@
-"""Guards for tests with Qt: offscreen, garbage collected on the main thread only, no Qt message, no exception in a slot, no window left."""
+"""Guards for tests with Qt: offscreen, garbage collected on the main thread only, no Qt message, no exception in a
+slot, no window left."""
 
 from __future__ import annotations
 
@@ -13,8 +14,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
 import shiboken6
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 EXPECTED = "This plugin does not support"
 """The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
@@ -45,7 +45,8 @@ def quiet_qt(qapp: QApplication, qtlog: object, monkeypatch: pytest.MonkeyPatch)
 
 @contextmanager
 def _ends_windows(app: QApplication) -> Iterator[None]:
-    """At the end every window that was made meanwhile is deleted, with its menus and dialogs, and the application looks as it did."""
+    """At the end every window that was made meanwhile is deleted, with its menus and dialogs, and the application looks
+    as it did."""
     look = app.font(), app.palette(), app.styleSheet()
     before = set(QApplication.topLevelWidgets())
     yield
@@ -64,13 +65,16 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
 
 
 def _is_a_window(widget: QWidget) -> bool:
-    """Not what belongs to another: a dialog, a menu, the list of a completer, the empty widget of a plot. Those go with their owner.
+    """Not a menu or a dialog of another, which goes with that one.
 
-    Some of them have no parent, and Qt crashes in an owner that has lost them.
+    The menu and the empty widget of a plot have no parent, and go with the plot: Qt crashes in the scene of one that
+    has lost them.
     """
-    if widget.parent() is not None or widget.windowType() not in (Qt.WindowType.Window, Qt.WindowType.Dialog):
-        return False
-    return type(widget) is not QWidget or bool(widget.children())
+    return (
+        widget.parent() is None
+        and not isinstance(widget, QMenu)
+        and (type(widget) is not QWidget or bool(widget.children()))
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -87,4 +91,5 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         return  # the trace of a test that has failed holds what was in it
     assert not left, f"windows left behind: {left}"
     if not QApplication.topLevelWidgets():
-        gc.freeze()  # imports and caches of torch, with which a full collection takes half a second; there is no window among them
+        # imports and caches of torch, with which a full collection takes half a second; there is no window among them
+        gc.freeze()

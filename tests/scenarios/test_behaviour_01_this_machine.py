@@ -7,17 +7,19 @@ from places import Place
 
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.records.messages import AddVirtual, EngineReady
-from devexplorer.core.welcome import this_machine
+from devexplorer.core.session.welcome import this_machine
 
 
 def test_the_first_page_says_what_is_here_and_what_is_missing(place: Place) -> None:
     nvml, torch_side = Nvml(), TorchBackend()
     try:
         cards = nvml.cards()
-        catalog = join(CpuReader().info(), cards, place.fleet.infos(), problems=(*nvml.problems, *torch_side.problems()))
+        catalog = join(
+            CpuReader().info(), cards, place.fleet.infos(), problems=(*nvml.problems, *torch_side.problems())
+        )
     finally:
         nvml.close()
     ready = EngineReady(**torch_facts()._asdict(), pid=1, virtual_unavailable=None, recipes={})

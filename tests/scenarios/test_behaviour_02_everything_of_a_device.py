@@ -16,14 +16,16 @@ from places import Place
 from devexplorer.core.cli.devices import devices
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.devices.nvml_processes import ProcessFacts
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml.processes import ProcessFacts
 
 Json = dict[str, Any]
 TABLE = {
-    "driver": "driver_version", "CUDA version": "cuda_version", "name": "name", "bus id": "bus_id", "fan": "fan_percent",
+    "driver": "driver_version", "CUDA version": "cuda_version", "name": "name", "bus id": "bus_id",
+    "fan": "fan_percent",
     "temperature": "temperature_c", "performance state": "performance_state", "power": "power_w", "cap": "power_cap_w",
-    "memory used": "memory_used_bytes", "memory total": "memory_total_bytes", "utilization": "utilization_percent", "ECC": "ecc",
+    "memory used": "memory_used_bytes", "memory total": "memory_total_bytes", "utilization": "utilization_percent",
+    "ECC": "ecc",
     "ECC errors": "ecc_uncorrected", "compute mode": "compute_mode", "MIG mode": "mig", "processes": "processes",
     "persistence": "persistence", "display": "display_active",
 }  # fmt: skip
@@ -66,7 +68,9 @@ def looked_at(place: Place, capfd: pytest.CaptureFixture[str]) -> tuple[Json, di
     return content, {device["id"]: device for device in content["devices"]}
 
 
-def test_every_device_shows_the_whole_table_or_says_what_is_missing(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_device_shows_the_whole_table_or_says_what_is_missing(
+    place: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
     content, found = looked_at(place, capfd)
     for device in found.values():
         for key in ("sample", "details"):
@@ -106,7 +110,12 @@ def test_on_the_cpu_alone_it_is_explained_and_virtual_gpus_are_offered(capfd: py
 
 
 T4 = FakeCard(
-    uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001", fan=35, fans=[35], used=5000 * MIB, compute=[(4321, 3000 * MIB)], graphics=[(99, MIB)]
+    uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001",
+    fan=35,
+    fans=[35],
+    used=5000 * MIB,
+    compute=[(4321, 3000 * MIB)],
+    graphics=[(99, MIB)],
 )
 A100 = FakeCard(
     uuid="GPU-bbbbbbbb-0000-0000-0000-000000000002",
@@ -115,7 +124,11 @@ A100 = FakeCard(
     compute_mode=3,
     state=2,
     mig=1,
-    instances=[FakeCard(uuid="MIG-cccccccc-0000-0000-0000-000000000003", name="NVIDIA A100-SXM4-40GB MIG 1g.5gb", total=4864 * MIB)],
+    instances=[
+        FakeCard(
+            uuid="MIG-cccccccc-0000-0000-0000-000000000003", name="NVIDIA A100-SXM4-40GB MIG 1g.5gb", total=4864 * MIB
+        )
+    ],
 )
 
 
@@ -123,7 +136,10 @@ A100 = FakeCard(
 def look(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     def run(played: FakeNvml, **arguments: bool) -> str:
         given = {"virtual": None, "json": False, "details": False} | arguments
-        people = {4321: ProcessFacts("python", "ann", "python train.py"), 99: ProcessFacts("Xorg", "root", "/usr/bin/Xorg")}
+        people = {
+            4321: ProcessFacts("python", "ann", "python train.py"),
+            99: ProcessFacts("Xorg", "root", "/usr/bin/Xorg"),
+        }
         nvml = Nvml(
             played, process_facts=people.__getitem__, hidden_processes=lambda: False, driver_cards=frozenset
         )  # fmt: skip
@@ -145,7 +161,8 @@ def test_a_card_shows_every_cell_of_the_table(look: Callable[..., str]) -> None:
     assert cells == {
         "driver": "550.54.15", "CUDA version": "12.4", "name": "Tesla T4", "bus id": "00000000:00:04.0", "fan": 35.0,
         "temperature": 61.0, "performance state": "P0", "power": 35.5, "cap": 70.0, "memory used": 5000 * MIB,
-        "memory total": 15360 * MIB, "utilization": 43.0, "ECC": True, "ECC errors": cells["ECC errors"], "compute mode": "Default",
+        "memory total": 15360 * MIB, "utilization": 43.0, "ECC": True, "ECC errors": cells["ECC errors"],
+        "compute mode": "Default",
         "MIG mode": False, "persistence": cells["persistence"], "display": cells["display"],
     }  # fmt: skip
     assert isinstance(cells["ECC errors"], int)
@@ -172,7 +189,10 @@ def test_what_one_card_does_not_tell_has_a_reason_and_hides_nothing_else(look: C
     found = {device["id"]: device for device in strictly(look(played, json=True))["devices"]}
     cells = table(found["nvml:0"])
     assert (cells["temperature"], cells["power"]) == (None, None)
-    assert "permi" in found["nvml:0"]["details"]["missing"]["power_w"] or "may not" in found["nvml:0"]["details"]["missing"]["power_w"]
+    assert (
+        "permi" in found["nvml:0"]["details"]["missing"]["power_w"]
+        or "may not" in found["nvml:0"]["details"]["missing"]["power_w"]
+    )
     assert cells["utilization"] == 43.0
     assert table(found["nvml:1"])["temperature"] == 61.0
 
@@ -183,7 +203,10 @@ def test_a_lost_card_is_listed_with_its_reason_and_no_figure(look: Callable[...,
     found = {device["id"]: device for device in strictly(look(played, json=True))["devices"]}
     assert "lost" in found["nvml:0"]["reason"]
     table(found["nvml:0"])
-    assert {found["nvml:0"]["sample"][key] for key in ("temperature_c", "power_w", "utilization_percent", "memory_used_bytes")} == {None}
+    assert {
+        found["nvml:0"]["sample"][key]
+        for key in ("temperature_c", "power_w", "utilization_percent", "memory_used_bytes")
+    } == {None}
     assert table(found["nvml:1"])["power"] == 35.5
 
 

@@ -1,4 +1,5 @@
-"""Behaviour 3: CUDA_VISIBLE_DEVICES is edited, the engine restarts with it, and both numbers and the UUID of each card stand side by side.
+"""Behaviour 3: CUDA_VISIBLE_DEVICES is edited, the engine restarts with it, and both numbers and the UUID of each card
+stand side by side.
 
 With the real engine in a process of its own, as in the application: the variable counts for a process as a whole.
 """
@@ -13,11 +14,20 @@ import torch
 from fakes.nvml import FakeNvml
 
 from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml import Nvml
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.visible import card_number
-from devexplorer.core.records.messages import AddVirtual, Answer, BuildModel, EngineReady, Event, JobEnded, Move, ObjectChanged
-from devexplorer.core.session import Session
-from devexplorer.core.state import State
+from devexplorer.core.records.messages import (
+    AddVirtual,
+    Answer,
+    BuildModel,
+    EngineReady,
+    Event,
+    JobEnded,
+    Move,
+    ObjectChanged,
+)
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.state import State
 
 WAIT_S = 40.0
 
@@ -90,7 +100,9 @@ def test_on_the_cpu_alone_it_is_explained_and_virtual_gpus_are_offered(open_wind
 
 
 @pytest.mark.parametrize("kind", ["vgpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(kind: str, open_window: Callable[[str], Window]) -> None:
+def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(
+    kind: str, open_window: Callable[[str], Window]
+) -> None:
     if kind == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("this machine has no two CUDA devices")
     window = open_window(kind)
@@ -126,6 +138,9 @@ def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(kind: st
     assert set(models[-1].bytes_by_device) == {"cpu"}, "made again, and not where it was"
     if kind == "vgpu":
         window.choose("1,0")
-        assert [window.state.devices[name].info.uuid for name in (first, second)] == [before[second].uuid, before[first].uuid]
+        assert [window.state.devices[name].info.uuid for name in (first, second)] == [
+            before[second].uuid,
+            before[first].uuid,
+        ]
         assert "no card is visible" in window.choose("").words.lower()
         assert window.visible() == []

@@ -19,7 +19,11 @@ def test_memory_is_used_on_that_device_only(place: Place, fill: str, tmp_path: P
     command = NewTensor(
         fill=fill,
         shape=(30_000,) if fill == "arange" else (300, 100) if fill in ("ones", "rand") else (),
-        text=str(tmp_path / "values.npy") if fill == "file" else str([[1.5] * 100] * 300).replace(" ", "") if fill == "text" else "",
+        text=str(tmp_path / "values.npy")
+        if fill == "file"
+        else str([[1.5] * 100] * 300).replace(" ", "")
+        if fill == "text"
+        else "",
         dtype="float32",
         device=place.first,
     )

@@ -1,4 +1,5 @@
-"""Behaviour 6: a moved tensor is a new one, the old one stayed where it was; `is`, addresses and reassigning are explained."""
+"""Behaviour 6: a moved tensor is a new one, the old one stayed where it was; `is`, addresses and reassigning are
+explained."""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ from devexplorer.core.records.messages import BuildModel, Move, NewTensor
 @pytest.mark.parametrize("what", ["tensor", "model"])
 def test_the_same_object_comes_back(place: Place, what: str) -> None:
     name = "x" if what == "tensor" else "mlp"
-    place.do(NewTensor(shape=(100,), device=place.first) if what == "tensor" else BuildModel(recipe="mlp", device=place.first))
+    place.do(
+        NewTensor(shape=(100,), device=place.first)
+        if what == "tensor"
+        else BuildModel(recipe="mlp", device=place.first)
+    )
     thing, before, undo = place.workspace.get(name), place.snapshot(name), place.workspace.undo_state()
     allocated = 0 if place.kind == "cpu" else place.allocated(place.first)
     outcome = place.do(Move(targets=(name,), device=place.first))

@@ -1,4 +1,5 @@
-"""Behaviour 8: a model moves in place and returns itself; every parameter and buffer shows its device; its type is unchanged."""
+"""Behaviour 8: a model moves in place and returns itself; every parameter and buffer shows its device; its type is
+unchanged."""
 
 from __future__ import annotations
 

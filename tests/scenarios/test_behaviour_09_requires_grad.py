@@ -1,4 +1,5 @@
-"""Behaviour 09: a tensor that requires grad is moved: the result is no leaf, its grad_fn is shown; moving first and wrapping after."""
+"""Behaviour 09: a tensor that requires grad is moved: the result is no leaf, its grad_fn is shown; moving first and
+wrapping after."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import inspect
 
 from places import Place
 
+from devexplorer.core.models.samples import custom
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis
 from devexplorer.core.records.messages import BuildModel, Forward
-from devexplorer.core.workspace.zoo import custom
 
 MODEL = "noise-pitfall"
 

@@ -1,4 +1,5 @@
-"""Behaviour 12: `.numpy()` of a tensor on a GPU: the TypeError is explained, one click copies, and the original stays on the GPU."""
+"""Behaviour 12: `.numpy()` of a tensor on a GPU: the TypeError is explained, one click copies, and the original stays
+on the GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def test_the_type_error_is_shown_and_explained_and_one_click_gives_the_array(pla
     answer = place.answer(Ask(target="x", question="numpy"))
     assert answer.failed
     assert answer.title == "x.numpy() raises TypeError"
-    assert f"can't convert {place.first} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory" in answer.words
+    assert (
+        f"can't convert {place.first} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
+        in answer.words
+    )
     assert f"x stays on {place.first}" in answer.words
     assert [offer.command for offer in answer.offers] == [Ask(target="x", question="cpu-numpy")]
     assert ".cpu().numpy()" in answer.offers[0].label
@@ -43,7 +47,9 @@ def test_a_parameter_needs_detach_too(place: Place) -> None:
     answer = place.answer(Ask(target="mlp:0.weight", question="numpy"))
     assert answer.failed
     assert ".detach() gives the same values without the graph" in answer.words
-    assert ("TypeError" in answer.title) == (place.kind != "cpu")  # CUDA looks at the device before it looks at autograd
+    assert ("TypeError" in answer.title) == (
+        place.kind != "cpu"
+    )  # CUDA looks at the device before it looks at autograd
     copied = place.answer(answer.offers[0].command)
     assert copied.code == 'print(mlp.get_parameter("0.weight").detach().cpu().numpy())'
     model = place.workspace.get("mlp")

@@ -21,7 +21,9 @@ def facts(answer: Answer) -> dict[str, str]:
     ("dtype", "size", "changed", "to_inf", "to_zero"),
     [("half", 10, 4, 1, 1), ("bfloat16", 10, 4, 0, 0), ("double", 40, None, None, None)],
 )
-def test_a_tensor(place: Place, dtype: str, size: int, changed: int | None, to_inf: int | None, to_zero: int | None) -> None:
+def test_a_tensor(
+    place: Place, dtype: str, size: int, changed: int | None, to_inf: int | None, to_zero: int | None
+) -> None:
     place.do(NewTensor(name="x", fill="text", text=VALUES, dtype="float32", device=place.first))
     answer = place.answer(Move(targets=("x",), device=place.first, dtype=dtype))
     shown = facts(answer)

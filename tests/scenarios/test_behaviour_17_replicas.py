@@ -1,4 +1,5 @@
-"""Behaviour 17: a model is replicated over several devices: a copy and its memory on each, the batch split, the outputs gathered."""
+"""Behaviour 17: a model is replicated over several devices: a copy and its memory on each, the batch split, the outputs
+gathered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Behaviour 18: models built from blocks show as a tree; layers in a plain list are not registered, and nothing moves."""
+"""Behaviour 18: models built from blocks show as a tree; layers in a plain list are not registered, and nothing
+moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Behaviour 19: parameters are read by name and by index, nested blocks included: names as in `state_dict`, shapes, values, gradients."""
+"""Behaviour 19: parameters are read by name and by index, nested blocks included: names as in `state_dict`, shapes,
+values, gradients."""
 
 from __future__ import annotations
 

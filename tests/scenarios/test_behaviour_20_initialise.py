@@ -1,4 +1,5 @@
-"""Behaviour 20: initial values: normal, constant, Xavier, a piecewise rule; one element edited; histograms before and after."""
+"""Behaviour 20: initial values: normal, constant, Xavier, a piecewise rule; one element edited; histograms before and
+after."""
 
 from __future__ import annotations
 

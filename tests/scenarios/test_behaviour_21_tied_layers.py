@@ -1,4 +1,5 @@
-"""Behaviour 21: two layers are tied: one Parameter, two names, counted once; one change changes both; gradients add; tied after a move."""
+"""Behaviour 21: two layers are tied: one Parameter, two names, counted once; one change changes both; gradients add;
+tied after a move."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import torch
 from places import Place
 from torch import nn
 
+from devexplorer.core.models import samples
 from devexplorer.core.records.laboratory import MakeOptimizer, Tie, TrainStep, Untie
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Move
-from devexplorer.core.workspace import zoo
 
 
 def tied(place: Place) -> nn.Module:
@@ -40,10 +41,10 @@ def test_gradients_of_both_uses_add_up(place: Place) -> None:
     place.do(BuildModel(recipe="tied", device=place.first))
     answer = place.answer(Backward(target="tied"))
     assert "gradients of both uses add up" in answer.words
-    apart = zoo.build("tied")
+    apart = samples.build("tied")
     apart[4] = nn.Linear(256, 256)  # type: ignore[operator]
     apart.get_submodule("4").load_state_dict(apart.get_submodule("2").state_dict())
-    (sample,) = zoo.find("tied").sample()
+    (sample,) = samples.find("tied").sample()
     apart(sample).sum().backward()
     first, second = apart.get_parameter("2.weight").grad, apart.get_parameter("4.weight").grad
     together = tied(place).get_parameter("2.weight").grad

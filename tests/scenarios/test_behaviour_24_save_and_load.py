@@ -1,4 +1,5 @@
-"""Behaviour 24: tensors, lists, dicts and state dicts are saved and loaded, to another device too, and in part; keys are compared first."""
+"""Behaviour 24: tensors, lists, dicts and state dicts are saved and loaded, to another device too, and in part; keys
+are compared first."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ import torch
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.records.laboratory import (
+    CheckpointCompared,
+    CompareCheckpoint,
+    FileListed,
+    ListFile,
+    Load,
+    LoadCheckpoint,
+    Save,
+)
 from devexplorer.core.records.messages import BuildModel, NewTensor, Undo
 
 FORMS = pytest.mark.parametrize("form", ["safetensors", "pt"])

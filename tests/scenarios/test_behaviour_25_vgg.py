@@ -1,4 +1,5 @@
-"""Behaviour 25: VGG-16-BN goes to the first GPU if there is one: 138 million parameters, their bytes, the jump in memory."""
+"""Behaviour 25: VGG-16-BN goes to the first GPU if there is one: 138 million parameters, their bytes, the jump in
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Behaviour 26: some layers on one device and others on another: per-submodule moves, where activations must hop, and hops inserted."""
+"""Behaviour 26: some layers on one device and others on another: per-submodule moves, where activations must hop, and
+hops inserted."""
 
 from __future__ import annotations
 

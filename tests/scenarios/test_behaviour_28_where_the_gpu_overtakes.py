@@ -1,4 +1,5 @@
-"""Behaviour 28: one product over growing sizes on the CPU and on a GPU: where the GPU overtakes, copies left out and included."""
+"""Behaviour 28: one product over growing sizes on the CPU and on a GPU: where the GPU overtakes, copies left out and
+included."""
 
 from __future__ import annotations
 
@@ -32,4 +33,6 @@ def test_the_cpu_is_not_compared_with_itself(place: Place) -> None:
     answer = place.answer(Crossover(device="cpu"))
     assert answer.failed
     assert "the CPU cannot overtake itself" in answer.words
-    assert [offer.command for offer in answer.offers] == ([] if place.kind == "vgpu" else [AddVirtual(spec="2x Tesla T4")])
+    assert [offer.command for offer in answer.offers] == (
+        [] if place.kind == "vgpu" else [AddVirtual(spec="2x Tesla T4")]
+    )

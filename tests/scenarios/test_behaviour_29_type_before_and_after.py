@@ -1,4 +1,5 @@
-"""Behaviour 29: `x.type()` before and after a move: torch.FloatTensor becomes torch.cuda.FloatTensor; a model's class does not change."""
+"""Behaviour 29: `x.type()` before and after a move: torch.FloatTensor becomes torch.cuda.FloatTensor; a model's class
+does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Behaviour 30: `cuda` without a number is the current device; `cpu` is all cores and all memory, its thread count is shown and set."""
+"""Behaviour 30: `cuda` without a number is the current device; `cpu` is all cores and all memory, its thread count is
+shown and set."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import pytest
 import torch
 from places import Place
 
+from devexplorer.core.base.errors import BadInput
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.errors import BadInput
 from devexplorer.core.records.messages import NewTensor
 
 

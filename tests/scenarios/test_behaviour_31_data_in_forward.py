@@ -1,4 +1,5 @@
-"""Behaviour 31: `.data` in forward: for autograd the output does not depend on the parameters; which ones, and the line, are named."""
+"""Behaviour 31: `.data` in forward: for autograd the output does not depend on the parameters; which ones, and the
+line, are named."""
 
 from __future__ import annotations
 

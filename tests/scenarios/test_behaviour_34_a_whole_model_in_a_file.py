@@ -1,4 +1,5 @@
-"""Behaviour 34: torch.save(net) needs its class to load and runs code when loaded: a state dict is better, and no such file is opened."""
+"""Behaviour 34: torch.save(net) needs its class to load and runs code when loaded: a state dict is better, and no such
+file is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ def test_a_whole_model_is_written_with_a_warning_and_its_code(place: Place, tmp_
     path = str(tmp_path / "net.pt")
     answer = place.do(Save(targets=("tied",), path=path, form="module")).answer
     assert f'torch.save(tied, "{path}")' in answer.code
-    for reason in ("names its class", "imports that class", "runs what the pickle says", "A state dict has the values alone"):
+    for reason in (
+        "names its class",
+        "imports that class",
+        "runs what the pickle says",
+        "A state dict has the values alone",
+    ):
         assert reason in answer.words
     there = torch.load(path, weights_only=False)
     assert isinstance(there, nn.Sequential)

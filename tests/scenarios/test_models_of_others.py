@@ -10,6 +10,7 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import Tensor, nn
 
+from devexplorer.core.commands.dispatch import CommandResult
 from devexplorer.core.records.laboratory import (
     FileListed,
     Hopped,
@@ -24,7 +25,6 @@ from devexplorer.core.records.laboratory import (
     SplitPlanned,
 )
 from devexplorer.core.records.messages import EditElement, Forward, Move, NewTensor, Redo, Undo
-from devexplorer.core.workspace.carry_out import Outcome
 
 pytest.importorskip("transformers")
 
@@ -38,7 +38,8 @@ def logits(place: Place, name: str) -> Tensor:
 
 
 def tied(place: Place, name: str, opened: str) -> bool:
-    """Whether the embedding and the output layer are one Parameter, in the model and in what the window is told of it."""
+    """Whether the embedding and the output layer are one Parameter, in the model and in what the window is told of
+    it."""
     model = place.workspace.get(name)
     assert isinstance(model, nn.Module)
     first, second = TIED[opened]
@@ -62,7 +63,9 @@ def by_layer_and_split(place: Place, name: str, opened: str, expected: Tensor) -
     place.do(Move(targets=(f"{name}:{layer}",), device=place.second))
     rows = {row.path: row for row in place.snapshot(name).rows}
     assert rows[layer].devices == (place.second,)
-    assert {row.devices for path, row in rows.items() if row.kind == "parameter" and not path.startswith(f"{layer}.")} == {(place.first,)}
+    assert {
+        row.devices for path, row in rows.items() if row.kind == "parameter" and not path.startswith(f"{layer}.")
+    } == {(place.first,)}
     assert tied(place, name, opened)
     failed = place.answer(Forward(target=name, input="ids"))
     assert failed.failed
@@ -88,7 +91,9 @@ def by_layer_and_split(place: Place, name: str, opened: str, expected: Tensor) -
 
 
 @pytest.mark.parametrize("opened", SOURCES)
-def test_it_opens_moves_splits_runs_is_saved_and_loaded_and_all_of_it_is_undone(place: Place, tmp_path: Path, opened: str) -> None:
+def test_it_opens_moves_splits_runs_is_saved_and_loaded_and_all_of_it_is_undone(
+    place: Place, tmp_path: Path, opened: str
+) -> None:
     name = opened
     started = place.do(OpenModel(source=SOURCES[opened], name=name, seed=1))
     model = place.workspace.get(name)
@@ -160,7 +165,7 @@ def test_it_opens_moves_splits_runs_is_saved_and_loaded_and_all_of_it_is_undone(
         assert torch.equal(logits(place, name), expected)
 
     # and all the way back
-    undone: list[Outcome] = []
+    undone: list[CommandResult] = []
     while place.workspace.undo_state().title is not None:
         undone.append(place.do(Undo()))
         if name in place.workspace.names:

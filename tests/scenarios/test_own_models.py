@@ -1,4 +1,5 @@
-"""Models that nobody here wrote (BERT, GPT-2, Llama, tiny and at full depth): open, look, move whole and by layer, run; ties stay ties."""
+"""Models that nobody here wrote (BERT, GPT-2, Llama, tiny and at full depth): open, look, move whole and by layer, run;
+ties stay ties."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def test_moved_whole_and_by_layer_it_stays_tied_and_runs(place: Place, name: str
 
 @pytest.mark.parametrize("name", ["bert-tiny", "gpt2-tiny", "llama-tiny"])
 def test_undone_and_done_again_it_has_the_same_values(place: Place, name: str) -> None:
-    before = {path: tensor.detach().cpu().clone() for path, tensor in opened(place, name, place.first).state_dict().items()}
+    before = {
+        path: tensor.detach().cpu().clone() for path, tensor in opened(place, name, place.first).state_dict().items()
+    }
     place.do(Undo())
     assert name not in place.workspace.names
     place.do(Redo())
@@ -76,8 +79,14 @@ def test_undone_and_done_again_it_has_the_same_values(place: Place, name: str) -
 
 
 def test_a_file_of_ones_own_on_its_device_in_its_dtype(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("from torch import nn\ndef make(width=3): return nn.Sequential(nn.Linear(4, width), nn.ReLU())\n")
-    outcome = place.do(OpenModel(source="net.py:make?width=5", folder=str(tmp_path), device=place.first, dtype="float64", name="my net"))
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\ndef make(width=3): return nn.Sequential(nn.Linear(4, width), nn.ReLU())\n"
+    )
+    outcome = place.do(
+        OpenModel(
+            source="net.py:make?width=5", folder=str(tmp_path), device=place.first, dtype="float64", name="my net"
+        )
+    )
     model = place.workspace.get("my net")
     assert isinstance(model, nn.Sequential)
     assert {(str(p.device), p.dtype) for p in model.parameters()} == {(place.first, torch.float64)}
@@ -96,8 +105,15 @@ def test_its_code_makes_the_same_model(place: Place, tmp_path: Path) -> None:
         "        self.layer = nn.Linear(WIDTH + random.randrange(3), 2)\n"
         "        self.scale = nn.Parameter(torch.tensor(numpy.random.rand()))\n"
     )
-    for source, name in (("net.py:Net", "one"), ("net:Net", "two"), (SOURCES["gpt2-tiny"], "three"), (SOURCES["bert-tiny"], "four")):
-        code = place.do(OpenModel(source=source, folder=str(tmp_path), name=name, seed=5, device=place.first)).answer.code
+    for source, name in (
+        ("net.py:Net", "one"),
+        ("net:Net", "two"),
+        (SOURCES["gpt2-tiny"], "three"),
+        (SOURCES["bert-tiny"], "four"),
+    ):
+        code = place.do(
+            OpenModel(source=source, folder=str(tmp_path), name=name, seed=5, device=place.first)
+        ).answer.code
         here = place.workspace.get(name)
         assert isinstance(here, nn.Module)
         scope: dict[str, nn.Module] = {}

@@ -1,4 +1,5 @@
-"""Why nvidia-smi says hundreds of MiB when my tensor has 4: every byte between the two has a name, and some can be given back.
+"""Why nvidia-smi says hundreds of MiB when my tensor has 4: every byte between the two has a name, and some can be
+given back.
 
 The complaints are pytorch/pytorch issues 37250, 40989, 20532 and 60150.
 """
@@ -11,13 +12,13 @@ import pytest
 from places import Place
 
 from devexplorer.core.devices.catalog import Catalog, uuid_bytes
-from devexplorer.core.devices.nvml import Nvml
-from devexplorer.core.engine.gauge import Gauge
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.records.devices import DeviceSample
 from devexplorer.core.records.messages import Event, NewTensor, Remove
-from devexplorer.core.state import Device, State
+from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
-from devexplorer.core.virtual.machine import CONTEXT_BYTES
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 MIB = 1 << 20
 FOUR_MIB = NewTensor(name="x", shape=(1024, 1024), dtype="float32")
@@ -29,7 +30,7 @@ class Watching:
     def __init__(self, place: Place) -> None:
         self.place, self.state = place, State()
         self.state.set_catalog(Catalog(place.fleet.infos(), ()))
-        self._gauge = Gauge(self._take, place.fleet, place.workspace, lambda: 1.0)
+        self._gauge = AllocatorSampler(self._take, place.fleet, place.workspace, lambda: 1.0)
         self._nvml = Nvml() if place.kind == "cuda" else None
 
     def _take(self, event: Event) -> None:
@@ -46,7 +47,9 @@ class Watching:
         if not nvml.start():
             pytest.skip("NVML does not answer here")
         info = self.place.fleet.info(self.place.first)
-        card = next(card for card in nvml.cards() if card.uuid and info.uuid and uuid_bytes(card.uuid) == uuid_bytes(info.uuid))
+        card = next(
+            card for card in nvml.cards() if card.uuid and info.uuid and uuid_bytes(card.uuid) == uuid_bytes(info.uuid)
+        )
         sample = nvml.read(card, device=info.id, time_unix_s=1.0, slow=nvml.read_slow(card))
         device = self.state.devices[info.id]
         device.context.see_sample(sample, os.getpid())
@@ -61,7 +64,9 @@ def test_every_byte_between_nvidia_smi_and_the_tensor_has_a_name(place: Place) -
     watching = Watching(place)
     if place.kind == "cpu":
         place.do(FOUR_MIB)
-        watching.state.apply(DeviceSample(device="cpu", time_unix_s=1.0, memory_used_bytes=MIB, memory_total_bytes=2 * MIB))
+        watching.state.apply(
+            DeviceSample(device="cpu", time_unix_s=1.0, memory_used_bytes=MIB, memory_total_bytes=2 * MIB)
+        )
         assert "no context and no caching allocator" in said(watching.look())
         return
     place.do(NewTensor(name="x", shape=(1024, 1024), dtype="float32", device=place.first))
@@ -77,13 +82,22 @@ def test_every_byte_between_nvidia_smi_and_the_tensor_has_a_name(place: Place) -
     assert "4.00 MiB" in said(device)
     assert "only ending the engine gives them back" in said(device) or parts.context is None
     if place.kind == "vgpu":
-        assert (parts.context, parts.cached, parts.other_allocated, parts.other_processes) == (CONTEXT_BYTES, 16 * MIB, 0, 0)
+        assert (parts.context, parts.cached, parts.other_allocated, parts.other_processes) == (
+            CONTEXT_BYTES,
+            16 * MIB,
+            0,
+            0,
+        )
         assert sum(part or 0 for part in parts) == device.total_bytes
     else:
-        assert abs((parts.used or 0) - (device.used_bytes or 0)) <= 4 * MIB, "beyond what may happen between two readings"
+        assert abs((parts.used or 0) - (device.used_bytes or 0)) <= 4 * MIB, (
+            "beyond what may happen between two readings"
+        )
 
 
-def test_a_tensor_that_is_gone_leaves_cached_memory_that_can_be_released_and_a_context_that_cannot(place: Place) -> None:
+def test_a_tensor_that_is_gone_leaves_cached_memory_that_can_be_released_and_a_context_that_cannot(
+    place: Place,
+) -> None:
     if place.kind == "cpu":
         return
     watching = Watching(place)

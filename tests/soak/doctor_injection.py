@@ -1,10 +1,12 @@
-"""Puts defects of every kind at random places of models that have none, and counts how many the doctor finds at their very line.
+"""Puts defects of every kind at random places of models that have none, and counts how many the doctor finds at their
+very line.
 
 python tests/soak/doctor_injection.py [--seed 0] [--rounds 20] [--kinds detach,item] [--show]
 
-A round is one valid injection of each kind, into a clean model of tests/doctor_models (by rewriting its source), or into a sample model
-or a configuration of transformers (by a hook on a random module of it). An injection is not valid where the model fails on the CPU with
-it, the line is not reached, or, for cuts, no parameter loses its gradient; it is tried again elsewhere. Everything runs in this process.
+A round is one valid injection of each kind, into a clean model of tests/doctor_models (by rewriting its source), or
+into a sample model or a configuration of transformers (by a hook on a random module of it). An injection is not valid
+where the model fails on the CPU with it, the line is not reached, or, for cuts, no parameter loses its gradient; it is
+tried again elsewhere. Everything runs in this process.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ TRIES = 12
 
 
 def subjects(random_: random.Random) -> list[Subject]:
-    from devexplorer.core.workspace import zoo
+    from devexplorer.core.models import samples
 
-    small = [name for name in sorted(zoo.recipes()) if not name.startswith(("vgg", "resnet")) and not name.endswith("-pitfall")]
+    small = [
+        name
+        for name in sorted(samples.recipes())
+        if not name.startswith(("vgg", "resnet")) and not name.endswith("-pitfall")
+    ]
     found = [*corpus(), *wrapped_zoo(small * 2, random_)]
     try:
         found += [*wrapped_transformers(random_), *wrapped_transformers(random_)]
@@ -77,11 +83,19 @@ def main() -> int:
     if given.show:
         for one in outcomes:
             if one.state == "missed":
-                print("MISSED", one.kind, one.subject, [(other.rule, other.line, other.message[:100]) for other in one.said])
+                print(
+                    "MISSED",
+                    one.kind,
+                    one.subject,
+                    [(other.rule, other.line, other.message[:100]) for other in one.said],
+                )
         for subject, kind, other in others:
             print("BESIDE", kind, subject, other.rule, other.line, other.message[:140])
     share = 100 * found.total() / max(tried.total(), 1)
-    print(f"seed {given.seed}: {found.total()} of {tried.total()} of {len(kinds)} kinds found at their line ({share:.1f} %)")
+    print(
+        f"seed {given.seed}: {found.total()} of {tried.total()} of {len(kinds)} kinds found at their line"
+        f" ({share:.1f} %)"
+    )
     print(f"findings beside the line: {len(others)}; in {clean} models without a defect: {false}")
     print(f"tried and not valid: {dict(invalid)}; {time.monotonic() - began:.0f} s")
     return 0 if share >= 95 and not false else 1

@@ -1,9 +1,11 @@
-"""Every function of NVML in turn hangs, fails with every code, lies and loses its card, and what is shown is checked. Prints a table.
+"""Every function of NVML in turn hangs, fails with every code, lies and loses its card, and what is shown is checked.
+Prints a table.
 
     python tests/soak/driver_faults.py [--surface devices|watch|window ...] [--codes all|few]
 
-All of it is some 7,000 runs and takes about five minutes; `window` is the real window, offscreen, fed by the window's own sampler, with
-three codes for each function. `fakes.driver_faults` says what is checked. The exit code is the number of runs in which something was wrong.
+All of it is some 7,000 runs and takes about five minutes; `window` is the real window, offscreen, fed by the window's
+own sampler, with three codes for each function. `fakes.driver_faults` says what is checked. The exit code is the number
+of runs in which something was wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ FEW = (3, 15, 999)
 def main() -> int:
     """Run all, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--surface", nargs="+", choices=("devices", "watch", "window"), default=["devices", "watch", "window"])
+    parser.add_argument(
+        "--surface", nargs="+", choices=("devices", "watch", "window"), default=["devices", "watch", "window"]
+    )
     parser.add_argument("--codes", choices=("all", "few"), default="all")
     arguments = parser.parse_args()
     surfaces = tuple(arguments.surface)
@@ -53,7 +57,11 @@ def main() -> int:
         with library.in_pynvml():
             bench = Bench(library, timed=True)
             many = ERROR_CODES if arguments.codes == "all" else FEW
-            todo = [case for surface in surfaces for case in cases(library, (surface,), FEW if surface == "window" else many)]
+            todo = [
+                case
+                for surface in surfaces
+                for case in cases(library, (surface,), FEW if surface == "window" else many)
+            ]
             wrong = run(bench, todo)
     return wrong
 
@@ -75,24 +83,33 @@ def run(bench: Bench, todo: list[Case]) -> int:
     print(f"{sum(runs.values())} runs in {time.monotonic() - started:.0f} s; a call may take {LIMIT_S:g} s here")
     print(f"{'surface':<9} {'fault':<9} {'runs':>6} {'wrong':>6} {'longest':>9}")
     for surface, kind in runs:
-        print(f"{surface:<9} {kind:<9} {runs[surface, kind]:>6} {bad[surface, kind]:>6} {max(seconds[surface, kind]):>7.2f} s")
+        print(
+            f"{surface:<9} {kind:<9} {runs[surface, kind]:>6} {bad[surface, kind]:>6}"
+            f" {max(seconds[surface, kind]):>7.2f} s"
+        )
     return sum(bad.values())
 
 
 class Window:
-    """The real window, offscreen, without an engine. `shown` lets the window's sampler read until everything has been read or given up."""
+    """The real window, offscreen, without an engine. `shown` lets the window's sampler read until everything has been
+    read or given up."""
 
     def __init__(self) -> None:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
         from PySide6.QtWidgets import QApplication
 
-        from devexplorer.core.settings import SettingsFile
-        from devexplorer.gui.app import App
+        from devexplorer.core.session.settings import SettingsFile
+        from devexplorer.gui.shell.app import App
 
         self.qt = QApplication.instance() or QApplication([])
         gc.disable()  # as the application does: collections belong to the main thread
         self.folder = tempfile.TemporaryDirectory()
-        self.app = App(self.qt, SettingsFile(Path(self.folder.name) / "settings.json"), "dark", Path(self.folder.name) / "runs.sqlite")
+        self.app = App(
+            self.qt,
+            SettingsFile(Path(self.folder.name) / "settings.json"),
+            "dark",
+            Path(self.folder.name) / "runs.sqlite",
+        )
         self.app.show()
 
     def shown(self) -> dict[str, Any]:
@@ -109,7 +126,9 @@ class Window:
             with lock:
                 told.append(found)
 
-        sampler = Sampler(events.append, nvml, cpu, interval_s=0.01, on_cards=on_cards, patience_s=0.05, call_limit_s=LIMIT_S)
+        sampler = Sampler(
+            events.append, nvml, cpu, interval_s=0.01, on_cards=on_cards, patience_s=0.05, call_limit_s=LIMIT_S
+        )
         sampler.start()
         state, window = self.app.state, self.app.window
         samples: dict[str, DeviceSample] = {}
@@ -121,7 +140,9 @@ class Window:
             while time.monotonic() < until:
                 with lock:
                     cards, told[:] = list(told), []
-                changes = state.set_catalog(join(cpu.info(), cards[-1][0], (), problems=cards[-1][1])) if cards else None
+                changes = (
+                    state.set_catalog(join(cpu.info(), cards[-1][0], (), problems=cards[-1][1])) if cards else None
+                )
                 for event in [events.pop(0) for _ in range(len(events))]:
                     found = state.apply(event)
                     changes = found if changes is None else changes | found
@@ -140,12 +161,19 @@ class Window:
         finally:
             sampler.stop(2.0)
             gc.collect()
-        return {device: self._fields(samples[device], details.get(device)) for device in samples if device.startswith("nvml")}
+        return {
+            device: self._fields(samples[device], details.get(device))
+            for device in samples
+            if device.startswith("nvml")
+        }
 
     def _fields(self, sample: DeviceSample, details: DeviceDetails | None) -> dict[str, Any]:
         import msgspec
 
-        return {**msgspec.structs.asdict(sample), "missing": _Everything(details.missing if details is not None else {})}
+        return {
+            **msgspec.structs.asdict(sample),
+            "missing": _Everything(details.missing if details is not None else {}),
+        }
 
 
 class _Everything(dict[str, str]):

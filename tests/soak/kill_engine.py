@@ -1,6 +1,6 @@
-"""Kills the engine at random moments under load: a CPU benchmark, eight virtual GPUs, a model moved back and forth. Every other time a
-child that was forked inside the engine holds its pipes. The window must survive, say so, restart the engine and rebuild the workspace;
-at the end no process may be left.
+"""Kills the engine at random moments under load: a CPU benchmark, eight virtual GPUs, a model moved back and forth.
+Every other time a child that was forked inside the engine holds its pipes. The window must survive, say so, restart the
+engine and rebuild the workspace; at the end no process may be left.
 
     python tests/soak/kill_engine.py [--times 20] [--seed 0]
 """
@@ -27,9 +27,9 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.records.messages import Event
-from devexplorer.core.session import Session
-from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
 
 FORKING = """
 import os, time
@@ -103,7 +103,9 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
         return 1
     alive = [p.pid for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     back = time.monotonic() - started
-    print(f"{number}: {len(family)} processes ended, back after {back:.1f} s, said: {said}, left alive: {alive or 'none'}")
+    print(
+        f"{number}: {len(family)} processes ended, back after {back:.1f} s, said: {said}, left alive: {alive or 'none'}"
+    )
     return int(bool(alive) or not said)
 
 

@@ -1,12 +1,14 @@
-"""A monkey at the real window with the real engine: random clicks, keys, texts, drags, drops and files, shut into a folder of its own.
+"""A monkey at the real window with the real engine: random clicks, keys, texts, drags, drops and files, shut into a
+folder of its own.
 
-It ends with 1 at the first exception, error line or warning of Qt, with the actions that led there; at its end nothing may be left, no
-process and no window. Memory is sampled on the way.
+It ends with 1 at the first exception, error line or warning of Qt, with the actions that led there; at its end nothing
+may be left, no process and no window. Memory is sampled on the way.
 
-    python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE] [--most-mib 300]
+    python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE]
+    [--most-mib 300]
 
-`--log` writes every action down, one a line; `--replay` does the actions of such a file again. Each run has a folder of another name, so a
-log says `{folder}` for it.
+`--log` writes every action down, one a line; `--replay` does the actions of such a file again. Each run has a folder of
+another name, so a log says `{folder}` for it.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from PySide6.QtCore import QEvent, QObject, QTimer, QUrl, Slot
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QDialog
 
-import devexplorer.gui.app as application
+import devexplorer.gui.shell.app as application
 from devexplorer.core.records.messages import Remove
-from devexplorer.core.settings import SettingsFile
-from devexplorer.gui.app import App
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.shell.app import App
 
 ACTIONS = "actions.jsonl"
 FOLDER = "{folder}"
@@ -76,7 +78,8 @@ class KeepOpen(QObject):
 
 
 class Monkey:
-    """Acts once per `pace` milliseconds while the application runs its own loop; a menu's or a message's loop inside it goes on too."""
+    """Acts once per `pace` milliseconds while the application runs its own loop; a menu's or a message's loop inside it
+    goes on too."""
 
     def __init__(self, app: App, arguments: argparse.Namespace, folder: Path) -> None:
         self._app, self._arguments, self._folder = app, arguments, folder
@@ -176,10 +179,9 @@ class Monkey:
             fill(self._folder)
             found = guards.sample(number)
             print(
-                f"{number}: {found.seconds:.0f} s, window {found.window_mib:.0f} MiB, engine {found.engine_mib:.0f} MiB,"
-                f" {found.objects} Python objects, {found.qobjects} QObjects, {found.tops} windows, {found.threads} threads,"
-                f" {found.processes} processes,"
-                f" {len(self._app.state.objects)} objects",
+                f"{number}: {found.seconds:.0f} s, window {found.window_mib:.0f} MiB, engine {found.engine_mib:.0f}"
+                f" MiB, {found.objects} Python objects, {found.qobjects} QObjects, {found.tops} windows,"
+                f" {found.threads} threads, {found.processes} processes, {len(self._app.state.objects)} objects",
                 flush=True,
             )
             self._limit_objects()
@@ -226,7 +228,9 @@ class Monkey:
             return
         waited = time.monotonic() - self._settling
         if waited > SETTLE_S:
-            words = f"after {waited:.0f} s: jobs {[job.title for job in state.jobs.values()]}, {len(state.objects)} objects"
+            words = (
+                f"after {waited:.0f} s: jobs {[job.title for job in state.jobs.values()]}, {len(state.objects)} objects"
+            )
             print(f"{self.done}: not settled {words}", flush=True)
             self._settled()
             return
@@ -239,7 +243,10 @@ class Monkey:
         window_mib, engine_mib = resident_mib(os.getpid()), resident_mib(engine.pid) if engine is not None else 0.0
         self.settled.append((self.done, window_mib, engine_mib))
         devices = len(self._app.state.devices)
-        print(f"{self.done}: settled, window {window_mib:.0f} MiB, engine {engine_mib:.0f} MiB, {devices} devices", flush=True)
+        print(
+            f"{self.done}: settled, window {window_mib:.0f} MiB, engine {engine_mib:.0f} MiB, {devices} devices",
+            flush=True,
+        )
         if self.census_first is not None:
             print(f"  {heap()}", flush=True)
             last = census()
@@ -247,7 +254,11 @@ class Monkey:
             print("  more: " + ", ".join(f"{kind} +{number}" for kind, number in more.most_common(40)), flush=True)
             now = connections()
             more = Counter({signal: now[signal] - self._connections[signal] for signal in now})
-            print(f"  {now.total()} connections, more: " + ", ".join(f"{signal} +{n}" for signal, n in more.most_common(25)), flush=True)
+            print(
+                f"  {now.total()} connections, more: "
+                + ", ".join(f"{signal} +{n}" for signal, n in more.most_common(25)),
+                flush=True,
+            )
             self._connections = now
         if tracemalloc.is_tracing():
             self._tell_allocations()
@@ -267,7 +278,10 @@ class Monkey:
 
     def _tell(self) -> None:
         for problem in self.guards.problems[self._told :]:
-            print(f"\nPROBLEM at action {self.done} of seed {self._arguments.seed}: {problem}\nThe last actions:", flush=True)
+            print(
+                f"\nPROBLEM at action {self.done} of seed {self._arguments.seed}: {problem}\nThe last actions:",
+                flush=True,
+            )
         for number, action in self._last:
             print(f"  {number} {action.line()}")
         sys.stdout.flush()
@@ -287,7 +301,9 @@ class Monkey:
 
 def read(log: Path, folder: Path) -> list[Action]:
     """The actions of a log, for a run in this folder."""
-    lines = log.read_text(encoding="utf-8").replace(FOLDER, str(folder)).split("\n")  # a text in it may have other ends of lines
+    lines = (
+        log.read_text(encoding="utf-8").replace(FOLDER, str(folder)).split("\n")
+    )  # a text in it may have other ends of lines
     return [Action(*json.loads(line)) for line in lines if line]
 
 
@@ -307,10 +323,17 @@ def main() -> int:
     parser.add_argument("--go-on", action="store_true", help="count problems instead of ending at the first")
     parser.add_argument("--log", type=Path, help="write every action down")
     parser.add_argument("--replay", type=Path, help="do the actions of such a file again")
-    parser.add_argument("--most-mib", type=float, default=300.0, help="what the window may have in memory when everything is closed")
+    parser.add_argument(
+        "--most-mib", type=float, default=300.0, help="what the window may have in memory when everything is closed"
+    )
     parser.add_argument("--census", action="store_true", help="say what there is more of than at the start")
     parser.add_argument("--trace", action="store_true", help="say where Python's memory of that was allocated (slow)")
-    parser.add_argument("--tidy-every", type=int, default=TIDY_EVERY, help="actions between two looks at what is left when all is closed")
+    parser.add_argument(
+        "--tidy-every",
+        type=int,
+        default=TIDY_EVERY,
+        help="actions between two looks at what is left when all is closed",
+    )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is not None:
@@ -319,12 +342,15 @@ def main() -> int:
 
 
 def outside(arguments: argparse.Namespace) -> int:
-    """Start the monkey in a process of its own, which shuts itself into a folder; see how it ends, and take the folder away."""
+    """Start the monkey in a process of its own, which shuts itself into a folder; see how it ends, and take the folder
+    away."""
     with tempfile.TemporaryDirectory(prefix="devexplorer-monkey-") as name:
         folder = Path(name)
         again = ["--replay", str(arguments.replay.absolute())] if arguments.replay is not None else []
         rest = [word for number, word in enumerate(sys.argv[1:]) if "--replay" not in sys.argv[number : number + 2]]
-        code = subprocess.run([sys.executable, "-X", "faulthandler", __file__, *rest, *again, "--inside", name], check=False).returncode
+        code = subprocess.run(
+            [sys.executable, "-X", "faulthandler", __file__, *rest, *again, "--inside", name], check=False
+        ).returncode
         end = time.monotonic() + 5
         while (left := left_behind(folder)) and time.monotonic() < end:
             time.sleep(0.1)
@@ -341,7 +367,11 @@ def outside(arguments: argparse.Namespace) -> int:
 
 def play(arguments: argparse.Namespace, folder: Path) -> int:
     """Open the window, let the monkey at it, look at what is left."""
-    what = f"seed {arguments.seed}, {arguments.actions} actions" if arguments.replay is None else f"{arguments.replay.name} again"
+    what = (
+        f"seed {arguments.seed}, {arguments.actions} actions"
+        if arguments.replay is None
+        else f"{arguments.replay.name} again"
+    )
     print(f"{what}, in {folder}: {enter(folder)}", flush=True)
     if arguments.trace:
         tracemalloc.start(8)
@@ -360,7 +390,9 @@ def play(arguments: argparse.Namespace, folder: Path) -> int:
     if monkey.done < monkey._total and not problems:
         problems.append(f"ended after {monkey.done} actions")
     if monkey.settled and monkey.settled[-1][1] > arguments.most_mib:
-        problems.append(f"the window has {monkey.settled[-1][1]:.0f} MiB with everything closed, more than {arguments.most_mib:.0f}")
+        problems.append(
+            f"the window has {monkey.settled[-1][1]:.0f} MiB with everything closed, more than {arguments.most_mib:.0f}"
+        )
     print(f"actions: {dict(monkey.counts.most_common())}")
     highest = max((sample.window_mib for sample in monkey.guards.samples), default=0.0)
     closed = f"{monkey.settled[-1][1]:.0f}" if monkey.settled else "?"

@@ -1,4 +1,5 @@
-"""What must not happen while the monkey plays, and what is counted: errors, Qt's warnings, windows, processes, memory. Main thread."""
+"""What must not happen while the monkey plays, and what is counted: errors, Qt's warnings, windows, processes, memory.
+Main thread."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from monkey_tree import everything
 from PySide6.QtCore import QMetaMethod
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.devices.profiles import MAX_DEVICES, parse_virtual
 from devexplorer.core.records.messages import AddVirtual, Command, Event, Log
-from devexplorer.core.session import Session
-from devexplorer.core.state import Change, State
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.state import Change, State
 from devexplorer.core.telemetry.rings import BinRing, RowRing
-from devexplorer.core.virtual.profiles import MAX_DEVICES, parse_virtual
-from devexplorer.gui.app import App
+from devexplorer.gui.shell.app import App
 
 EXPECTED = (
     r"Qt: This plugin does not support",  # the offscreen plugin's own words
@@ -35,7 +36,8 @@ PROCESSES = 40
 """More than so many children at once is a fork bomb; each check and each trial has one."""
 
 MOST_DEVICES = 16
-"""The limit of memory is for a machine of so many, the CPU among them; every device has its row, its curves, its 24 hours of readings."""
+"""The limit of memory is for a machine of so many, the CPU among them; every device has its row, its curves, its 24
+hours of readings."""
 TOO_MANY = f"{MAX_DEVICES + 1}x Tesla T4"
 
 
@@ -110,7 +112,10 @@ class Guards:
         return [
             type(top).__name__
             for top in QApplication.topLevelWidgets()
-            if top.isVisible() and top.parent() is None and top is not self._app.window and type(top).__name__ not in HARMLESS
+            if top.isVisible()
+            and top.parent() is None
+            and top is not self._app.window
+            and type(top).__name__ not in HARMLESS
         ]
 
 
@@ -119,13 +124,17 @@ HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFram
 
 
 def limit_devices(app: App) -> None:
-    """From here on, whoever asks for more than `MOST_DEVICES` in all asks the engine for more than it ever adds, and is refused."""
+    """From here on, whoever asks for more than `MOST_DEVICES` in all asks the engine for more than it ever adds, and is
+    refused."""
     send = Session.send
 
     def limited(session: Session, command: Command) -> int:
         if isinstance(command, AddVirtual):
             coming = [one.spec for one in (*session._pending.values(), command) if isinstance(one, AddVirtual)]
-            if len(app.state.devices) + sum(len(parse_virtual(spec)) for spec in coming if spec != TOO_MANY) > MOST_DEVICES:
+            if (
+                len(app.state.devices) + sum(len(parse_virtual(spec)) for spec in coming if spec != TOO_MANY)
+                > MOST_DEVICES
+            ):
                 command = msgspec.structs.replace(command, spec=TOO_MANY)
         return send(session, command)
 
@@ -142,7 +151,8 @@ def census() -> Counter[str]:
 
 
 def connections() -> Counter[str]:
-    """How many receivers each signal has, of everything in every window: what is connected again and again, and never let go."""
+    """How many receivers each signal has, of everything in every window: what is connected again and again, and never
+    let go."""
     counted: Counter[str] = Counter()
     every = [one for top in QApplication.topLevelWidgets() for one in (top, *everything(top))]
     for one in (*every, QApplication.instance()):
@@ -168,20 +178,21 @@ class _MallInfo(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905
+        for name in ("arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())  # noqa: SIM905
     )
 
 
 def heap() -> str:
-    """Where the memory is, in words: what is in use in the C library's main heap, in large blocks, and in the tables of readings."""
+    """Where the memory is, in words: what is in use in the C library's main heap, in large blocks, and in the tables of
+    readings."""
     libc = ctypes.CDLL("libc.so.6")
     libc.mallinfo2.restype = _MallInfo
     info = libc.mallinfo2()
     rings = [one for one in gc.get_objects() if isinstance(one, RowRing | BinRing)]
     tables = sum(table.nbytes for ring in rings for table in vars(ring).values() if isinstance(table, np.ndarray))
     return (
-        f"{info.uordblks / 2**20:.1f} of {info.arena / 2**20:.1f} MiB of the main heap in use, {info.hblkhd / 2**20:.1f} MiB in large"
-        f" blocks; tables of readings {tables / 2**20:.1f} MiB"
+        f"{info.uordblks / 2**20:.1f} of {info.arena / 2**20:.1f} MiB of the main heap in use,"
+        f" {info.hblkhd / 2**20:.1f} MiB in large blocks; tables of readings {tables / 2**20:.1f} MiB"
     )
 
 
@@ -199,7 +210,11 @@ def left_behind(folder: Path) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != psutil.Process().pid and process.environ().get(TOKEN) == folder.name and process.status() != "zombie":
+            if (
+                process.pid != psutil.Process().pid
+                and process.environ().get(TOKEN) == folder.name
+                and process.status() != "zombie"
+            ):
                 found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
         except psutil.Error:
             continue

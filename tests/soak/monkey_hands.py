@@ -1,7 +1,8 @@
 """What the monkey can do to a window: choose something at random, write it down, do it. Main thread.
 
-What is chosen depends on the seed, on the number of the action and on what the window shows, never on what was chosen before; and what is
-written down names the widget and the place, so that a list of actions can be done again without choosing.
+What is chosen depends on the seed, on the number of the action and on what the window shows, never on what was chosen
+before; and what is written down names the widget and the place, so that a list of actions can be done again without
+choosing.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from devexplorer.gui.app import App
-from devexplorer.gui.item_models.dragging import encode
+from devexplorer.gui.objects.dragging import encode
+from devexplorer.gui.shell.app import App
 
 LEFT, RIGHT, MIDDLE = Qt.MouseButton.LeftButton, Qt.MouseButton.RightButton, Qt.MouseButton.MiddleButton
 BUTTONS = {"left": LEFT, "right": RIGHT, "middle": MIDDLE}
@@ -58,21 +59,35 @@ MODIFIERS = {
     "alt": Qt.KeyboardModifier.AltModifier,
 }
 KEYS = [
-    *(("Key_" + name, "") for name in ("Up", "Down", "Left", "Right", "Tab", "Return", "Escape", "Space", "Delete", "Backspace", "Home")),
-    *(("Key_" + name, "") for name in ("End", "PageUp", "PageDown", "F1", "B", "F", "N", "E", "C", "V", "I", "L", "Slash", "Plus", "5")),
-    *(("Key_" + name, "ctrl") for name in ("0", "1", "2", "3", "Z", "A", "C", "T", "R", "O", "S", "K", "V", "Tab", "Home", "End")),
+    *(
+        ("Key_" + name, "")
+        for name in ("Up", "Down", "Left", "Right", "Tab", "Return", "Escape", "Space", "Delete", "Backspace", "Home")
+    ),
+    *(
+        ("Key_" + name, "")
+        for name in ("End", "PageUp", "PageDown", "F1", "B", "F", "N", "E", "C", "V", "I", "L", "Slash", "Plus", "5")
+    ),
+    *(
+        ("Key_" + name, "ctrl")
+        for name in ("0", "1", "2", "3", "Z", "A", "C", "T", "R", "O", "S", "K", "V", "Tab", "Home", "End")
+    ),
     *(("Key_" + name, "shift") for name in ("F", "B", "Tab", "Up", "Down", "Left", "Right", "F10")),
     *(("Key_" + name, "ctrl+shift") for name in ("Z", "O", "Left", "End")),
     ("Key_Down", "alt"),
     ("Key_Menu", ""),
 ]
 WORDS = [
-    "", "0", "1", "-1", "2", "3x4", "2x3x4", "16", "64", "128", "1e3", "nan", "1e400", "99999999999999999999", "0.5", "-", "1,2", "[1, 2]",
-    "[[1, 2], [3, 4]]", "[[1, 2], [3]]", "cpu", "vgpu:0", "vgpu:1", "vgpu:9", "cuda:0", "float32", "float16", "int8", "bfloat16", "tf32",
-    "complex64", "bool", "mlp", "lenet", "resnet18", "transformer", "weight", "bias", "Tesla T4", "2x Tesla T4", "A100", "9x nothing",
-    "net.py:make", "net.py:broken", "net.py:none", "json:loads", "transformers:nothing", "net.safetensors", "array.npy", "out", "a/b/c",
+    "", "0", "1", "-1", "2", "3x4", "2x3x4", "16", "64", "128", "1e3", "nan", "1e400", "99999999999999999999", "0.5",
+    "-", "1,2", "[1, 2]",
+    "[[1, 2], [3, 4]]", "[[1, 2], [3]]", "cpu", "vgpu:0", "vgpu:1", "vgpu:9", "cuda:0", "float32", "float16", "int8",
+    "bfloat16", "tf32",
+    "complex64", "bool", "mlp", "lenet", "resnet18", "transformer", "weight", "bias", "Tesla T4", "2x Tesla T4", "A100",
+    "9x nothing",
+    "net.py:make", "net.py:broken", "net.py:none", "json:loads", "transformers:nothing", "net.safetensors", "array.npy",
+    "out", "a/b/c",
     "x" * 300,
-    "<b>bold</b>", "%s %d {0}", "'; --", "größer", "你好", "\N{GRINNING FACE}\N{ZERO WIDTH JOINER}", "\N{RIGHT-TO-LEFT OVERRIDE}abc",
+    "<b>bold</b>", "%s %d {0}", "'; --", "größer", "你好", "\N{GRINNING FACE}\N{ZERO WIDTH JOINER}",
+    "\N{RIGHT-TO-LEFT OVERRIDE}abc",
     "move", "build", "undo", "theme", "words", "alert", "split", "adam", "freeze", "record", "check", "load", "values",
 ]  # fmt: skip
 NEVER = {"quit", "close"}
@@ -92,13 +107,16 @@ class Action(NamedTuple):
 
 
 def path_of(widget: QWidget) -> str:
-    """A name by which the widget can be found again: the classes from its window down, each with its place among its like."""
+    """A name by which the widget can be found again: the classes from its window down, each with its place among its
+    like."""
     parts: list[str] = []
     while True:
         parent = None if widget.isWindow() else widget.parentWidget()
         if parent is None:
             tops = [top for top in _tops() if type(top) is type(widget)]
-            return "/".join([f"{type(widget).__name__}:{tops.index(widget) if widget in tops else 0}", *reversed(parts)])
+            return "/".join(
+                [f"{type(widget).__name__}:{tops.index(widget) if widget in tops else 0}", *reversed(parts)]
+            )
         like = [child for child in parent.children() if type(child) is type(widget)]
         parts.append(f"{type(widget).__name__}:{like.index(widget)}")
         widget = parent
@@ -121,7 +139,9 @@ def find(path: str) -> QWidget | None:
 
 
 def _tops() -> list[QWidget]:
-    return sorted((top for top in QApplication.topLevelWidgets() if top.isVisible()), key=lambda top: type(top).__name__)
+    return sorted(
+        (top for top in QApplication.topLevelWidgets() if top.isVisible()), key=lambda top: type(top).__name__
+    )
 
 
 class Hands:
@@ -130,7 +150,10 @@ class Hands:
     def __init__(self, app: App, folder: Path, files: list[Path]) -> None:
         self._app, self._folder, self._files = app, folder, files
         self._kinds: list[tuple[int, Callable[[random.Random, QWidget], Action | None]]] = [
-            (24, self._point), (24, self._control), (14, self._key), (10, self._type), (6, self._drag), (4, self._wheel), (5, self._page),
+            (24, self._point), (24, self._control), (14, self._key), (10, self._type), (6, self._drag), (4,
+                                                                                                         self._wheel),
+                                                                                                         (5,
+                                                                                                         self._page),
             (7, self._trigger), (3, self._drop_objects), (1, self._drop_files), (1, self._resize), (1, self._wait),
         ]  # fmt: skip
 
@@ -144,7 +167,9 @@ class Hands:
             return self._button_of(rng, modal)
         if isinstance(popup, QMenu):
             return self._line_of(rng, popup)
-        if isinstance(modal, QFileDialog) and popup is None:  # one that a question or another dialog stands before is out of reach
+        if (
+            isinstance(modal, QFileDialog) and popup is None
+        ):  # one that a question or another dialog stands before is out of reach
             return self._file(rng, modal)
         window: QWidget = popup or modal or self._app.window
         if modal is not None and rng.random() < 0.04:
@@ -163,7 +188,9 @@ class Hands:
         return self._click(rng, button, plain=True)
 
     def _line_of(self, rng: random.Random, menu: QMenu) -> Action:
-        lines = [number for number, action in enumerate(menu.actions()) if action.isEnabled() and not action.isSeparator()]
+        lines = [
+            number for number, action in enumerate(menu.actions()) if action.isEnabled() and not action.isSeparator()
+        ]
         if not lines or rng.random() < 0.25:
             return Action("key", path_of(menu), {"key": "Key_Escape", "with": ""})
         number = rng.choice(lines)
@@ -172,7 +199,18 @@ class Hands:
     def _file(self, rng: random.Random, dialog: QFileDialog) -> Action:
         if rng.random() < 0.3:
             return Action("close", path_of(dialog), {})
-        names = ["out", "out.devrec", "out.png", "out.csv", "out.safetensors", "out.pt", "out.pickle", "out.py", "nowhere/out", "größe"]
+        names = [
+            "out",
+            "out.devrec",
+            "out.png",
+            "out.csv",
+            "out.safetensors",
+            "out.pt",
+            "out.pickle",
+            "out.py",
+            "nowhere/out",
+            "größe",
+        ]
         saving = dialog.acceptMode() == QFileDialog.AcceptMode.AcceptSave
         made = [path for path in (self._folder / "files").iterdir() if path.is_file()]
         path = self._folder / "files" / rng.choice(names) if saving else rng.choice(sorted(made) or self._files)
@@ -186,7 +224,16 @@ class Hands:
         return self._click(rng, widget, widget.mapFrom(window, where))
 
     def _control(self, rng: random.Random, window: QWidget) -> Action | None:
-        kinds = (QAbstractButton, QComboBox, QAbstractSpinBox, QAbstractSlider, QTabBar, QAbstractItemView, QSplitterHandle, QLineEdit)
+        kinds = (
+            QAbstractButton,
+            QComboBox,
+            QAbstractSpinBox,
+            QAbstractSlider,
+            QTabBar,
+            QAbstractItemView,
+            QSplitterHandle,
+            QLineEdit,
+        )
         kind = rng.choices(kinds, (10, 4, 2, 1, 2, 5, 1, 3))[0]
         found = [one for one in shown(window, kind) if one.isEnabled()]
         if not found:
@@ -196,7 +243,9 @@ class Hands:
             widget = widget.viewport()
         return self._click(rng, widget, plain=isinstance(widget, QAbstractButton))
 
-    def _click(self, rng: random.Random, widget: QWidget, where: QPoint | None = None, *, plain: bool = False) -> Action:
+    def _click(
+        self, rng: random.Random, widget: QWidget, where: QPoint | None = None, *, plain: bool = False
+    ) -> Action:
         if where is None:
             where = QPoint(rng.randrange(max(widget.width(), 1)), rng.randrange(max(widget.height(), 1)))
             if isinstance(widget, QAbstractButton):
@@ -230,7 +279,11 @@ class Hands:
         widget = widget_at(window, start)
         if handles and rng.random() < 0.3:
             widget = rng.choice(handles)
-        here = widget.mapFrom(window, start) if widget.rect().contains(widget.mapFrom(window, start)) else widget.rect().center()
+        here = (
+            widget.mapFrom(window, start)
+            if widget.rect().contains(widget.mapFrom(window, start))
+            else widget.rect().center()
+        )
         if isinstance(widget.parentWidget(), QAbstractItemView):
             return None  # a drag out of a list runs a loop of its own, which ends with a real pointer only
         dx, dy = rng.randint(-300, 300), rng.randint(-200, 200)
@@ -241,7 +294,11 @@ class Hands:
         widget = widget_at(window, where)
         here = widget.mapFrom(window, where)
         modifiers = rng.choices(("", "ctrl", "shift"), (8, 1, 1))[0]
-        return Action("wheel", path_of(widget), {"x": here.x(), "y": here.y(), "by": rng.choice((-240, -120, 120, 240)), "with": modifiers})
+        return Action(
+            "wheel",
+            path_of(widget),
+            {"x": here.x(), "y": here.y(), "by": rng.choice((-240, -120, 120, 240)), "with": modifiers},
+        )
 
     def _page(self, rng: random.Random, window: QWidget) -> Action | None:
         if window is not self._app.window:
@@ -344,7 +401,9 @@ class Hands:
         QTest.mouseMove(widget, where)
         QTest.mouseClick(widget, LEFT, MODIFIERS[""], where)
 
-    def _do_drop(self, widget: QWidget, leave: bool, objects: list[str] | None = None, files: list[str] | None = None) -> None:
+    def _do_drop(
+        self, widget: QWidget, leave: bool, objects: list[str] | None = None, files: list[str] | None = None
+    ) -> None:
         data = QMimeData() if objects is None else encode(tuple(objects))
         if files is not None:
             data.setUrls([QUrl.fromLocalFile(path) for path in files])
@@ -362,7 +421,9 @@ class Hands:
         if leave:
             QApplication.sendEvent(target, QDragLeaveEvent())
         else:
-            QApplication.sendEvent(target, QDropEvent(QPointF(where), actions, data, LEFT, MODIFIERS[""], QEvent.Type.Drop))
+            QApplication.sendEvent(
+                target, QDropEvent(QPointF(where), actions, data, LEFT, MODIFIERS[""], QEvent.Type.Drop)
+            )
 
     def _do_resize(self, widget: QWidget, width: int, height: int) -> None:
         widget.resize(width, height)
@@ -396,6 +457,8 @@ def _text(widget: QWidget) -> str:
 def _context_menu(widget: QWidget, where: QPoint) -> None:
     from PySide6.QtGui import QContextMenuEvent
 
-    if isinstance(widget, QLineEdit | QTextEdit | QPlainTextEdit) or isinstance(widget.parentWidget(), QTextEdit | QPlainTextEdit):
+    if isinstance(widget, QLineEdit | QTextEdit | QPlainTextEdit) or isinstance(
+        widget.parentWidget(), QTextEdit | QPlainTextEdit
+    ):
         return  # Qt's own menus of text fields
     QApplication.sendEvent(widget, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, widget.mapToGlobal(where)))

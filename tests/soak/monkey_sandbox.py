@@ -1,8 +1,9 @@
-"""A folder that the monkey and everything it starts cannot write outside of, with files to open in it. Main thread, before any other.
+"""A folder that the monkey and everything it starts cannot write outside of, with files to open in it. Main thread,
+before any other.
 
-The environment points there (home, XDG folders, temporary files, the current folder), the data segment of every process is limited, and
-where the kernel has Landlock it refuses every write elsewhere, for the engine and its children too: a random path in a save dialog, or a
-random Delete in a list of files, costs nothing.
+The environment points there (home, XDG folders, temporary files, the current folder), the data segment of every process
+is limited, and where the kernel has Landlock it refuses every write elsewhere, for the engine and its children too: a
+random path in a save dialog, or a random Delete in a list of files, costs nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ def enter(folder: Path) -> str:
     os.chdir(folder / "files")
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    return "the kernel refuses writes elsewhere" if _landlock(folder) else "no Landlock here: only the environment points into the folder"
+    return (
+        "the kernel refuses writes elsewhere"
+        if _landlock(folder)
+        else "no Landlock here: only the environment points into the folder"
+    )
 
 
 def _landlock(folder: Path) -> bool:
@@ -90,7 +95,11 @@ def _landlock(folder: Path) -> bool:
     rules = libc.syscall(_CREATE, ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
     if rules < 0:
         return False
-    for path, allowed in ((folder, _WRITING), (Path("/dev"), _WRITE_FILE | _TRUNCATE), (Path("/proc"), _WRITE_FILE | _TRUNCATE)):
+    for path, allowed in (
+        (folder, _WRITING),
+        (Path("/dev"), _WRITE_FILE | _TRUNCATE),
+        (Path("/proc"), _WRITE_FILE | _TRUNCATE),
+    ):
         beneath = _PathBeneath(allowed, os.open(path, os.O_PATH))
         added = libc.syscall(_ADD_RULE, rules, 1, ctypes.byref(beneath), 0)
         os.close(beneath.parent_fd)

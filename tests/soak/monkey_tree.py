@@ -1,7 +1,8 @@
 """The widgets of a window, looked at without leaving anything behind. Main thread.
 
-PySide holds what `findChildren` or `childAt` of an ancestor found for as long as that ancestor lives: a window in which something is looked
-for every few milliseconds would fill with what has long gone. What `children` gives is held by its parent, and goes with it.
+PySide holds what `findChildren` or `childAt` of an ancestor found for as long as that ancestor lives: a window in which
+something is looked for every few milliseconds would fill with what has long gone. What `children` gives is held by its
+parent, and goes with it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def widget_at(root: QWidget, where: QPoint) -> QWidget:
     for child in reversed(root.children()):
         if not isinstance(child, QWidget) or not child.isVisible() or child.isWindow():
             continue
-        if child.geometry().contains(where) and not child.testAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents):
+        if child.geometry().contains(where) and not child.testAttribute(
+            Qt.WidgetAttribute.WA_TransparentForMouseEvents
+        ):
             return widget_at(child, where - child.pos())
     return root

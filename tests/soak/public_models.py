@@ -1,11 +1,13 @@
-"""Lets the doctor examine models of public repositories, with `--train`, and counts what it says: for a person who then reads each line.
+"""Lets the doctor examine models of public repositories, with `--train`, and counts what it says: for a person who then
+reads each line.
 
     python tests/soak/public_models.py CLONES [--only OWNER/NAME] [--json FILE]
 
-CLONES has a folder OWNER+NAME for each repository of `public_models.json`, which says how each model is made; a repository that is not
-there is left out. They need einops, einx, scipy, PyWavelets, timm, ema-pytorch, local-attention (which needs hyper-connections) and
-torch-einops-utils; packages that they import without needing them are empty stand-ins. Their code runs with your rights: read it first.
-It may start no process here (one of them installs packages when it is imported).
+CLONES has a folder OWNER+NAME for each repository of `public_models.json`, which says how each model is made; a
+repository that is not there is left out. They need einops, einx, scipy, PyWavelets, timm, ema-pytorch, local-attention
+(which needs hyper-connections) and torch-einops-utils; packages that they import without needing them are empty
+stand-ins. Their code runs with your rights: read it first. It may start no process here (one of them installs packages
+when it is imported).
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ class _Empty(type):
     def __call__(cls, *given: Any, **named: Any) -> Any:
         import torch
 
-        return given[0] if len(given) == 1 and callable(given[0]) and not isinstance(given[0], type) else torch.nn.Identity()
+        return (
+            given[0]
+            if len(given) == 1 and callable(given[0]) and not isinstance(given[0], type)
+            else torch.nn.Identity()
+        )
 
 
 class _EmptyModule(types.ModuleType):
@@ -81,7 +87,8 @@ def refuse(event: str, given: tuple[Any, ...]) -> None:
 
 
 def classes_of(file: str, setting: str) -> dict[str, Any]:
-    """The imports, classes and functions of a script that would train at once, with a few variables that it has otherwise."""
+    """The imports, classes and functions of a script that would train at once, with a few variables that it has
+    otherwise."""
     import torch
 
     module = types.ModuleType(f"script_{Path(file).stem}")
@@ -112,7 +119,7 @@ class Fetched:
         """Make it with this seed."""
         import torch
 
-        from devexplorer.core.errors import BadInput
+        from devexplorer.core.base.errors import BadInput
 
         torch.default_generator.manual_seed(seed)
         before = self._entry["before"]
@@ -193,13 +200,22 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
     ran = [row for row in rows if "failed" not in row]
     found, noted = ({_where(one): one for row in ran for one in row[kind]} for kind in ("problems", "notes"))
     lines = [f"{key[0]} {key[1]} {key[2]}:{key[3]} {one['message']}" for key, one in sorted((found | noted).items())]
-    lines += [f"not checked: {row['repository']} {row['make']}: {one['what']}: {one['reason']}" for row in ran for one in row["unchecked"]]
+    lines += [
+        f"not checked: {row['repository']} {row['make']}: {one['what']}: {one['reason']}"
+        for row in ran
+        for one in row["unchecked"]
+    ]
     lines += [f"failed: {row['repository']} {row['make']}: {row['failed']}" for row in rows if "failed" in row]
     rules = Counter((key[0], key[1]) for key in found | noted)
     lines += [f"{count:4} {severity} {rule}" for (severity, rule), count in sorted(rules.items())]
     clean = sum(not row["problems"] and not row["unchecked"] for row in ran)
-    told = f"{len(ran)} models of {len({row['repository'] for row in ran})} repositories: {clean} clean, {len(found)} lines with a finding"
-    return "\n".join([*lines, f"{told}, {len(noted)} notes, {sum(bool(row['unchecked']) for row in ran)} with something unchecked"])
+    told = (
+        f"{len(ran)} models of {len({row['repository'] for row in ran})} repositories: {clean} clean, {len(found)}"
+        " lines with a finding"
+    )
+    return "\n".join(
+        [*lines, f"{told}, {len(noted)} notes, {sum(bool(row['unchecked']) for row in ran)} with something unchecked"]
+    )
 
 
 def main() -> int:
@@ -211,7 +227,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=Path("public_models.jsonl"))
     given = parser.parse_args()
     clones, out = given.clones.resolve(), given.json.resolve()
-    table = [one for one in json.loads(given.table.read_text()) if (clones / one["repository"].replace("/", "+")).is_dir()]
+    table = [
+        one for one in json.loads(given.table.read_text()) if (clones / one["repository"].replace("/", "+")).is_dir()
+    ]
     if given.only:
         repository(clones, [one for one in table if one["repository"] == given.only], out)
         return 0

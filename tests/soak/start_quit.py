@@ -1,4 +1,5 @@
-"""Starts the window and closes it after a random delay, again and again; every exit code must be 0 and no process may be left.
+"""Starts the window and closes it after a random delay, again and again; every exit code must be 0 and no process may
+be left.
 
 python tests/soak/start_quit.py [--times 50] [--seed 0]
 """
@@ -18,7 +19,7 @@ CHILD = """
 import sys
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
-from devexplorer.gui.app import open_window
+from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
 QTimer.singleShot(int(sys.argv[1]), lambda: [window.close() for window in qt.topLevelWidgets() if window.windowTitle()])
 QTimer.singleShot(int(sys.argv[1]) + 1, qt.quit)  # also when the window was not there yet

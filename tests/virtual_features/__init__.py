@@ -1,6 +1,8 @@
-"""What PyTorch offers, feature by feature, on a virtual GPU against the CPU. The table in docs/virtual_gpus.md is made of it.
+"""What PyTorch offers, feature by feature, on a virtual GPU against the CPU. The table in docs/virtual_gpus.md is made
+of it.
 
-Each module of this package adds functions to `FEATURES`: they take a device and return tensors and plain values, which must be the same.
+Each module of this package adds functions to `FEATURES`: they take a device and return tensors and plain values, which
+must be the same.
 """
 
 from __future__ import annotations
@@ -80,9 +82,15 @@ def differs(found: Any, expected: Any, *, host: bool = False) -> str | None:
     if isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return f"{len(found)} results instead of {len(expected)}"
-        return next((one for one in (differs(*pair, host=host) for pair in zip(found, expected, strict=True)) if one), None)
+        return next(
+            (one for one in (differs(*pair, host=host) for pair in zip(found, expected, strict=True)) if one), None
+        )
     if isinstance(expected, float):
-        return None if found == expected or abs(found - expected) <= 1e-5 * max(1.0, abs(expected)) else f"{found} instead of {expected}"
+        return (
+            None
+            if found == expected or abs(found - expected) <= 1e-5 * max(1.0, abs(expected))
+            else f"{found} instead of {expected}"
+        )
     return None if found == expected else f"{found!r} instead of {expected!r}"
 
 

@@ -41,9 +41,9 @@ def save(device: str) -> Any:
 @feature("load with every kind of map_location")
 def map_location(device: str) -> Any:
     x = torch.arange(4.0, device=device)
-    return [through_file(x, map_location=one, weights_only=True) for one in (device, torch.device(device), {"cpu": device})], [
-        through_file(x, map_location=lambda storage, location: storage).tolist()
-    ]
+    return [
+        through_file(x, map_location=one, weights_only=True) for one in (device, torch.device(device), {"cpu": device})
+    ], [through_file(x, map_location=lambda storage, location: storage).tolist()]
 
 
 @feature("a whole module in a file")
@@ -135,7 +135,10 @@ def loader(device: str) -> Any:
 
 @feature("DataLoader with pin_memory")
 def pinned(device: str) -> Any:
-    return [batch[0].to(device, non_blocking=True) for batch in DataLoader(TensorDataset(torch.arange(6.0)), batch_size=3, pin_memory=True)]
+    return [
+        batch[0].to(device, non_blocking=True)
+        for batch in DataLoader(TensorDataset(torch.arange(6.0)), batch_size=3, pin_memory=True)
+    ]
 
 
 @feature("pickle of a generator")
@@ -143,7 +146,11 @@ def generator(device: str) -> Any:
     original = torch.Generator(device=device).manual_seed(4)
     torch.rand(3, generator=original, device=device)
     other = copy.deepcopy(original)
-    return torch.rand(3, generator=original, device=device), torch.rand(3, generator=other, device=device), other.initial_seed()
+    return (
+        torch.rand(3, generator=original, device=device),
+        torch.rand(3, generator=other, device=device),
+        other.initial_seed(),
+    )
 
 
 @feature("hashing, identity, containers")

@@ -41,7 +41,12 @@ def moves(device: str) -> Any:
     moved = module.to(device)
     same = moved is module and module[0].weight is weight
     half = module.half()[0].weight.detach().clone()
-    return same, half, module.double()[1].running_mean, {name: value.dtype for name, value in module.float().state_dict().items()}
+    return (
+        same,
+        half,
+        module.double()[1].running_mean,
+        {name: value.dtype for name, value in module.float().state_dict().items()},
+    )
 
 
 @feature("an optimizer made before the model moves away")
@@ -62,7 +67,13 @@ def states(device: str) -> Any:
     keys = target.load_state_dict(source.state_dict())
     other.load_state_dict({name: value.clone() for name, value in source.state_dict().items()}, assign=True)
     partly = target.load_state_dict({"0.weight": torch.ones(3, 2)}, strict=False)
-    return list(target.parameters()), target[0].weight is weight, str(keys), list(other.state_dict().values()), partly.missing_keys
+    return (
+        list(target.parameters()),
+        target[0].weight is weight,
+        str(keys),
+        list(other.state_dict().values()),
+        partly.missing_keys,
+    )
 
 
 @feature("copies of modules (deepcopy)")
@@ -94,7 +105,12 @@ def containers(device: str) -> Any:
 
     module = Own().to(device)
     module.items.append(nn.Parameter(torch.full((1,), 2.0, device=device)))
-    return list(module.named_buffers()), [name for name, _ in module.named_parameters()], list(module.items), module.named["a"]
+    return (
+        list(module.named_buffers()),
+        [name for name, _ in module.named_parameters()],
+        list(module.items),
+        module.named["a"],
+    )
 
 
 @feature("convolutions")
@@ -124,7 +140,12 @@ def norms(device: str) -> Any:
         nn.LocalResponseNorm(2),
     )
     results = [trained(built(module, device), data(device, *x)) for module in modules]
-    return results, modules[0].running_mean, modules[0].num_batches_tracked, modules[0].eval()(data(device, *x)).detach()
+    return (
+        results,
+        modules[0].running_mean,
+        modules[0].num_batches_tracked,
+        modules[0].eval()(data(device, *x)).detach(),
+    )
 
 
 @feature("pooling and resampling")
@@ -220,7 +241,8 @@ def ctc(device: str) -> Any:
 def recurrent(device: str) -> Any:
     x = data(device, 3, 5, 4)
     results = [
-        trained(built(kind(4, 6, num_layers=2, bidirectional=True, batch_first=True), device), x) for kind in (nn.RNN, nn.LSTM, nn.GRU)
+        trained(built(kind(4, 6, num_layers=2, bidirectional=True, batch_first=True), device), x)
+        for kind in (nn.RNN, nn.LSTM, nn.GRU)
     ]
     cell = built(nn.LSTMCell(4, 3), device)
     return results, cell(x[:, 0])[0].detach(), trained(built(nn.LSTM(4, 6, proj_size=2), device), x)
@@ -234,7 +256,13 @@ def packed(device: str) -> Any:
     sequence = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     output, sizes = rnn.pad_packed_sequence(module(sequence)[0], batch_first=True)
     output.sum().backward()
-    return output.detach(), sizes.tolist(), x.grad, sequence.batch_sizes.tolist(), rnn.pad_sequence([x[0], x[1, :2]]).detach()
+    return (
+        output.detach(),
+        sizes.tolist(),
+        x.grad,
+        sequence.batch_sizes.tolist(),
+        rnn.pad_sequence([x[0], x[1, :2]]).detach(),
+    )
 
 
 @feature("Embedding")
@@ -288,7 +316,10 @@ def sdpa(device: str) -> Any:
 @feature("TransformerEncoder")
 def encoder(device: str) -> Any:
     module = built(
-        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False), device
+        nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False
+        ),
+        device,
     )
     x = data(device, 2, 5, 8)
     results = trained(module, x)
@@ -318,7 +349,9 @@ def others(device: str) -> Any:
         trained(nn.Flatten(0), a),
         trained(nn.Identity(), a),
         functional.one_hot(torch.tensor([1, 0], device=device)),
-        functional.grid_sample(data(device, 1, 1, 4, 4), torch.rand(1, 2, 2, 2).to(device), align_corners=False).detach(),
+        functional.grid_sample(
+            data(device, 1, 1, 4, 4), torch.rand(1, 2, 2, 2).to(device), align_corners=False
+        ).detach(),
         functional.affine_grid(torch.rand(1, 2, 3).to(device), [1, 1, 2, 2], align_corners=False),
     )
 
@@ -338,7 +371,10 @@ def parametrised(device: str) -> Any:
 def deprecated_norms(device: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        first, second = nn.utils.weight_norm(nn.Linear(3, 2)).to(device), nn.utils.spectral_norm(nn.Linear(3, 2)).to(device)
+        first, second = (
+            nn.utils.weight_norm(nn.Linear(3, 2)).to(device),
+            nn.utils.spectral_norm(nn.Linear(3, 2)).to(device),
+        )
     results = trained(first, data(device, 2, 3)), trained(second, data(device, 2, 3))
     nn.utils.remove_weight_norm(first)
     return results, first.weight.detach()
@@ -378,7 +414,11 @@ def initialisation(device: str) -> Any:
 def lazy(device: str) -> Any:
     module = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
     move_lazily(module, device)
-    return module(torch.ones(2, 4, device=device)).shape, type(module[0]).__name__, module[0].weight.device == torch.device(device)
+    return (
+        module(torch.ones(2, 4, device=device)).shape,
+        type(module[0]).__name__,
+        module[0].weight.device == torch.device(device),
+    )
 
 
 @feature("lazy modules moved by Module.to")
@@ -412,7 +452,13 @@ def housekeeping(device: str) -> Any:
     zeros = module.weight.grad.clone()
     module.zero_grad()
     module.requires_grad_(False).apply(lambda part: part.eval())
-    return zeros, module.weight.grad is None, module.weight.requires_grad, module.training, isinstance(module.weight, nn.Parameter)
+    return (
+        zeros,
+        module.weight.grad is None,
+        module.weight.requires_grad,
+        module.training,
+        isinstance(module.weight, nn.Parameter),
+    )
 
 
 @feature("modules made on the device and on meta")

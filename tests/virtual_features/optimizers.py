@@ -15,7 +15,11 @@ from virtual_features import Topic
 feature = Topic("Optimizers")
 SKIPPED = {"Optimizer", "SparseAdam"}
 """The base class; the one for gradients that virtual GPUs do not have (`Embedding with sparse gradients`)."""
-KINDS = sorted(name for name, value in vars(torch.optim).items() if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer))
+KINDS = sorted(
+    name
+    for name, value in vars(torch.optim).items()
+    if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer)
+)
 
 
 def steps(kind: Any, device: str, **options: Any) -> Any:
@@ -31,7 +35,12 @@ def steps(kind: Any, device: str, **options: Any) -> Any:
         return loss
 
     losses = [float(optimizer.step(closure)) for _ in range(3)]
-    state = [value for held in optimizer.state.values() for value in held.values() if isinstance(value, torch.Tensor) and value.dim()]
+    state = [
+        value
+        for held in optimizer.state.values()
+        for value in held.values()
+        if isinstance(value, torch.Tensor) and value.dim()
+    ]
     return losses, list(module.parameters()), state
 
 

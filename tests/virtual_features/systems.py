@@ -66,7 +66,11 @@ def generators(device: str) -> Any:
     state = generator.get_state()
     first = torch.randn(3, generator=generator, device=device)
     generator.set_state(state)
-    return first, torch.empty(3, device=device).normal_(generator=generator), torch.randperm(5, generator=generator, device=device)
+    return (
+        first,
+        torch.empty(3, device=device).normal_(generator=generator),
+        torch.randperm(5, generator=generator, device=device),
+    )
 
 
 @feature("seeds and random state")
@@ -102,7 +106,9 @@ def distributions(device: str) -> Any:
 def deterministic(device: str) -> Any:
     torch.use_deterministic_algorithms(True)
     try:
-        return torch.zeros(3, device=device).index_add_(0, torch.tensor([1, 1], device=device), torch.ones(2, device=device))
+        return torch.zeros(3, device=device).index_add_(
+            0, torch.tensor([1, 1], device=device), torch.ones(2, device=device)
+        )
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -111,7 +117,11 @@ def deterministic(device: str) -> Any:
 def default_dtype(device: str) -> Any:
     torch.set_default_dtype(torch.float64)
     try:
-        return torch.ones(2, device=device), torch.empty(2, device=device).dtype, nn.Linear(1, 1, device=device).weight.dtype
+        return (
+            torch.ones(2, device=device),
+            torch.empty(2, device=device).dtype,
+            nn.Linear(1, 1, device=device).weight.dtype,
+        )
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -329,7 +339,9 @@ def dtensor(device: str) -> Any:
                 torch.vgpu.set_device(device)
             mesh = init_device_mesh(torch.device(device).type, (2,))
             x = distribute_tensor(torch.arange(8.0).view(4, 2).to(device), mesh, [Shard(0)], src_data_rank=None)
-            y = x * 2 + DTensor.from_local(torch.ones(4, 2, device=device), mesh, [Replicate()]).redistribute(mesh, [Shard(0)])
+            y = x * 2 + DTensor.from_local(torch.ones(4, 2, device=device), mesh, [Replicate()]).redistribute(
+                mesh, [Shard(0)]
+            )
             return x.to_local(), y.to_local(), y.sum().placements[0].is_partial(), tuple(y.shape)
         finally:
             if device != "cpu":

@@ -79,13 +79,26 @@ def scatter(device: str) -> Any:
 @feature("sorting")
 def sorting(device: str) -> Any:
     x = values(device, 4, 9)
-    return x.sort(1, descending=True), x.topk(3), x.kthvalue(2), x.argsort(0), x.median(1), x.mode(1), x.msort(), x.cummax(1)
+    return (
+        x.sort(1, descending=True),
+        x.topk(3),
+        x.kthvalue(2),
+        x.argsort(0),
+        x.median(1),
+        x.mode(1),
+        x.msort(),
+        x.cummax(1),
+    )
 
 
 @feature("unique values")
 def unique(device: str) -> Any:
     x = torch.tensor([3, 1, 1, 2, 3, 3], device=device)
-    return torch.unique(x, return_inverse=True, return_counts=True), torch.unique_consecutive(x, return_counts=True), torch.isin(x, x[:2])
+    return (
+        torch.unique(x, return_inverse=True, return_counts=True),
+        torch.unique_consecutive(x, return_counts=True),
+        torch.isin(x, x[:2]),
+    )
 
 
 @feature("conditions")
@@ -194,13 +207,27 @@ def fft(device: str) -> Any:
 @feature("complex numbers")
 def complex_numbers(device: str) -> Any:
     z = torch.complex(values(device, 3), values(device, 3))
-    return z * z.conj(), z.abs(), z.angle(), torch.view_as_real(z), z.real, z.imag, z.conj().resolve_conj(), (z.conj() @ z)
+    return (
+        z * z.conj(),
+        z.abs(),
+        z.angle(),
+        torch.view_as_real(z),
+        z.real,
+        z.imag,
+        z.conj().resolve_conj(),
+        (z.conj() @ z),
+    )
 
 
 @feature("histograms and search")
 def histograms(device: str) -> Any:
     x, edges = values(device, 20), torch.linspace(-2, 2, 5, device=device)
-    return x.histc(5, -2, 2), torch.bucketize(x, edges), torch.searchsorted(edges, x), torch.bincount(torch.bucketize(x, edges))
+    return (
+        x.histc(5, -2, 2),
+        torch.bucketize(x, edges),
+        torch.searchsorted(edges, x),
+        torch.bincount(torch.bucketize(x, edges)),
+    )
 
 
 @feature("joining and splitting")
@@ -264,7 +291,11 @@ def promotion(device: str) -> Any:
 
 @feature("`out=` arguments")
 def out_arguments(device: str) -> Any:
-    x, out, indices = values(device, 3, 3), torch.empty(0, device=device), torch.empty(0, dtype=torch.long, device=device)
+    x, out, indices = (
+        values(device, 3, 3),
+        torch.empty(0, device=device),
+        torch.empty(0, dtype=torch.long, device=device),
+    )
     result = torch.mm(x, x, out=out)
     torch.max(x, 1, out=(torch.empty(3, device=device), indices))
     parts = [torch.empty(1, 3, device=device) for _ in range(3)]
@@ -285,12 +316,25 @@ def resizing(device: str) -> Any:
     z = x[2:]
     same = x.untyped_storage().data_ptr() == z.untyped_storage().data_ptr()
     x.resize_(4)
-    return x, y, z.storage_offset(), same, z.untyped_storage().nbytes(), z.data_ptr() - x.data_ptr(), z.nbytes, z.element_size()
+    return (
+        x,
+        y,
+        z.storage_offset(),
+        same,
+        z.untyped_storage().nbytes(),
+        z.data_ptr() - x.data_ptr(),
+        z.nbytes,
+        z.element_size(),
+    )
 
 
 @feature("storages without a tensor")
 def storages(device: str) -> Any:
-    made = torch.UntypedStorage(8, device=device), torch.UntypedStorage(4).to(device=device), torch.UntypedStorage([1, 2, 3], device=device)
+    made = (
+        torch.UntypedStorage(8, device=device),
+        torch.UntypedStorage(4).to(device=device),
+        torch.UntypedStorage([1, 2, 3], device=device),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         typed = torch.TypedStorage(2, dtype=torch.float32, device=device)
@@ -345,7 +389,18 @@ def default_device(device: str) -> Any:
 def printing(device: str) -> Any:
     x = torch.arange(3.0, device=device)
     text = repr(x).replace(f", device='{device}'", "")
-    return text, f"{x[1]:.2f}", str(x.shape), len(x), list(map(float, x)), x.tolist(), x[2].item(), int(x[1]), bool(x[0]), x.ndim
+    return (
+        text,
+        f"{x[1]:.2f}",
+        str(x.shape),
+        len(x),
+        list(map(float, x)),
+        x.tolist(),
+        x[2].item(),
+        int(x[1]),
+        bool(x[0]),
+        x.ndim,
+    )
 
 
 @feature("copies between devices")

@@ -1,4 +1,5 @@
-"""Sees every call of torch that names a device, and turns CUDA's into virtual GPUs'. The threads of the examined code."""
+"""Sees every call of torch that names a device, and turns CUDA's into virtual GPUs'. The threads of the examined
+code."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.rule import HardCoded
 from devexplorer.core.doctor.cuda.tensor_types import dtype_of
-from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 _CONCRETE = frozenset({"cuda", "vgpu", "xpu", "mps"})
 
@@ -61,7 +62,8 @@ class DeviceCalls(TorchFunctionMode):
         return func(*args)
 
     def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that runs within this mode also where torch calls it from backward or on another thread, which know no modes."""
+        """A function that runs within this mode also where torch calls it from backward or on another thread, which
+        know no modes."""
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +110,8 @@ class DeviceCalls(TorchFunctionMode):
         return result
 
     def _pin_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
-        # The memory of a virtual GPU's host is the same everywhere: a copy of one's own is all that can be seen of pinning.
+        # The memory of a virtual GPU's host is the same everywhere: a copy of one's own is all that can be seen of
+        # pinning.
         return func(args[0]) if isinstance(args[0], VirtualTensor) else args[0].detach().clone()
 
     def _hook(self, func: Any, args: Any, kwargs: Any) -> Any:

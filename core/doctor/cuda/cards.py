@@ -1,4 +1,5 @@
-"""Which virtual GPU a CUDA device means: `cuda:N` is `vgpu:N`, `cuda` is the current card of the calling thread. Any thread."""
+"""Which virtual GPU a CUDA device means: `cuda:N` is `vgpu:N`, `cuda` is the current card of the calling thread. Any
+thread."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.virtual.books import KIND, gpu_of
-from devexplorer.core.virtual.machine import VirtualGpu
+from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.machine import VirtualGpu
 
 
 class _Current(threading.local):
@@ -17,7 +18,8 @@ class _Current(threading.local):
 
 
 class Cards:
-    """The cards that code is told of. `missing` is called with the name of one that is not there, before CUDA's error is raised."""
+    """The cards that code is told of. `missing` is called with the name of one that is not there, before CUDA's error
+    is raised."""
 
     def __init__(self, count: int, missing: Callable[[str], None]) -> None:
         self.count = count

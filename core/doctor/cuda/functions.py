@@ -1,4 +1,5 @@
-"""What `torch.cuda` and `torch.accelerator` answer when virtual GPUs stand in. Any thread; figures are the virtual GPUs'."""
+"""What `torch.cuda` and `torch.accelerator` answer when virtual GPUs stand in. Any thread; figures are the virtual
+GPUs'."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.virtual.machine import VirtualGpu
+from devexplorer.core.virtual.device.machine import VirtualGpu
 
 NotChecked = Callable[[str, str], None]
 """Notes what could not be looked at, and why."""
@@ -57,7 +58,9 @@ def device_classes(cards: Cards, seen: Callable[[], None]) -> dict[str, Any]:
             if self.idx >= 0:
                 cards.current = self.idx
 
-        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
             cards.current = self.prev_idx
 
     class device_of(device):  # noqa: N801  # torch's name
@@ -172,8 +175,10 @@ def accelerator_functions(cards: Cards, cuda: dict[str, Any]) -> dict[str, Any]:
     def current(check_available: bool = False) -> torch.device | None:
         return torch.device("cuda") if cards.count else None
 
-    same = ("is_available", "device_count", "synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved",
-            "max_memory_reserved", "memory_stats", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "current_stream",
+    same = ("is_available", "device_count", "synchronize", "empty_cache", "memory_allocated", "max_memory_allocated",
+            "memory_reserved",
+            "max_memory_reserved", "memory_stats", "reset_peak_memory_stats", "reset_accumulated_memory_stats",
+            "current_stream",
             "set_stream")  # fmt: skip
     return {
         **{name: cuda[name] for name in same},

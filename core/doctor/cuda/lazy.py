@@ -12,8 +12,8 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.virtual.backend import move_lazily
-from devexplorer.core.virtual.books import KIND
-from devexplorer.core.virtual.lazy import WaitingBuffer, WaitingParameter
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.torch_api.lazy import WaitingBuffer, WaitingParameter
 
 
 def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> None:
@@ -41,11 +41,19 @@ def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> No
 
 
 def _lazy(model: nn.Module) -> bool:
-    return any(isinstance(one, UninitializedParameter | UninitializedBuffer) for one in (*model.parameters(), *model.buffers()))
+    return any(
+        isinstance(one, UninitializedParameter | UninitializedBuffer) for one in (*model.parameters(), *model.buffers())
+    )
 
 
 def _maker(patches: Patches, cards: Cards, original: Any, waiting: Any, default: Callable[[], torch.device]) -> Any:
-    def make(cls: type, requires_grad: bool = waiting is WaitingParameter, device: Any = None, dtype: Any = None, **options: Any) -> Any:
+    def make(
+        cls: type,
+        requires_grad: bool = waiting is WaitingParameter,
+        device: Any = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> Any:
         if patches.on and cls is not waiting:
             where = cards.virtual(default() if device is None else device)
             if torch.device(where).type == KIND:

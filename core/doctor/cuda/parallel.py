@@ -1,4 +1,5 @@
-"""`nn.DataParallel` on virtual GPUs: the batch split over the cards, one card after the other. The thread that runs the model."""
+"""`nn.DataParallel` on virtual GPUs: the batch split over the cards, one card after the other. The thread that runs the
+model."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ from torch.func import functional_call
 from torch.overrides import _get_current_function_mode_stack
 
 from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.doctor.on_cpu import OnCpu
 
 
 def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
-    """Let a `DataParallel` run each part of the batch with the parameters copied to its card, and bring the results together."""
+    """Let a `DataParallel` run each part of the batch with the parameters copied to its card, and bring the results
+    together."""
 
     def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(mode, OnCpu) for mode in _get_current_function_mode_stack()):
@@ -27,8 +29,8 @@ def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
         for tensor in chain(parallel.module.parameters(), parallel.module.buffers()):
             if tensor.device != first:
                 raise RuntimeError(
-                    f"module must have its parameters and buffers on device {parallel.src_device_obj} (device_ids[0]) but found one of "
-                    f"them on device: {cards.spoken(tensor.device)}"
+                    f"module must have its parameters and buffers on device {parallel.src_device_obj} (device_ids[0])"
+                    f" but found one of them on device: {cards.spoken(tensor.device)}"
                 )
         parts = _scattered((inputs, kwargs), devices, parallel.dim)
         if len(devices) == 1 or len(parts) == 1:

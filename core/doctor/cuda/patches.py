@@ -1,4 +1,5 @@
-"""Changes attributes of torch for a while, and takes every change back. The thread that examines; others see the changes, too."""
+"""Changes attributes of torch for a while, and takes every change back. The thread that examines; others see the
+changes, too."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ class Patches:
 
     def __init__(self) -> None:
         self.on = True
-        """Whether the changes hold. A function that somebody kept (`from torch.cuda import is_available`) asks it at each call."""
+        """Whether the changes hold. A function that somebody kept (`from torch.cuda import is_available`) asks it at
+        each call."""
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:

@@ -26,8 +26,10 @@ WHY = {
 """Reasons where there is more to say than `OTHERWISE`."""
 OTHERWISE = "A virtual GPU has nothing that could stand in for it."
 _HARMLESS = frozenset({"make_graphed_callables", "set_per_process_memory_fraction", "memory_summary"})
-_LEFT = frozenset({"CudaError", "DeferredCudaCallError", "amp", "graphs", "has_half", "has_magma", "jiterator", "memory", "nccl", "nvtx",
-                   "profiler", "random", "sparse", "streams", "tunable", "default_generators", "cudaStatus", "check_error"})  # fmt: skip
+_LEFT = frozenset({"CudaError", "DeferredCudaCallError", "amp", "graphs", "has_half", "has_magma", "jiterator",
+                   "memory", "nccl", "nvtx",
+                   "profiler", "random", "sparse", "streams", "tunable", "default_generators", "cudaStatus",
+                   "check_error"})  # fmt: skip
 """Names in `torch.cuda` that do nothing by themselves."""
 
 
@@ -71,18 +73,25 @@ def _harmless(patches: Patches, not_checked: NotChecked) -> None:
     """Calls without which the rest runs all the same."""
 
     def graphed(callables: Any, *args: Any, **kwargs: Any) -> Any:
-        not_checked("torch.cuda.make_graphed_callables", WHY["graph"] + " What it would have captured runs as it is written.")
+        not_checked(
+            "torch.cuda.make_graphed_callables", WHY["graph"] + " What it would have captured runs as it is written."
+        )
         return callables
 
     def fraction(*args: Any, **kwargs: Any) -> None:
-        not_checked("torch.cuda.set_per_process_memory_fraction", "A virtual GPU has no such limit; all of its memory is there.")
+        not_checked(
+            "torch.cuda.set_per_process_memory_fraction", "A virtual GPU has no such limit; all of its memory is there."
+        )
 
     def summary(*args: Any, **kwargs: Any) -> str:
         not_checked("torch.cuda.memory_summary", "A virtual GPU writes no such table; the code got an empty text.")
         return ""
 
     def history(*args: Any, **kwargs: Any) -> None:
-        not_checked("torch.cuda.memory._record_memory_history", "A virtual GPU's history is not kept where this code looks for it.")
+        not_checked(
+            "torch.cuda.memory._record_memory_history",
+            "A virtual GPU's history is not kept where this code looks for it.",
+        )
 
     for owner, name, function in (
         (torch.cuda, "memory_summary", summary),
@@ -99,7 +108,10 @@ def _harmless(patches: Patches, not_checked: NotChecked) -> None:
 def _profilers(patches: Patches, not_checked: NotChecked) -> None:
     """Let a profiler measure the CPU only."""
     start, older = torch.profiler.profile.__init__, torch.autograd.profiler.profile.__init__
-    cuda, why = torch.profiler.ProfilerActivity.CUDA, "CUDA's profiler sees nothing of a virtual GPU; only the CPU's side was recorded."
+    cuda, why = (
+        torch.profiler.ProfilerActivity.CUDA,
+        "CUDA's profiler sees nothing of a virtual GPU; only the CPU's side was recorded.",
+    )
 
     def profile(self: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
         wanted = None if activities is None else list(activities)
@@ -141,7 +153,11 @@ def _extensions(patches: Patches, not_checked: NotChecked) -> None:
     def building(original: Callable[..., Any]) -> Callable[..., Any]:
         def build(name: Any, sources: Any = (), *args: Any, **kwargs: Any) -> Any:
             files = [sources] if isinstance(sources, str) else sources or ()
-            if kwargs.get("cuda_sources") or kwargs.get("with_cuda") or any(str(file).endswith((".cu", ".cuh")) for file in files):
+            if (
+                kwargs.get("cuda_sources")
+                or kwargs.get("with_cuda")
+                or any(str(file).endswith((".cu", ".cuh")) for file in files)
+            ):
                 not_checked("a CUDA extension", "Kernels of one's own need CUDA's compiler and a real card.")
                 raise NotImplementedError("CUDA extensions do not work on virtual GPUs")
             return original(name, sources, *args, **kwargs)

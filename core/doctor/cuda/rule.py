@@ -1,4 +1,5 @@
-"""The rule `hard-coded-device`: a device that stands in the user's own line. The threads on which the model is built and run."""
+"""The rule `hard-coded-device`: a device that stands in the user's own line. The threads on which the model is built
+and run."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import os
 from pathlib import Path
 from types import CodeType, FrameType
 
-from devexplorer.core.doctor.book import Book
 from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
-from devexplorer.core.places import Place, kind_of, place_at
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
 
 RULE = "hard-coded-device"
 _OWN = str(Path(__file__).parent) + os.sep
@@ -18,7 +19,8 @@ _UNKNOWN = object()
 
 
 def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """The line of a model (or of a library in it) that asks torch for something, and whether torch's own code is in between.
+    """The line of a model (or of a library in it) that asks torch for something, and whether torch's own code is in
+    between.
 
     None where it is the doctor itself that asks.
     """
@@ -38,7 +40,7 @@ def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
     return None, between
 
 
-def line_of(frame: FrameType | None) -> Place | None:
+def line_of(frame: FrameType | None) -> SourceLocation | None:
     """The line at which a frame is; None for no frame, and for torch's code."""
     return None if frame is None else place_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
@@ -47,7 +49,9 @@ def running(frame: FrameType | None) -> bool:
     """Whether a frame is at work within a module's forward (or in its backward) rather than while the model is made."""
     while frame is not None:
         code = frame.f_code
-        if (code.co_name == "_call_impl" and code.co_filename.endswith(_MODULES)) or code.co_name == "_engine_run_backward":
+        if (
+            code.co_name == "_call_impl" and code.co_filename.endswith(_MODULES)
+        ) or code.co_name == "_engine_run_backward":
             return True
         frame = frame.f_back
     return False
@@ -56,7 +60,7 @@ def running(frame: FrameType | None) -> bool:
 class HardCoded:
     """Looks at each call that names a device, and remembers what the code there says."""
 
-    def __init__(self, book: Book, cards: int) -> None:
+    def __init__(self, book: FindingCollector, cards: int) -> None:
         self._book = book
         self._cards = cards
         self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
@@ -114,11 +118,13 @@ class HardCoded:
 
 def _where(frame: FrameType | None) -> str:
     """The function that a line is in, in words: the one around it where it is in a comprehension or a lambda."""
-    parts = [part for part in frame.f_code.co_qualname.split(".") if not part.startswith("<")] if frame is not None else []
+    parts = (
+        [part for part in frame.f_code.co_qualname.split(".") if not part.startswith("<")] if frame is not None else []
+    )
     return f"in `{parts[-1]}`" if parts else "at the top of the file"
 
 
-def _message(found: Written, place: Place, where: str, at_work: bool) -> str:
+def _message(found: Written, place: SourceLocation, where: str, at_work: bool) -> str:
     what = f"`{found.text}`"
     if found.name:
         file = "" if os.path.abspath(found.file) == place.file else f" of {os.path.basename(found.file)}"
@@ -133,11 +139,20 @@ def _message(found: Written, place: Place, where: str, at_work: bool) -> str:
     without = f"a machine without {cuda}" if not found.card else "a machine that has no such card"
     if at_work:
         return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
-    return f"{what} {where} fails on {without}, and puts this on {card} while the model is made, whoever wants it elsewhere."
+    return (
+        f"{what} {where} fails on {without}, and puts this on {card} while the model is made, whoever wants it"
+        " elsewhere."
+    )
 
 
 def _fix(found: Written, at_work: bool) -> str:
     if not at_work:
-        return "Leave it out: whoever uses the model places it, with `model.to(device)`; or take the device as an argument."
+        return (
+            "Leave it out: whoever uses the model places it, with `model.to(device)`; or take the device as an"
+            " argument."
+        )
     instead = "`.to(x.device)`" if found.text.startswith(".cuda") else "`device=x.device`"
-    return f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which `model.to(device)` moves."
+    return (
+        f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which"
+        " `model.to(device)` moves."
+    )

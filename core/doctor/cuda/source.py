@@ -8,13 +8,14 @@ from functools import lru_cache
 from itertools import islice
 from types import FrameType
 
-from devexplorer.core.doctor.parsed import Stamp, stamp_of, tree_of
+from devexplorer.core.doctor.code.parsed import Stamp, stamp_of, tree_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class Source:
-    """A file's syntax tree: its calls by where they end, which is at a parenthesis that is theirs alone, and each node's parent."""
+    """A file's syntax tree: its calls by where they end, which is at a parenthesis that is theirs alone, and each
+    node's parent."""
 
     def __init__(self, file: str, tree: ast.Module) -> None:
         self.file = file
@@ -35,7 +36,9 @@ class Source:
 
     def at(self, frame: FrameType) -> ast.Call | ast.With | ast.AsyncWith | None:
         """The call, or the `with` that is being entered, that the frame is carrying out now."""
-        line, end_line, column, end_column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+        line, end_line, column, end_column = next(
+            islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4
+        )
         if line is None or end_line is None or column is None or end_column is None:
             return None
         # Python 3.11 says of a `with` that is entered the whole statement, newer ones which of its items.

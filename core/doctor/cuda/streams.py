@@ -1,4 +1,5 @@
-"""Streams and events of virtual GPUs, on which everything is done when it returns. Any thread; times are the simulated clock's."""
+"""Streams and events of virtual GPUs, on which everything is done when it returns. Any thread; times are the simulated
+clock's."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.virtual.streams import InOrder
+from devexplorer.core.virtual.device.streams import InOrder
 
 
 class _Current(threading.local):
@@ -60,7 +61,9 @@ def kinds(cards: Cards) -> dict[str, Any]:
                 current.streams[index] = self.stream
             return self.stream
 
-        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
             if self.stream is not None:
                 cards.current = self._before[0]
                 current.streams[self.stream.device_index] = self._before[1]
@@ -70,7 +73,13 @@ def kinds(cards: Cards) -> dict[str, Any]:
 
         _untimed: ClassVar[str] = "Both events must be created with argument 'enable_timing=True'."
 
-        def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False) -> None:
+        def __init__(
+            self,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            external: bool = False,
+        ) -> None:
             self._timed = enable_timing
             self._seconds: float | None = None
             self.device: torch.device | None = None

@@ -1,4 +1,5 @@
-"""Tensors on a virtual GPU say to the examined code that they are on CUDA, and to everybody else where they are. Any thread."""
+"""Tensors on a virtual GPU say to the examined code that they are on CUDA, and to everybody else where they are. Any
+thread."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.places import kind_of
-from devexplorer.core.virtual.books import KIND
-from devexplorer.core.virtual.lazy import WaitingBuffer, WaitingParameter
-from devexplorer.core.virtual.tensor import VirtualTensor
+from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.torch_api.lazy import WaitingBuffer, WaitingParameter
 
 _where: Any = torch.Tensor.device
 

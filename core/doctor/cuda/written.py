@@ -1,4 +1,5 @@
-"""Whether a device is written into the code of a call, or comes from elsewhere. Any thread; no torch, and nothing is evaluated."""
+"""Whether a device is written into the code of a call, or comes from elsewhere. Any thread; no torch, and nothing is
+evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
-from devexplorer.core.places import kind_of
+from devexplorer.core.isolation.source_location import kind_of
 
 _DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
 _TENSOR_TYPE = re.compile(r"(torch\.)?cuda\.\w+Tensor$")
@@ -82,7 +83,10 @@ def asks_above(source: Source, node: ast.AST) -> bool:
 
 
 def _asks(test: ast.expr) -> bool:
-    names = (node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "" for node in ast.walk(test))
+    names = (
+        node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        for node in ast.walk(test)
+    )
     return any(name in _ASKS for name in names)
 
 
@@ -98,7 +102,13 @@ class _Looking:
 
     def call(self, call: ast.Call, argument: str | None = None) -> Written | None:
         """The device in a call."""
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        name = (
+            call.func.attr
+            if isinstance(call.func, ast.Attribute)
+            else call.func.id
+            if isinstance(call.func, ast.Name)
+            else ""
+        )
         if _TENSOR_TYPE.fullmatch(text := ast.unparse(call.func)):
             return Written(text, card=False)
         for keyword in sorted(call.keywords, key=lambda keyword: keyword.arg != argument):
@@ -192,7 +202,13 @@ class _Looking:
                 found = self._default(self._source.scope(target), given, numbers)
             if found is not None:
                 asks = found.asks or asks_above(self._source, target)
-                return replace(found, name=f"self.{name}", file=found.file or self._source.file, line=found.line or value.lineno, asks=asks)
+                return replace(
+                    found,
+                    name=f"self.{name}",
+                    file=found.file or self._source.file,
+                    line=found.line or value.lineno,
+                    asks=asks,
+                )
         return None
 
     def _is_attribute(self, target: ast.expr, name: str) -> bool:
@@ -207,7 +223,9 @@ class _Looking:
         for argument, default in _defaults(scope.args):
             if argument == name:
                 found = _constant(default, numbers) if isinstance(default, ast.Constant) else None
-                return None if found is None else replace(found, default=True, file=self._source.file, line=default.lineno)
+                return (
+                    None if found is None else replace(found, default=True, file=self._source.file, line=default.lineno)
+                )
         return None
 
     def _assigned(self, values: list[ast.expr], use: ast.AST, numbers: bool, name: str) -> Written | None:
@@ -216,7 +234,11 @@ class _Looking:
             if found is not None:
                 asks = found.asks or asks_above(self._source, value)
                 return replace(
-                    found, name=found.name or name, file=found.file or self._source.file, line=found.line or value.lineno, asks=asks
+                    found,
+                    name=found.name or name,
+                    file=found.file or self._source.file,
+                    line=found.line or value.lineno,
+                    asks=asks,
                 )
         return None
 
@@ -261,8 +283,15 @@ def _arguments(scope: Scope) -> set[str]:
 
 def _defaults(a: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
     plain = [*a.posonlyargs, *a.args]
-    yield from ((argument.arg, default) for argument, default in zip(plain[len(plain) - len(a.defaults) :], a.defaults, strict=True))
-    yield from ((argument.arg, default) for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True) if default is not None)
+    yield from (
+        (argument.arg, default)
+        for argument, default in zip(plain[len(plain) - len(a.defaults) :], a.defaults, strict=True)
+    )
+    yield from (
+        (argument.arg, default)
+        for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)
+        if default is not None
+    )
 
 
 def _inside(node: ast.AST, *, functions: bool) -> Iterator[ast.AST]:

@@ -1,4 +1,5 @@
-"""Copies of trained modules that are meant to get no gradient: target networks, teachers, averages of weights. The calling thread."""
+"""Copies of trained modules that are meant to get no gradient: target networks, teachers, averages of weights. The
+calling thread."""
 
 from __future__ import annotations
 
@@ -8,17 +9,18 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.virtual.tensor import VirtualTensor
-from devexplorer.core.workspace.walk import named_modules
+from devexplorer.core.models.walk import named_modules
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 _NAMES = re.compile(r"target|teacher|momentum|ema|shadow|average|reference|frozen|_k$", re.IGNORECASE)
 
 
 def copies(model: nn.Module, without: Collection[int]) -> set[int]:
-    """`id()` of those parameters among `without` (the ids of all without a gradient) that belong to a second copy of something trained.
+    """`id()` of those parameters among `without` (the ids of all without a gradient) that belong to a second copy of
+    something trained.
 
-    A copy has the class, the names and the shapes of another module that gets gradients, and its values, or a name that says so. Layers of
-    a list are no copies of one another, whatever their values are.
+    A copy has the class, the names and the shapes of another module that gets gradients, and its values, or a name that
+    says so. Layers of a list are no copies of one another, whatever their values are.
     """
     by_kind: dict[type, list[tuple[str, nn.Module]]] = {}
     for path, module in named_modules(model):

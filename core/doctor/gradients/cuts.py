@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from devexplorer.core.doctor.parsed import tree_of
-from devexplorer.core.places import Place
+from devexplorer.core.doctor.code.parsed import tree_of
+from devexplorer.core.isolation.source_location import SourceLocation
 
 EXPLICIT, IMPLICIT = 0, 1
 """Whether somebody asked for values without a history, or an operation has no derivative."""
@@ -18,13 +18,14 @@ class Cut:
 
     number: int
     kind: str
-    """`detach`, `data`, `switch`, `copy`, `grad`, `freeze`, `step` (no derivative), of a Function `function` (its result is declared not
-    differentiable), `inputs` (none of them has a history) and `refusal` (its backward returns None)."""
+    """`detach`, `data`, `switch`, `copy`, `grad`, `freeze`, `step` (no derivative), of a Function `function` (its
+    result is declared not differentiable), `inputs` (none of them has a history) and `refusal` (its backward returns
+    None)."""
     words: str
     """What stands there: `.detach()`, `torch.no_grad()`, `torch.argmax`."""
-    place: Place | None
+    place: SourceLocation | None
     """The user's line, or a library's where none of the user's code is involved."""
-    library: Place | None = None
+    library: SourceLocation | None = None
     """The line of an installed package that does it, where it is not the user's own."""
     parameters: int = 0
     """Parameters with a history up to here, as a set of bits."""
@@ -43,7 +44,7 @@ class Exit:
 
     words: str
     """`item()`."""
-    place: Place | None
+    place: SourceLocation | None
     decides: bool
     """Whether a condition is all that becomes of them."""
     parameters: int = 0
@@ -66,11 +67,17 @@ _SAID = {
     ),
     "function": (
         "A Function marks this result as not differentiable",
-        "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft one.",
+        (
+            "Do not mark it as not differentiable, and return a gradient from backward: of a hard step, that of a soft"
+            " one."
+        ),
     ),
     "inputs": (
         "No tensor that {words} is applied to requires a gradient, so its result has no history",
-        "Make an input of it require a gradient, as x.requires_grad_() does; of torch's checkpoint, give use_reentrant=False.",
+        (
+            "Make an input of it require a gradient, as x.requires_grad_() does; of torch's checkpoint, give"
+            " use_reentrant=False."
+        ),
     ),
     "refusal": (
         "{words} returns None for an input that needs a gradient",
@@ -78,7 +85,10 @@ _SAID = {
     ),
     "step": (
         "{words} has no derivative",
-        "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard - soft).detach().",
+        (
+            "Give the gradient another way past it: softmax weights, gumbel_softmax(hard=True), or soft + (hard -"
+            " soft).detach()."
+        ),
     ),
 }
 """What is wrong at a cut of each kind, and what would be right; of `detach` and `data` that depends on the line."""
@@ -87,7 +97,10 @@ _SAID = {
 def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
     """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
     wrong, fix = _taken(cut) if cut.kind in ("detach", "data") else _SAID[cut.kind]
-    return f"{wrong.replace('{words}', cut.words)}: {which} {them} no gradient.", fix  # source can have braces of its own
+    return (
+        f"{wrong.replace('{words}', cut.words)}: {which} {them} no gradient.",
+        fix,
+    )  # source can have braces of its own
 
 
 def _taken(cut: Cut) -> tuple[str, str]:

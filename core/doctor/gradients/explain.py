@@ -1,4 +1,5 @@
-"""Why each parameter without a gradient has none, as findings and as a table: one entry for each cause. The thread that is watched."""
+"""Why each parameter without a gradient has none, as findings and as a table: one entry for each cause. The thread that
+is watched."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from typing import NamedTuple
 
 from torch import nn
 
-from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.copies import copies
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit, said_of, said_of_exit
 from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
-from devexplorer.core.places import NOWHERE, Place
+from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
+from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.doctor import NoGradient
-from devexplorer.core.workspace.walk import is_uninitialised
 
 MOST_NAMED = 3
 _SILENT = ("frozen", "updated")
@@ -40,7 +41,7 @@ class _Cause(NamedTuple):
 
     reason: str
     """See `NoGradient.reason`."""
-    place: Place | None = None
+    place: SourceLocation | None = None
     subject: Cut | Exit | None = None
 
     @property
@@ -49,9 +50,17 @@ class _Cause(NamedTuple):
         return self.reason, self.place if self.place is not None or self.subject is None else self.subject.words
 
 
-def explained(lineage: Lineage, graph: Graph | None, model: nn.Module, line_of: Callable[[str], Place | None], book: Book) -> None:
+def explained(
+    lineage: Lineage,
+    graph: Graph | None,
+    model: nn.Module,
+    line_of: Callable[[str], SourceLocation | None],
+    book: FindingCollector,
+) -> None:
     """Enter it in the book; `line_of` says which line set what stands at a path of the model."""
-    numbers = [number for number, one in enumerate(lineage.parameters) if not is_uninitialised(one) and one.grad is None]
+    numbers = [
+        number for number, one in enumerate(lineage.parameters) if not is_uninitialised(one) and one.grad is None
+    ]
     if not numbers:
         return
     refusals = [] if graph is None else graph.refusals()
@@ -60,7 +69,11 @@ def explained(lineage: Lineage, graph: Graph | None, model: nn.Module, line_of: 
     causes: dict[tuple[str, object], tuple[_Cause, list[str]]] = {}
     for number in numbers:
         cause = _cause(lineage, graph, refusals, number)
-        if cause.reason == "cut" and isinstance(cause.subject, Cut) and cause.subject.kind in ("switch", "detach", "data"):
+        if (
+            cause.reason == "cut"
+            and isinstance(cause.subject, Cut)
+            and cause.subject.kind in ("switch", "detach", "data")
+        ):
             meant = copies(model, without) if meant is None else meant
             cause = cause._replace(reason="copy") if id(lineage.parameters[number]) in meant else cause
         causes.setdefault(cause.key, (cause, []))[1].append(lineage.paths[number])
@@ -68,13 +81,17 @@ def explained(lineage: Lineage, graph: Graph | None, model: nn.Module, line_of: 
         _enter(cause, paths, line_of, book)
 
 
-def _enter(cause: _Cause, paths: list[str], line_of: Callable[[str], Place | None], book: Book) -> None:
+def _enter(
+    cause: _Cause, paths: list[str], line_of: Callable[[str], SourceLocation | None], book: FindingCollector
+) -> None:
     place, whole = cause.place, of_all(paths)
     if cause.subject is None and cause.reason not in _SILENT:
         place = (line_of(whole) if whole else None) or line_of(paths[0])
     at = place or NOWHERE
     code = "" if cause.subject is None else cause.subject.words
-    book.without_gradient(NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code))
+    book.without_gradient(
+        NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code)
+    )
     if cause.reason in _SILENT:
         return
     which, them = some(paths), "gets" if len(paths) == 1 else "get"
@@ -83,14 +100,28 @@ def _enter(cause: _Cause, paths: list[str], line_of: Callable[[str], Place | Non
         short = "it" if len(paths) == 1 else "they"
         book.add("no-gradient", message.format(which=which, which_short=short, them=them), fix, path=whole, place=place)
         return
-    message, fix = said_of(cause.subject, which, them) if isinstance(cause.subject, Cut) else said_of_exit(cause.subject, which, them)
+    message, fix = (
+        said_of(cause.subject, which, them)
+        if isinstance(cause.subject, Cut)
+        else said_of_exit(cause.subject, which, them)
+    )
     if cause.reason == "copy":
-        fix = "Freeze it with requires_grad_(False) if it is a target or a teacher; otherwise let it run with gradients."
-    book.add("cut-from-autograd", message, fix, path=whole, place=place, severity="error" if cause.reason == "cut" else "note")
+        fix = (
+            "Freeze it with requires_grad_(False) if it is a target or a teacher; otherwise let it run with gradients."
+        )
+    book.add(
+        "cut-from-autograd",
+        message,
+        fix,
+        path=whole,
+        place=place,
+        severity="error" if cause.reason == "cut" else "note",
+    )
 
 
 def some(paths: Sequence[str]) -> str:
-    """`encoder.weight`, `encoder.weight and encoder.bias`, `12 parameters of encoder (encoder.0.weight and 11 more)`."""
+    """`encoder.weight`, `encoder.weight and encoder.bias`, `12 parameters of encoder (encoder.0.weight and 11
+    more)`."""
     if len(paths) <= MOST_NAMED:
         return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"
     whole = of_all(paths)

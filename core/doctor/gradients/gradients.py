@@ -1,4 +1,5 @@
-"""Follows histories through a forward and its backward, and says which parameters got no gradient and why. The thread that is watched."""
+"""Follows histories through a forward and its backward, and says which parameters got no gradient and why. The thread
+that is watched."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch._functorch import vmap
 
-from devexplorer.core.doctor.book import Book
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.explain import explained
 from devexplorer.core.doctor.gradients.graph import Graph
 from devexplorer.core.doctor.gradients.lineage import Lineage
-from devexplorer.core.doctor.watching.call import Call
-from devexplorer.core.places import Place
+from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.isolation.source_location import SourceLocation
 
 _BATCHED = ("_add_batch_dim", "_remove_batch_dim")
 
@@ -79,7 +80,7 @@ class Gradients:
         if self._graph is None:
             self._graph = Graph(roots)
 
-    def explain(self, line_of: Callable[[str], Place | None], book: Book) -> None:
+    def explain(self, line_of: Callable[[str], SourceLocation | None], book: FindingCollector) -> None:
         """Enter every parameter without a gradient in the book; before the optimizer's step, and once."""
         explained(self._lineage, self._graph, self._model, line_of, book)
 

@@ -1,4 +1,5 @@
-"""Which parameters backward can reach from a result, and which Functions of the user's gave no gradient there. The calling thread."""
+"""Which parameters backward can reach from a result, and which Functions of the user's gave no gradient there. The
+calling thread."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from devexplorer.core.doctor.reading import class_source, functions_of
-from devexplorer.core.places import Place
+from devexplorer.core.doctor.code.reading import class_source, functions_of
+from devexplorer.core.isolation.source_location import SourceLocation
 
 
 class Refusal(NamedTuple):
     """A Function that returned None for an input that wants a gradient."""
 
     name: str
-    place: Place | None
+    place: SourceLocation | None
     reached: frozenset[int]
     """`id()` of the leaves behind that input."""
 
@@ -47,7 +48,10 @@ class Graph:
 
     def refusals(self) -> list[Refusal]:
         """Those Functions, once backward is over."""
-        return [Refusal(kind.__name__, _return_of(kind), frozenset(_leaves(_below(nodes)))) for kind, nodes in self._nones.items()]
+        return [
+            Refusal(kind.__name__, _return_of(kind), frozenset(_leaves(_below(nodes))))
+            for kind, nodes in self._nones.items()
+        ]
 
     def close(self) -> None:
         """Let go of the graph."""
@@ -72,16 +76,18 @@ def _leaves(nodes: Iterable[Any]) -> set[int]:
     return {id(leaf) for node in nodes if (leaf := getattr(node, "variable", None)) is not None}
 
 
-def _return_of(kind: type) -> Place | None:
+def _return_of(kind: type) -> SourceLocation | None:
     """The line of `backward` that returns None for an input, or else its last `return`."""
     source = class_source(kind)
     function = None if source is None else functions_of(source).get("backward")
     if source is None or function is None:
         return None
-    returns = sorted((node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno)
+    returns = sorted(
+        (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno
+    )
     with_none = [node for node in returns if node.value is None or any(_is_none(one) for one in ast.walk(node.value))]
     lines = [node.lineno for node in (with_none or returns[-1:])]
-    return Place(source.file, lines[0] if lines else function.lineno, "backward", source.library)
+    return SourceLocation(source.file, lines[0] if lines else function.lineno, "backward", source.library)
 
 
 def _is_none(node: ast.AST) -> bool:

@@ -1,6 +1,8 @@
-"""Which parameters each tensor of a forward is computed from, with a history and without, and where that is lost. The watched thread.
+"""Which parameters each tensor of a forward is computed from, with a history and without, and where that is lost. The
+watched thread.
 
-Sets of parameters are the bits of one integer. Results are referred to weakly, so that no activation lives longer than it would.
+Sets of parameters are the bits of one integer. Results are referred to weakly, so that no activation lives longer than
+it would.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit
 from devexplorer.core.doctor.gradients.switches import Switched, Switches, inside
-from devexplorer.core.doctor.watching.call import Call
-from devexplorer.core.doctor.watching.kinds import WAITS
-from devexplorer.core.places import Place, place_of
-from devexplorer.core.workspace.run import tensors_in
+from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.tracing.kinds import WAITS
+from devexplorer.core.isolation.source_location import SourceLocation, place_of
+from devexplorer.core.models.run import tensors_in
 
 SWEEP_AT = 20_000
 _COPIES = frozenset({"tensor", "new_tensor"})
 _NO_VALUES = frozenset({
-    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_empty",
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_empty",
     "new_full", "new_empty_strided", "register_hook", "retain_grad", "is_floating_point", "is_complex", "backward",
 })  # fmt: skip
 """What is made has the shape, the dtype and the device of its operand, and nothing of its values."""
@@ -37,11 +40,12 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-de
 
 
 class _Pending(NamedTuple):
-    """Why what is computed within a Function's forward will have no history outside, if it has none there; see `Cut`."""
+    """Why what is computed within a Function's forward will have no history outside, if it has none there; see
+    `Cut`."""
 
     kind: str
     words: str
-    place: Place | None
+    place: SourceLocation | None
 
 
 class _Known(NamedTuple):
@@ -73,7 +77,8 @@ class Lineage:
         self.at_output = 0
         """Cuts on the way to what the model has returned."""
         self.lost = False
-        """Whether nothing is known of something that the model has returned (`vmap` gives other tensors back than it computes)."""
+        """Whether nothing is known of something that the model has returned (`vmap` gives other tensors back than it
+        computes)."""
         self.switches = Switches()
         self._inputs = {id(one): one for one in inputs}
         """What forward gets: nothing is lost where it returns that, as a VAE does for its loss."""
@@ -100,7 +105,9 @@ class Lineage:
         for tensor in tensors_in(value):
             live, cut = self._of(tensor)
             if live and not needs_gradient(tensor):
-                cut |= 1 << (self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live))
+                cut |= 1 << (
+                    self._lost_in_function(tensor, None, live) if torch.is_grad_enabled() else self._lost_before(live)
+                )
             self.at_output |= cut
             self.lost |= not live and not cut and tensor.is_floating_point() and id(tensor) not in self._inputs
 
@@ -228,7 +235,7 @@ class Lineage:
             words = f"What {call.kind.words} gives as indices"
         return self._cut_at(call, "step", words, live)
 
-    def _lost_in_function(self, tensor: Tensor, place: Place | None, live: int) -> int:
+    def _lost_in_function(self, tensor: Tensor, place: SourceLocation | None, live: int) -> int:
         """Computed in the forward of a Function, whose result has no history."""
         known = self._known.get(id(tensor))
         kind, words, at = (None if known is None else known.pending) or _Pending("function", "a Function", place)
@@ -247,11 +254,13 @@ class Lineage:
 
     def _switched_off(self, off: Switched, live: int) -> int:
         key = ("switch", off.words, off.place)
-        known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), "switch", off.words, off.place, off.library))
+        known = self._by_place.get(key) or self._new(
+            key, Cut(len(self.cuts), "switch", off.words, off.place, off.library)
+        )
         known.parameters |= live
         return known.number
 
-    def _cut_off(self, kind: str, words: str, place: Place | None, live: int) -> int:
+    def _cut_off(self, kind: str, words: str, place: SourceLocation | None, live: int) -> int:
         key = (kind, words, place)
         known = self._by_place.get(key) or self._new(key, Cut(len(self.cuts), kind, words, place))
         known.parameters |= live

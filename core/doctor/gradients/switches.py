@@ -1,4 +1,5 @@
-"""Who has switched gradients off, and at which line: `no_grad`, `inference_mode`, `set_grad_enabled(False)`. The thread that is watched."""
+"""Who has switched gradients off, and at which line: `no_grad`, `inference_mode`, `set_grad_enabled(False)`. The thread
+that is watched."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from unittest.mock import patch
 import torch
 from torch.autograd.grad_mode import inference_mode
 
-from devexplorer.core.doctor.parsed import tree_of
+from devexplorer.core.doctor.code.parsed import tree_of
 from devexplorer.core.doctor.static.forward import is_switch
-from devexplorer.core.places import Place, kind_of, place_of
+from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_of
 
 _DECORATED = torch.utils._contextlib.__file__
 
@@ -24,12 +25,13 @@ class Switched(NamedTuple):
     """Gradients are off since this line."""
 
     words: str
-    place: Place | None
-    library: Place | None
+    place: SourceLocation | None
+    library: SourceLocation | None
 
 
 class Switches:
-    """Knows the switch that is in force, told by whoever sees calls of torch's (`switch`); `inference_mode` makes none that is seen."""
+    """Knows the switch that is in force, told by whoever sees calls of torch's (`switch`); `inference_mode` makes none
+    that is seen."""
 
     def __init__(self) -> None:
         self.until: FrameType | None = None
@@ -66,13 +68,17 @@ class Switches:
         return patch.multiple(inference_mode, __enter__=enter, __exit__=leave)
 
 
-def inside(frame: FrameType | None, until: FrameType | None) -> Place | None:
+def inside(frame: FrameType | None, until: FrameType | None) -> SourceLocation | None:
     """The line of an installed package, where that does it and not the line of the user's that calls it."""
     while frame is not None and frame is not until:
         kind = kind_of(frame.f_code.co_filename)
         if kind != "skipped":
             code = frame.f_code
-            return Place(code.co_filename, frame.f_lineno, code.co_name, library=True) if kind == "library" else None
+            return (
+                SourceLocation(code.co_filename, frame.f_lineno, code.co_name, library=True)
+                if kind == "library"
+                else None
+            )
         frame = frame.f_back
     return None
 
@@ -111,5 +117,5 @@ def _decorator(frame: FrameType | None) -> Switched | None:
                 line, words = named.lineno, f"@{ast.unparse(named)}"
     if kind == "skipped":
         return None
-    place = Place(code.co_filename, line, code.co_name, kind == "library")
+    place = SourceLocation(code.co_filename, line, code.co_name, kind == "library")
     return Switched(words, place, place if kind == "library" else None)

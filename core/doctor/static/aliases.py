@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef, holds, place_of
 from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, listed
 from devexplorer.core.doctor.static.registry import Registered, Registry
-from devexplorer.core.doctor.static.scene import Scene, bytes_of, listed
-from devexplorer.core.doctor.static.slots import Slot, holds, place_of
-from devexplorer.core.places import Place
+from devexplorer.core.isolation.source_location import SourceLocation
 
 
 class Tie(NamedTuple):
@@ -21,11 +21,11 @@ class Tie(NamedTuple):
     """Whether all are buffers."""
     mixed: bool
     """Whether some are buffers and others parameters, or parts of each other."""
-    place: Place | None
+    place: SourceLocation | None
     bytes: int
 
 
-def ties(scene: Scene, registry: Registry) -> list[Tie]:
+def ties(scene: ModelContext, registry: Registry) -> list[Tie]:
     """What is tied by memory alone, before the move."""
     found = []
     for group in registry.groups():
@@ -43,8 +43,9 @@ def ties(scene: Scene, registry: Registry) -> list[Tie]:
     return found
 
 
-def _made_at(scene: Scene, group: list[Registered]) -> Place | None:
-    """The line that made the second name: where a tensor was given the memory of another, or else the later one of those that set them."""
+def _made_at(scene: ModelContext, group: list[Registered]) -> SourceLocation | None:
+    """The line that made the second name: where a tensor was given the memory of another, or else the later one of
+    those that set them."""
     for one in reversed(group):
         place = scene.origins.data_set(one.tensor)
         if place is not None:
@@ -62,24 +63,35 @@ def still_tied(registry: Registry, tie: Tie) -> bool:
     return first is not None and {one.path for one in registry.sharing(first.tensor)}.issuperset(tie.paths)
 
 
-def report_tie(scene: Scene, tie: Tie, *, constant: bool = False) -> None:
-    """A finding about registered tensors that a move takes apart; `constant`: buffers that forward leaves as they are."""
+def report_tie(scene: ModelContext, tie: Tie, *, constant: bool = False) -> None:
+    """A finding about registered tensors that a move takes apart; `constant`: buffers that forward leaves as they
+    are."""
     names = listed(tie.paths)
     first, second = tie.paths[0], tie.paths[-1]
     if tie.mixed:
         message = (
-            f"{second} shares its memory with {first}; a move gives each a memory of its own, and what is written into one does not reach "
-            "the other."
+            f"{second} shares its memory with {first}; a move gives each a memory of its own, and what is written into"
+            " one does not reach the other."
         )
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
         scene.book.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
         return
     if tie.buffers:
         message = f"{names} are buffers over one memory; a move gives each a memory of its own" + (
-            ", which costs their bytes once more: forward writes into none of them." if constant else ", and they are two from there on."
+            ", which costs their bytes once more: forward writes into none of them."
+            if constant
+            else ", and they are two from there on."
         )
         fix = f"Register one buffer in a module that holds it for all of them, and read {first} from there."
-        scene.book.add("tie-lost", message, fix, path=second, place=tie.place, severity="note" if constant else None, bytes=tie.bytes)
+        scene.book.add(
+            "tie-lost",
+            message,
+            fix,
+            path=second,
+            place=tie.place,
+            severity="note" if constant else None,
+            bytes=tie.bytes,
+        )
         return
     count = "two" if len(tie.paths) == 2 else len(tie.paths)
     message = f"{names} are {count} Parameters over one memory: a move copies each, and they are tied no more."
@@ -101,7 +113,7 @@ def _python(owner: str, key: str) -> str:
     return text
 
 
-def report_alias(scene: Scene, slot: Slot, things: list[Hidden], owners: list[str]) -> None:
+def report_alias(scene: ModelContext, slot: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
     """A finding about tensors outside the registers that share memory with registered ones."""
     way = things[0].way
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
@@ -111,6 +123,8 @@ def report_alias(scene: Scene, slot: Slot, things: list[Hidden], owners: list[st
     else:
         count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
         what = f"{slot.words} {holds(way)} {count} the memory of {owner}"
-    message = f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
+    message = (
+        f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
+    )
     fix = f"Take it from {owner} whenever it is needed: a property, or a line in forward."
     scene.book.add("stale-alias", message, fix, path=slot.full, place=place_of(scene, slot), bytes=bytes_of(tensors))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.static.scene import Scene, joined
-from devexplorer.core.formats import bytes_text
-from devexplorer.core.virtual.tensor import VirtualTensor
-from devexplorer.core.workspace.walk import is_uninitialised, named_modules, size_of
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.doctor.static.model_context import ModelContext, joined
+from devexplorer.core.models.walk import is_uninitialised, named_modules, size_of
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 LARGEST = 256 * 1024 * 1024
 """Bytes of one buffer that are still compared."""
@@ -17,7 +17,7 @@ LARGEST = 256 * 1024 * 1024
 class Unsaved:
     """The values of non-persistent buffers at one moment, on the CPU."""
 
-    def __init__(self, model: nn.Module, scene: Scene | None = None) -> None:
+    def __init__(self, model: nn.Module, scene: ModelContext | None = None) -> None:
         self.values: dict[str, Tensor] = {}
         for path, module in named_modules(model):
             for name in module._non_persistent_buffers_set:
@@ -31,7 +31,9 @@ class Unsaved:
                         self.values[full] = values
                 elif scene is not None:
                     scene.book.not_checked(
-                        f"the values of {full}", f"it has {bytes_text(size_of(buffer))}, too much to compare", scene.place(full)
+                        f"the values of {full}",
+                        f"it has {bytes_text(size_of(buffer))}, too much to compare",
+                        scene.place(full),
                     )
 
     def changed(self, other: Unsaved) -> list[str]:
@@ -39,7 +41,9 @@ class Unsaved:
         return [
             path
             for path, values in self.values.items()
-            if path in other.values and values.shape == other.values[path].shape and values.dtype == other.values[path].dtype
+            if path in other.values
+            and values.shape == other.values[path].shape
+            and values.dtype == other.values[path].dtype
             if not _equal(values, other.values[path])
         ]
 
@@ -56,8 +60,9 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other)
 
 
-def report_unsaved(scene: Scene, path: str, drawn: bool) -> None:
-    """A finding about one buffer: `drawn` by chance when the model was built, or else changed by a forward in training."""
+def report_unsaved(scene: ModelContext, path: str, drawn: bool) -> None:
+    """A finding about one buffer: `drawn` by chance when the model was built, or else changed by a forward in
+    training."""
     name = path.rpartition(".")[2]
     why = "is drawn anew in every build" if drawn else "is changed by forward in training"
     scene.book.add(

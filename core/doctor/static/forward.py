@@ -1,4 +1,5 @@
-"""What the source of `forward`, and of the methods that it calls on its object, reads of the object. Read, never executed. Any thread."""
+"""What the source of `forward`, and of the methods that it calls on its object, reads of the object. Read, never
+executed. Any thread."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.doctor.reading import ClassSource, Function, class_source, functions_of, self_name
-from devexplorer.core.places import Place
-from devexplorer.core.workspace.cut import SWITCHES
+from devexplorer.core.doctor.code.reading import ClassSource, Function, class_source, functions_of, self_name
+from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.gradient_cuts import SWITCHES
 
 CUTS = ("data", "detach")
 
@@ -18,7 +19,7 @@ class Cut(NamedTuple):
 
     code: str
     """`torch.no_grad()`, `self.weight.data`."""
-    place: Place
+    place: SourceLocation
 
 
 class Use(NamedTuple):
@@ -29,7 +30,7 @@ class Use(NamedTuple):
     called: bool
     within: Cut | None
     """The `no_grad` or `inference_mode` in which it stands."""
-    place: Place
+    place: SourceLocation
 
     def code(self, depth: int) -> str:
         """As it is written, up to the name at `depth`, counted from 0."""
@@ -98,8 +99,8 @@ class _Reader:
     def _cut(self, switch: ast.expr, line: int | None = None) -> Cut:
         return Cut(ast.unparse(switch), self._place(line or switch.lineno))
 
-    def _place(self, line: int) -> Place:
-        return Place(self._source.file, line, self._function.name, self._source.library)
+    def _place(self, line: int) -> SourceLocation:
+        return SourceLocation(self._source.file, line, self._function.name, self._source.library)
 
 
 def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
@@ -109,7 +110,12 @@ def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
         if isinstance(node, ast.Attribute):
             names.append(node.attr)
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach" and not node.args:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "detach"
+            and not node.args
+        ):
             node = node.func
         else:
             return tuple(reversed(names)), node
@@ -118,4 +124,6 @@ def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
 def is_switch(node: ast.expr) -> bool:
     """`torch.no_grad()`, `torch.inference_mode`, also as a decorator."""
     called = node.func if isinstance(node, ast.Call) else node
-    return (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") in SWITCHES
+    return (
+        called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    ) in SWITCHES

@@ -1,6 +1,7 @@
 """Rule `cut-from-autograd`: parameters that are only used where autograd does not look. The main thread.
 
-The source alone decides, and only about a module's own parameters: where a backward has run, `doctor.gradients` knows more.
+The source alone decides, and only about a module's own parameters: where a backward has run, `doctor.gradients` knows
+more.
 """
 
 from __future__ import annotations
@@ -10,17 +11,40 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from torch import Tensor
 
 from devexplorer.core.doctor.static.forward import CUTS, Cut, Forward, forward_of
-from devexplorer.core.doctor.static.scene import Scene, joined, listed
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.doctor.static.model_context import ModelContext, joined, listed
+from devexplorer.core.models.walk import is_uninitialised
 
-_FACTS = ("shape", "dtype", "device", "size", "dim", "ndim", "numel", "requires_grad", "grad", "is_cuda", "nbytes", "element_size", "names")
-_WHOLE = ("children", "named_children", "modules", "named_modules", "parameters", "named_parameters", "_modules", "_parameters")
+_FACTS = (
+    "shape",
+    "dtype",
+    "device",
+    "size",
+    "dim",
+    "ndim",
+    "numel",
+    "requires_grad",
+    "grad",
+    "is_cuda",
+    "nbytes",
+    "element_size",
+    "names",
+)
+_WHOLE = (
+    "children",
+    "named_children",
+    "modules",
+    "named_modules",
+    "parameters",
+    "named_parameters",
+    "_modules",
+    "_parameters",
+)
 """Where a module speaks of all that it has."""
 _Trainable = Mapping[str, Tensor]
 """Parameters of a module and those below it that require grad, by path from there."""
 
 
-def report_cuts(scene: Scene, ran: Collection[int] | None) -> None:
+def report_cuts(scene: ModelContext, ran: Collection[int] | None) -> None:
     """Findings about modules' own parameters that require grad and that forward computes with in cut places only.
 
     `ran`: the ids of the modules that took part, where that is known.
@@ -30,7 +54,9 @@ def report_cuts(scene: Scene, ran: Collection[int] | None) -> None:
     for path, module in scene.modules:
         if ran is not None and id(module) not in ran:
             continue
-        parameters = {name: one for name, one in module.named_parameters() if one.requires_grad and not is_uninitialised(one)}
+        parameters = {
+            name: one for name, one in module.named_parameters() if one.requires_grad and not is_uninitialised(one)
+        }
         if not parameters:
             continue
         kind = type(module)
@@ -54,7 +80,7 @@ def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
     }
 
 
-def _add(scene: Scene, path: str, cut: Cut, names: list[str]) -> None:
+def _add(scene: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
     whose = listed([f"self.{name}" for name in names])
     them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
     if cut.code.endswith(".data") or cut.code.endswith(".detach()"):
@@ -62,11 +88,19 @@ def _add(scene: Scene, path: str, cut: Cut, names: list[str]) -> None:
         message = (
             f"{cut.place.function} uses {cut.code}, values without their history: {them} no gradient."
             if own
-            else f"{cut.code} in {cut.place.function} has no history: {whose} {'gets' if len(names) == 1 else 'get'} no gradient."
+            else (
+                f"{cut.code} in {cut.place.function} has no history: {whose} {'gets' if len(names) == 1 else 'get'} no"
+                " gradient."
+            )
         )
-        fix = f"Use {f'{whose} {itself}' if own else 'the value itself'}; what shall not learn is frozen with requires_grad_(False)."
+        fix = (
+            f"Use {f'{whose} {itself}' if own else 'the value itself'}; what shall not learn is frozen with"
+            " requires_grad_(False)."
+        )
     else:
-        message = f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
+        message = (
+            f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
+        )
         fix = "Move that out of the block, or freeze what shall not learn: requires_grad_(False)."
     scene.book.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
 

@@ -1,7 +1,8 @@
-"""What modules hold without having registered it: in attributes, containers, closures, hooks, plain objects, their classes. Reads only.
+"""What modules hold without having registered it: in attributes, containers, closures, hooks, plain objects, their
+classes. Reads only.
 
-Nothing of the user's is called on the way: no property, no `__getattr__`, no `__eq__`, no overridden iteration; only what lies in
-`__dict__`, in `__slots__`, in a container's own memory and in the cells of functions is looked at.
+Nothing of the user's is called on the way: no property, no `__getattr__`, no `__eq__`, no overridden iteration; only
+what lies in `__dict__`, in `__slots__`, in a container's own memory and in the cells of functions is looked at.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from devexplorer.core.doctor.reading import file_of
-from devexplorer.core.places import kind_of
-from devexplorer.core.workspace.walk import CONTAINER_ITEMS, RegisteredIds
+from devexplorer.core.doctor.code.reading import file_of
+from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.models.walk import CONTAINER_ITEMS, RegisteredIds
 
 DEPTH = 6
 """How deep containers, functions and plain objects within each other are searched."""
@@ -57,7 +58,8 @@ class Attribute(NamedTuple):
 
 
 def hidden(module: nn.Module, known: RegisteredIds) -> Iterator[Attribute]:
-    """Every attribute, hook and class attribute of a module that holds something PyTorch does not know below the model."""
+    """Every attribute, hook and class attribute of a module that holds something PyTorch does not know below the
+    model."""
     held = object.__getattribute__(module, "__dict__")
     computed = computed_by_torch(module)
     for name, value in list(held.items()):
@@ -114,7 +116,13 @@ class _Search:
     def _within(self, path: str, value: Any, inherited: str | None, depth: int) -> None:
         if isinstance_quietly(value, (list, tuple, deque)):
             kind: Any = next(one for one in (list, tuple, deque) if isinstance_quietly(value, one))
-            self._items(path, kind.__iter__(value), kind.__len__(value), inherited or ("list" if kind is deque else kind.__name__), depth)
+            self._items(
+                path,
+                kind.__iter__(value),
+                kind.__len__(value),
+                inherited or ("list" if kind is deque else kind.__name__),
+                depth,
+            )
         elif isinstance_quietly(value, dict):
             items = list(dict.items(value))[:CONTAINER_ITEMS]
             self.complete &= dict.__len__(value) <= CONTAINER_ITEMS
@@ -167,7 +175,8 @@ class _Search:
 
 
 def _is_searched(kind: type) -> bool:
-    """Plain objects of the user's classes, and torch's distributions, which hold tensors; data sets belong on the CPU."""
+    """Plain objects of the user's classes, and torch's distributions, which hold tensors; data sets belong on the
+    CPU."""
     if issubclass(kind, (type, types.ModuleType, Dataset, DataLoader)):
         return False
     if kind is types.SimpleNamespace or kind.__module__.startswith("torch.distributions."):
@@ -196,7 +205,8 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def computed_by_torch(module: nn.Module) -> set[str]:
-    """Attributes that hooks of torch's compute anew at every forward: the weight of `weight_norm`, `spectral_norm` and pruning."""
+    """Attributes that hooks of torch's compute anew at every forward: the weight of `weight_norm`, `spectral_norm` and
+    pruning."""
     held = object.__getattribute__(module, "__dict__")
     names: set[str] = set()
     for hook in dict.values(held.get("_forward_pre_hooks") or {}):
@@ -215,4 +225,6 @@ _OWN = frozenset(vars(nn.Module())) | {
     "_example_input_array",  # of Lightning, which moves it when it uses it
 }
 """Attributes that every module has, and those of torch and accelerate that look after themselves."""
-_PLAIN = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None), torch.device, torch.dtype, torch.Size})
+_PLAIN = frozenset(
+    {int, float, complex, bool, str, bytes, bytearray, type(None), torch.device, torch.dtype, torch.Size}
+)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.reading import Assigned, assignments, class_source
+from devexplorer.core.doctor.code.reading import Assigned, assignments, class_source
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef, place_of
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.scene import Scene, bytes_of, joined
-from devexplorer.core.doctor.static.slots import Slot, place_of
-from devexplorer.core.workspace.walk import leaves_below
+from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, joined
+from devexplorer.core.models.walk import leaves_below
 
 
 def made_from_parameters(tensor: Tensor) -> list[Tensor]:
@@ -19,8 +19,9 @@ def made_from_parameters(tensor: Tensor) -> list[Tensor]:
     return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
 
 
-def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden], source: str) -> None:
-    """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it is registered."""
+def report_not_leaf(scene: ModelContext, slot: AttributeRef, things: list[Hidden], source: str) -> None:
+    """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it
+    is registered."""
     first = things[0].thing
     assert isinstance(first, Tensor)
     made = scene.origins.tensor(first)
@@ -29,8 +30,8 @@ def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden], source: str)
     place = made.place if made is not None and not made.place.library else place_of(scene, slot)
     if not source:
         message = (
-            f"{slot.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered, not moved, and gets "
-            "no gradient."
+            f"{slot.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
+            " not moved, and gets no gradient."
         )
         moved = made is not None and made.op.rpartition(".")[2] in ("to", "cuda", "cpu", "xpu")
         fix = (
@@ -40,15 +41,16 @@ def report_not_leaf(scene: Scene, slot: Slot, things: list[Hidden], source: str)
         )
     else:
         message = (
-            f"{slot.words} was computed from {source} when the model was built: it stays on its device with the values of that time, "
-            "and its history can be used for one backward only."
+            f"{slot.words} was computed from {source} when the model was built: it stays on its device with the values"
+            " of that time, and its history can be used for one backward only."
         )
         fix = f"Compute it in forward from {source}."
     scene.book.add("parameter-not-leaf", message, fix, path=slot.full, place=place, bytes=size)
 
 
-def report_written_not_leaf(scene: Scene, done: set[str]) -> None:
-    """What the source says and a run on the CPU does not show: there `nn.Parameter(x).to(device)` gives the Parameter itself."""
+def report_written_not_leaf(scene: ModelContext, done: set[str]) -> None:
+    """What the source says and a run on the CPU does not show: there `nn.Parameter(x).to(device)` gives the Parameter
+    itself."""
     read: dict[type, tuple[tuple[str, Assigned], ...]] = {}
     for path, module in scene.modules:
         for base in type.mro(type(module)):
@@ -61,8 +63,8 @@ def report_written_not_leaf(scene: Scene, done: set[str]) -> None:
                     continue
                 done.add(full)
                 message = (
-                    f"self.{name} is `{ast.unparse(one.value)}`: on another device than the CPU that is a plain tensor and no Parameter, "
-                    "not registered, not moved, and without a gradient of its own."
+                    f"self.{name} is `{ast.unparse(one.value)}`: on another device than the CPU that is a plain tensor"
+                    " and no Parameter, not registered, not moved, and without a gradient of its own."
                     if one.value is not None
                     else ""
                 )
@@ -97,4 +99,6 @@ def _is_parameter(value: ast.expr) -> bool:
     called = value.func
     if isinstance(called, ast.Attribute) and called.attr == "requires_grad_":
         return _is_parameter(called.value)
-    return (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") == "Parameter"
+    return (
+        called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    ) == "Parameter"

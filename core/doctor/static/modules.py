@@ -6,18 +6,18 @@ from collections.abc import Set
 
 from torch import Tensor, nn
 
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds, moves_itself, place_of
 from devexplorer.core.doctor.static.hidden import Hidden
+from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of
 from devexplorer.core.doctor.static.registry import Registry
-from devexplorer.core.doctor.static.scene import Scene, bytes_of
-from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, moves_itself, place_of
-from devexplorer.core.formats import bytes_text, count_text
-from devexplorer.core.workspace.walk import named_modules
+from devexplorer.core.models.walk import named_modules
 
 _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""
 
 
-def report_modules(scene: Scene, slot: Slot, registry: Registry, known: Set[int]) -> set[int]:
+def report_modules(scene: ModelContext, slot: AttributeRef, registry: Registry, known: Set[int]) -> set[int]:
     """A finding where the attribute holds modules that matter; returns the ids of all their tensors.
 
     `known` are those of modules that another attribute holds: they have been told.
@@ -31,7 +31,9 @@ def report_modules(scene: Scene, slot: Slot, registry: Registry, known: Set[int]
     for one in found:
         assert isinstance(one.thing, nn.Module)
         below = [module for _, module in named_modules(one.thing)]
-        if id(one.thing) in covered or any(id(module) in registry.module_ids for module in below[1:] if module is scene.model):
+        if id(one.thing) in covered or any(
+            id(module) in registry.module_ids for module in below[1:] if module is scene.model
+        ):
             continue
         covered.update(map(id, below))
         inside = {
@@ -51,7 +53,7 @@ def report_modules(scene: Scene, slot: Slot, registry: Registry, known: Set[int]
     return set(tensors)
 
 
-def _add_modules(scene: Scene, slot: Slot, modules: list[Hidden], tensors: list[Tensor]) -> None:
+def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden], tensors: list[Tensor]) -> None:
     parameters = [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
     place = place_of(scene, slot)
     count = count_text(len(modules), "module")
@@ -67,24 +69,36 @@ def _add_modules(scene: Scene, slot: Slot, modules: list[Hidden], tensors: list[
         severity, known_to = "warning", "`train()` and `eval()` do not reach what behaves differently in the two"
     elif frozen:
         severity = "warning"
-        known_to = "that hides it from parameters() and state_dict(), perhaps on purpose, and from .to(): it stays where it was made"
+        known_to = (
+            "that hides it from parameters() and state_dict(), perhaps on purpose, and from .to(): it stays where it"
+            " was made"
+        )
     if frozen and moves_itself(slot):
         return
     if way == "attribute":
         kind = type(modules[0].thing).__name__
-        message = f"{slot.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
+        message = (
+            f"{slot.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
+        )
     else:
         message = f"{slot.words} {holds(way)} {count} ({contents}), and {known_to}."
     scene.book.add(
-        "unregistered-module", message, _module_fix(slot, way, frozen), path=slot.full, place=place, severity=severity, bytes=size or None
+        "unregistered-module",
+        message,
+        _module_fix(slot, way, frozen),
+        path=slot.full,
+        place=place,
+        severity=severity,
+        bytes=size or None,
     )
 
 
-def _module_fix(slot: Slot, way: str, frozen: bool) -> str:
+def _module_fix(slot: AttributeRef, way: str, frozen: bool) -> str:
     name = slot.attribute.name
     if frozen:
         return (
-            "Register it (its parameters are frozen already, so no optimizer changes them), or move it by hand wherever the model is moved."
+            "Register it (its parameters are frozen already, so no optimizer changes them), or move it by hand wherever"
+            " the model is moved."
         )
     nested = any(one.path.count("[") > 1 for one in slot.attribute.things if isinstance(one.thing, nn.Module))
     within = ", and nn.ModuleList or nn.ModuleDict for what lies within" if nested else ""
@@ -99,7 +113,7 @@ def _module_fix(slot: Slot, way: str, frozen: bool) -> str:
     return "Assign the module to an attribute of the model as well, or make the function an nn.Module that holds it."
 
 
-def report_parameters(scene: Scene, slot: Slot, things: list[Hidden]) -> None:
+def report_parameters(scene: ModelContext, slot: AttributeRef, things: list[Hidden]) -> None:
     """A finding about Parameters that lie in something else than the module's register."""
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
     way, size = things[0].way, bytes_of(tensors)
@@ -115,8 +129,10 @@ def report_parameters(scene: Scene, slot: Slot, things: list[Hidden]) -> None:
         "attribute": f"Assign it as an attribute: self.{name} = nn.Parameter(…).",
     }.get(
         way,
-        f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
-        if way in CONTAINERS
-        else "Assign each to an attribute of the model as well.",
+        (
+            f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
+            if way in CONTAINERS
+            else "Assign each to an attribute of the model as well."
+        ),
     )
     scene.book.add("unregistered-parameter", message, fix, path=slot.full, place=place_of(scene, slot), bytes=size)

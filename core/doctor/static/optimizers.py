@@ -7,14 +7,14 @@ from collections.abc import Collection
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.doctor.static.attribute_refs import AttributeRef, place_of
+from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of
 from devexplorer.core.doctor.static.registry import Registry
-from devexplorer.core.doctor.static.scene import Scene, bytes_of
-from devexplorer.core.doctor.static.slots import Slot, place_of
-from devexplorer.core.formats import count_text
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
+from devexplorer.core.models.walk import device_id, is_uninitialised
 
 
-def optimizers(slot: Slot) -> list[Optimizer]:
+def optimizers(slot: AttributeRef) -> list[Optimizer]:
     """Those that an attribute leads to."""
     return [one.thing for one in slot.attribute.things if isinstance(one.thing, Optimizer)]
 
@@ -24,22 +24,30 @@ def given(optimizer: Optimizer) -> list[Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if isinstance(tensor, Tensor)]
 
 
-def report_lazy(scene: Scene, slot: Slot, optimizer: Optimizer) -> None:
+def report_lazy(scene: ModelContext, slot: AttributeRef, optimizer: Optimizer) -> None:
     """A finding where an optimizer was given parameters that have no shape yet."""
     waiting = [tensor for tensor in given(optimizer) if is_uninitialised(tensor)]
     if waiting:
         scene.book.add(
             "lazy-parameter",
-            f"{slot.words} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a shape there is "
-            "nothing to optimise yet.",
+            f"{slot.words} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
+            " shape there is nothing to optimise yet.",
             "Run the model once with a sample input, then make the optimizer.",
             path=slot.full,
             place=place_of(scene, slot),
         )
 
 
-def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, registry: Registry, hidden: Collection[int], moved: bool) -> None:
-    """A finding where the optimizer's tensors are not the model's any more, or its state is on another device than its parameter.
+def report_optimizer(
+    scene: ModelContext,
+    slot: AttributeRef,
+    optimizer: Optimizer,
+    registry: Registry,
+    hidden: Collection[int],
+    moved: bool,
+) -> None:
+    """A finding where the optimizer's tensors are not the model's any more, or its state is on another device than its
+    parameter.
 
     `hidden` are ids of tensors about which there is a finding already; `moved`: whether the move has copied anything.
     """
@@ -49,8 +57,8 @@ def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, registry: R
     if lost:
         scene.book.add(
             "optimizer-before-move",
-            f"{slot.words} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter (any "
-            "more): its steps change nothing there.",
+            f"{slot.words} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
+            " (any more): its steps change nothing there.",
             "Make the optimizer after the model has been moved, from model.parameters().",
             path=slot.full,
             place=place,
@@ -61,7 +69,11 @@ def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, registry: R
     device = None
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if isinstance(value, Tensor) and not (name == "step" and value.dim() == 0) and (value.device != parameter.device or not moved):
+            if (
+                isinstance(value, Tensor)
+                and not (name == "step" and value.dim() == 0)
+                and (value.device != parameter.device or not moved)
+            ):
                 behind.append(value)
                 device = parameter.device
     if behind and device is not None:
@@ -70,12 +82,16 @@ def report_optimizer(scene: Scene, slot: Slot, optimizer: Optimizer, registry: R
         told = (
             f"{count_text(len(behind), 'tensor')} of its state {are} on {where}, the parameters on {device_id(device)}"
             if moved
-            else f"{count_text(len(behind), 'tensor')} of its state {are} made already and will stay on {where} when the model moves"
+            else (
+                f"{count_text(len(behind), 'tensor')} of its state {are} made already and will stay on {where} when the"
+                " model moves"
+            )
         )
         scene.book.add(
             "optimizer-before-move",
             f"{slot.words} ({kind}) was made before the move: {told}, and the next step fails.",
-            "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the old one's state.",
+            "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
+            " old one's state.",
             path=slot.full,
             place=place,
             bytes=bytes_of(behind),

@@ -1,4 +1,5 @@
-"""What is registered in a model at one moment: its modules, its parameters and buffers, and the memory that they reach. The main thread.
+"""What is registered in a model at one moment: its modules, its parameters and buffers, and the memory that they reach.
+The main thread.
 
 Taken once for all rules of a step: a model can have ten thousand modules, each with something to find.
 """
@@ -11,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.static.scene import joined
-from devexplorer.core.workspace.storages import storage_address
-from devexplorer.core.workspace.walk import is_uninitialised, named_modules
+from devexplorer.core.doctor.static.model_context import joined
+from devexplorer.core.models.storages import storage_address
+from devexplorer.core.models.walk import is_uninitialised, named_modules
 
 
 class Registered(NamedTuple):
@@ -104,14 +105,19 @@ def _overlapping(entries: Sequence[tuple[Memory, Registered]]) -> Iterator[list[
         left = [entries[index] for index in cluster]
         while left:
             memory, one = left[0]
-            group = [other for reach, other in left[1:] if memory.shares(reach) and (other.is_buffer or other.tensor is not one.tensor)]
+            group = [
+                other
+                for reach, other in left[1:]
+                if memory.shares(reach) and (other.is_buffer or other.tensor is not one.tensor)
+            ]
             left = [entry for entry in left if not memory.shares(entry[0])]
             if group:
                 yield [one, *group]
 
 
 def _clusters(memories: Sequence[Memory]) -> list[list[int]]:
-    """Indices of what overlaps, directly or through others: a storage can be cut into thousands of parts that do not."""
+    """Indices of what overlaps, directly or through others: a storage can be cut into thousands of parts that do
+    not."""
     found: list[list[int]] = []
     end = -1
     for index in sorted(range(len(memories)), key=lambda index: memories[index].first):

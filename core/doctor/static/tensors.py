@@ -7,19 +7,27 @@ import ast
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.reading import Function, assignments, class_source, functions_of, own_attribute, self_name
+from devexplorer.core.base.formats import bytes_text, count_text, shape_text
+from devexplorer.core.doctor.code.reading import (
+    Function,
+    assignments,
+    class_source,
+    functions_of,
+    own_attribute,
+    self_name,
+)
+from devexplorer.core.doctor.static.attribute_refs import CONTAINERS, AttributeRef, holds, place_of
 from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.scene import Scene, bytes_of, is_same_device
-from devexplorer.core.doctor.static.slots import CONTAINERS, Slot, holds, place_of
-from devexplorer.core.formats import bytes_text, count_text, shape_text
-from devexplorer.core.workspace.walk import device_id
+from devexplorer.core.doctor.static.model_context import ModelContext, bytes_of, is_same_device
+from devexplorer.core.models.walk import device_id
 
 _CONVERSIONS = frozenset({"to", "cuda", "type_as"})
 _FACTS = frozenset({"shape", "dtype", "device", "size", "dim", "ndim", "numel"})
 
 
-def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch.device | None) -> None:
-    """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied nothing."""
+def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden], device: torch.device | None) -> None:
+    """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied
+    nothing."""
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
     way, size = things[0].way, bytes_of(tensors)
     name = slot.attribute.name
@@ -37,15 +45,18 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
     if scalars:
         severity = "note"
         message = (
-            f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat, torch.stack and indexing "
-            f"do not, and the state_dict misses {them}."
+            f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat,"
+            f" torch.stack and indexing do not, and the state_dict misses {them}."
         )
     elif way == "attribute" and _copied_by_forward(slot):
         severity = "note"
         message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device."
     elif way == "attribute" and (method := _brought_along_by(slot)) is not None:
         severity = "note"
-        message = f"{what}: it stays on {where} when the model moves, until {method} brings it along itself; the state_dict misses it."
+        message = (
+            f"{what}: it stays on {where} when the model moves, until {method} brings it along itself; the state_dict"
+            " misses it."
+        )
     elif there:
         severity = "warning"
         one = len(tensors) == 1
@@ -55,22 +66,31 @@ def report_tensors(scene: Scene, slot: Slot, things: list[Hidden], device: torch
         )
     else:
         message = (
-            f"{what} that PyTorch does not know of: the model moves, and {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
+            f"{what} that PyTorch does not know of: the model moves, and"
+            f" {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
         )
     scene.book.add(
-        "unregistered-tensor", message, _fix(name, way), path=slot.full, place=place_of(scene, slot), severity=severity, bytes=size
+        "unregistered-tensor",
+        message,
+        _fix(name, way),
+        path=slot.full,
+        place=place_of(scene, slot),
+        severity=severity,
+        bytes=size,
     )
 
 
-def report_generators(scene: Scene, slot: Slot, device: torch.device) -> None:
+def report_generators(scene: ModelContext, slot: AttributeRef, device: torch.device) -> None:
     """A note on a random generator that belongs to another device than the model."""
     for one in slot.attribute.things:
         if isinstance(one.thing, torch.Generator) and one.thing.device.type != device.type:
             scene.book.add(
                 "unregistered-tensor",
-                f"{slot.words} {'is' if one.way == 'attribute' else 'holds'} a torch.Generator of {device_id(one.thing.device)}: it makes "
-                f"random numbers there only, and torch.randn(…, generator=…) on {device_id(device)} refuses it.",
-                "Draw the numbers where the generator is and copy them, or make a generator per device: torch.Generator(device=x.device).",
+                f"{slot.words} {'is' if one.way == 'attribute' else 'holds'} a torch.Generator of"
+                f" {device_id(one.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
+                f" on {device_id(device)} refuses it.",
+                "Draw the numbers where the generator is and copy them, or make a generator per device:"
+                " torch.Generator(device=x.device).",
                 path=slot.full,
                 place=place_of(scene, slot),
                 severity="note",
@@ -90,17 +110,25 @@ def _fix(name: str, way: str) -> str:
     if way in CONTAINERS:
         return f'Register each as a buffer, self.register_buffer(f"{name}_{{index}}", …), and take them from there.'
     if way == "object":
-        return "Let the class of that object be an nn.Module and register its tensors as buffers, or make them in forward from buffers."
+        return (
+            "Let the class of that object be an nn.Module and register its tensors as buffers, or make them in forward"
+            " from buffers."
+        )
     return "Register the tensor as a buffer of a module and let the function take it from there."
 
 
-def _brought_along_by(slot: Slot) -> str | None:
+def _brought_along_by(slot: AttributeRef) -> str | None:
     """The method that says `self.table = self.table.to(…)`, also with a condition."""
     name = slot.attribute.name
     for base in type.mro(type(slot.module)):
         source = class_source(base)
         for target, (place, value) in assignments(source) if source is not None else ():
-            if target == name and place.function != "__init__" and value is not None and any(_moves(one, name) for one in ast.walk(value)):
+            if (
+                target == name
+                and place.function != "__init__"
+                and value is not None
+                and any(_moves(one, name) for one in ast.walk(value))
+            ):
                 return place.function
     return None
 
@@ -110,7 +138,7 @@ def _moves(node: ast.AST, name: str) -> bool:
     return isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name
 
 
-def _copied_by_forward(slot: Slot) -> bool:
+def _copied_by_forward(slot: AttributeRef) -> bool:
     """Whether everything outside `__init__` that computes with the attribute says `.to(…)` to it first."""
     copies = others = 0
     name = slot.attribute.name
@@ -122,7 +150,11 @@ def _copied_by_forward(slot: Slot) -> bool:
                 continue
             around = _around(function)
             for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and own_attribute(node, first) == name:
+                if (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)
+                    and own_attribute(node, first) == name
+                ):
                     said = _said_to(node, around)
                     copied = not _CONVERSIONS.isdisjoint(said)
                     copies += copied

@@ -33,7 +33,8 @@ class _OfOneObject:
 
 
 class Flags(_OfOneObject):
-    """Which tensors of an object required a gradient; None stands for the object itself, a tensor, which a move may have replaced."""
+    """Which tensors of an object required a gradient; None stands for the object itself, a tensor, which a move may
+    have replaced."""
 
     def __init__(self, name: str, were: Sequence[tuple[Tensor | None, bool]]) -> None:
         self.name, self._were = name, tuple(were)
@@ -61,7 +62,10 @@ class Gradients(_OfOneObject):
 
     def undo(self, workspace: Workspace, watch: Watch) -> Undone:
         """Put them back where they were."""
-        found = [(workspace.tensor_named(self.name) if t is None else t, values.to(device)) for t, device, values in self._kept]
+        found = [
+            (workspace.tensor_named(self.name) if t is None else t, values.to(device))
+            for t, device, values in self._kept
+        ]
         for tensor, gradient in found:
             tensor.grad = gradient
         workspace.publish(self.name)
@@ -75,7 +79,8 @@ class Gradients(_OfOneObject):
 
 
 class FlatWeights(_OfOneObject):
-    """The second list that LSTM, GRU and the like keep of their parameters has to be renewed when a Parameter is exchanged.
+    """The second list that LSTM, GRU and the like keep of their parameters has to be renewed when a Parameter is
+    exchanged.
 
     Told before the change that exchanges it, so that its undo comes after that one's.
     """

@@ -1,4 +1,5 @@
-"""Carries out `Describe`: what the values of a tensor and of its gradient are like, computed where they are. Runs on the jobs thread."""
+"""Carries out `Describe`: what the values of a tensor and of its gradient are like, computed where they are. Runs on
+the jobs thread."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import count_text, seconds_text, shape_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text, seconds_text, shape_text
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Fact, Offer
-from devexplorer.core.workspace.casts import dtype_name
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.meter import Meter
 from devexplorer.core.workspace.moves import MoveCancelled, Watch
-from devexplorer.core.workspace.outcome import Outcome
-from devexplorer.core.workspace.parameters.pieces import piece_elements, pieces
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
 from devexplorer.core.workspace.parameters.statistics import figures
 from devexplorer.core.workspace.parameters.targets import Target, resolve, resolve_tensor
-from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised
+from devexplorer.core.workspace.pieces import piece_elements, pieces
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MOST_BINS = 4096
 
 
-def describe(workspace: Workspace, command: Describe, watch: Watch) -> Outcome:
+def describe(workspace: Workspace, command: Describe, watch: Watch) -> CommandResult:
     """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
     if not 1 <= command.bins <= MOST_BINS:
         raise BadInput(f"{command.bins} bins are not possible; take 1 to {MOST_BINS}")
@@ -45,7 +46,7 @@ def describe(workspace: Workspace, command: Describe, watch: Watch) -> Outcome:
         subject=target.name,
         offers=offers if values.sampled else (),
     )
-    return Outcome(answer, events=(ValuesDescribed(values=values),))
+    return CommandResult(answer, events=(ValuesDescribed(values=values),))
 
 
 def _found(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
@@ -66,7 +67,8 @@ def _found(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
 
 
 def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Values:
-    """What the values are like, and those of the gradient; `BadInput` where there are none. Takes the memory of a few pieces."""
+    """What the values are like, and those of the gradient; `BadInput` where there are none. Takes the memory of a few
+    pieces."""
     refuse_without_values(title, tensor)
     device = device_id(tensor.device)
     backend = workspace.fleet.backend(device)
@@ -98,7 +100,9 @@ def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, ex
     backend.synchronize(device)
     seconds, _ = timing.stop()
     gradient = gradient_of(tensor)
-    below = None if gradient is None else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, watch=watch)
+    below = (
+        None if gradient is None else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, watch=watch)
+    )
     return _with(values, first=rows_text(tensor.detach()), seconds=seconds, simulated=timing.simulated, gradient=below)
 
 
@@ -107,7 +111,10 @@ def refuse_without_values(title: str, tensor: Tensor) -> None:
     if is_uninitialised(tensor):
         raise BadInput(f"'{title}' has no values before its first forward: it is lazy and has no shape yet")
     if tensor.is_quantized:
-        raise BadInput(f"'{title}' is quantised: its numbers mean values only with scale and zero point; dequantize() makes plain ones")
+        raise BadInput(
+            f"'{title}' is quantised: its numbers mean values only with scale and zero point; dequantize() makes plain"
+            " ones"
+        )
     if tensor.is_nested:
         raise BadInput(f"'{title}' is nested: rows of different lengths; to_padded_tensor() makes a plain tensor")
     if tensor.layout is not torch.strided:
@@ -164,7 +171,10 @@ def _words(values: Values) -> str:
         return "It has no elements."
     where = f"{shape_text(values.shape)} {values.dtype} on {values.device}"
     clock = " (simulated)" if values.simulated else ""
-    sentences = [f"{where}, looked at where it is in {seconds_text(values.seconds)}{clock}: only results and the first rows travelled."]
+    sentences = [
+        f"{where}, looked at where it is in {seconds_text(values.seconds)}{clock}: only results and the first rows"
+        " travelled."
+    ]
     if values.mean is not None and values.std is not None:
         sentences.append(
             f"The mean is {value_text(values.mean)} and the standard deviation {value_text(values.std)}, "
@@ -176,11 +186,14 @@ def _words(values: Values) -> str:
         sentences.append("Complex numbers have no order, so there is no minimum, no maximum and no histogram.")
     wrong = [f"{count:,} {noun}" for count, noun in ((values.nans, "NaN"), (values.infinities, "Inf")) if count]
     if wrong:
-        sentences.append(f"{' and '.join(wrong)} among {values.elements:,} elements; they are left out of everything else.")
+        sentences.append(
+            f"{' and '.join(wrong)} among {values.elements:,} elements; they are left out of everything else."
+        )
     if values.sampled:
         sentences.append(
-            f"Mean, NaN and Inf come from every element; everything else from a sample of {values.sampled:,} elements, evenly spread, "
-            "so that it takes one pass over the memory: the true minimum and maximum may lie further out."
+            f"Mean, NaN and Inf come from every element; everything else from a sample of {values.sampled:,} elements,"
+            " evenly spread, so that it takes one pass over the memory: the true minimum and maximum may lie further"
+            " out."
         )
     if values.gradient is not None and values.gradient.norm is not None:
         sentences.append(f"Its gradient has a norm of {value_text(values.gradient.norm)}.")
@@ -199,7 +212,11 @@ def facts(values: Values) -> tuple[Fact, ...]:
     )
     lines = [Fact(f"{label}{note}", value_text(number)) for label, number, note in numbers if number is not None]
     lines.append(Fact(f"zeros{' (estimated from the sample)' if values.sampled else ''}", f"{values.zeros:,}"))
-    lines += [Fact("NaN", f"{values.nans:,}"), Fact("Inf", f"{values.infinities:,}"), Fact("elements", f"{values.elements:,}")]
+    lines += [
+        Fact("NaN", f"{values.nans:,}"),
+        Fact("Inf", f"{values.infinities:,}"),
+        Fact("elements", f"{values.elements:,}"),
+    ]
     if values.gradient is not None and values.gradient.norm is not None:
         lines.append(Fact("norm of the gradient", value_text(values.gradient.norm)))
     return tuple(lines)
@@ -215,7 +232,10 @@ def _code(target: Target, values: Values, *, gradient: bool, bins: int) -> str:
             "print(_values.isnan().sum().item(), _values.isinf().sum().item(), (_values == 0).sum().item())",
             "_finite = _values[_values.isfinite()].double()",
             "if _finite.numel():",
-            "    print(_finite.mean().item(), _finite.std(correction=0).item(), _finite.min().item(), _finite.max().item())",
+            (
+                "    print(_finite.mean().item(), _finite.std(correction=0).item(), _finite.min().item(),"
+                " _finite.max().item())"
+            ),
             f"    print(_finite.norm().item(), torch.histc(_finite, {bins}).tolist())",
         ]
     return "\n".join(lines)

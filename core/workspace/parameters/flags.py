@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
 from devexplorer.core.records.laboratory import ClearGradients, SetRequiresGrad, SetTraining
 from devexplorer.core.records.messages import Answer, Fact
-from devexplorer.core.workspace.casts import dtype_name
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.outcome import Outcome
 from devexplorer.core.workspace.parameters.changes import Flags, Gradients
 from devexplorer.core.workspace.parameters.targets import Target, parameters_below, resolve, resolve_module
-from devexplorer.core.workspace.walk import device_id, gradient_of, is_uninitialised
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -27,7 +27,7 @@ _Found = list[tuple[Target, list[Tensor]]]
 # --- freeze and unfreeze
 
 
-def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Watch) -> Outcome:
+def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Watch) -> CommandResult:
     """Freeze or unfreeze parameters, everything below modules, or tensors; all or none."""
     found: _Found = []
     findings: list[str] = []
@@ -52,7 +52,9 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Wat
             for tensor in tensors:
                 if target.name == name and id(tensor) not in seen and tensor.requires_grad != command.on:
                     seen.add(id(tensor))
-                    were.append((None if isinstance(target.thing, Tensor) and not target.path else tensor, tensor.requires_grad))
+                    were.append(
+                        (None if isinstance(target.thing, Tensor) and not target.path else tensor, tensor.requires_grad)
+                    )
         if not were:
             continue
         workspace.changed(f"the {word} of {_listed([t.title for t, _ in found])}", Flags(name, were), command=command)
@@ -65,13 +67,16 @@ def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Wat
         code="\n".join(_flag_code(target, tensors, command.on) for target, tensors in found),
         subject=names[0] if len(names) == 1 else None,
     )
-    return Outcome(answer, tuple(workspace.snapshot(name) for name in names))
+    return CommandResult(answer, tuple(workspace.snapshot(name) for name in names))
 
 
 def _flag_code(target: Target, tensors: list[Tensor], on: bool) -> str:
-    """What sets the flag; parameters without a shape have the attribute, and no method for it, and whole numbers cannot have it."""
+    """What sets the flag; parameters without a shape have the attribute, and no method for it, and whole numbers cannot
+    have it."""
     if on and isinstance(target.thing, nn.Module) and len(tensors) < len(list(target.thing.parameters())):
-        return f"for _p in {target.code()}.parameters():\n    _p.requires_grad = _p.is_floating_point() or _p.is_complex()"
+        return (
+            f"for _p in {target.code()}.parameters():\n    _p.requires_grad = _p.is_floating_point() or _p.is_complex()"
+        )
     if not any(map(is_uninitialised, tensors)):
         return f"{target.code()}.requires_grad_({on})"
     if isinstance(target.thing, Tensor):
@@ -95,17 +100,24 @@ def _flagged(target: Target, on: bool) -> list[Tensor]:
             raise BadInput(f"'{target.title}' has no parameters, so there is nothing to freeze or unfreeze")
         return [parameter for parameter in below if parameter.is_floating_point() or parameter.is_complex()]
     if target.is_buffer:
-        raise BadInput(f"'{target.title}' is a buffer: it belongs to the model, but is not learnt; only parameters are frozen or unfrozen")
+        raise BadInput(
+            f"'{target.title}' is a buffer: it belongs to the model, but is not learnt; only parameters are frozen or"
+            " unfrozen"
+        )
     if not is_uninitialised(thing) and not thing.is_leaf:
         origin = f" ({thing.grad_fn.name()})" if thing.grad_fn is not None else ""
         raise BadInput(
-            f"'{target.title}' is no leaf: it is the result of an operation{origin} on something that requires a gradient, and only leaves "
-            "can be told; take detach(), which gives a leaf with the same values"
+            f"'{target.title}' is no leaf: it is the result of an operation{origin} on something that requires a"
+            " gradient, and only leaves can be told; take detach(), which gives a leaf with the same values"
         )
     if on and not (thing.is_floating_point() or thing.is_complex()):
-        raise BadInput(f"'{target.title}' is {dtype_name(thing.dtype)}; only floating-point tensors can require a gradient")
+        raise BadInput(
+            f"'{target.title}' is {dtype_name(thing.dtype)}; only floating-point tensors can require a gradient"
+        )
     if on and thing.is_inference():
-        raise BadInput(f"'{target.title}' was made in inference mode and can never require a gradient; clone() gives one that can")
+        raise BadInput(
+            f"'{target.title}' was made in inference mode and can never require a gradient; clone() gives one that can"
+        )
     return [thing]
 
 
@@ -120,12 +132,16 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
     if on:
         words = f"{count_text(changed, 'tensor')} will get gradients from the next backward on."
     else:
-        words = f"{count_text(changed, 'tensor')} get no gradient any more: backward saves that work, and nothing is learnt there."
+        words = (
+            f"{count_text(changed, 'tensor')} get no gradient any more: backward saves that work, and nothing is learnt"
+            " there."
+        )
         if left:
             them = "it" if left == 1 else "them"
             verb = "is" if left == 1 else "are"
             words += (
-                f" {count_text(left, 'gradient')} of an earlier backward {verb} there still, and a step would use {them}: clear {them}."
+                f" {count_text(left, 'gradient')} of an earlier backward {verb} there still, and a step would use"
+                f" {them}: clear {them}."
             )
     for name in dict.fromkeys(target.name for target, _ in found):
         optimizer = workspace.extras(name).optimizer
@@ -134,7 +150,9 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         unknown = sum(id(tensor) not in known for target, tensors in found if target.name == name for tensor in tensors)
         if on and unknown:
-            words += f" The optimizer of {name} was made without {unknown} of them and will not change them: make a new one."
+            words += (
+                f" The optimizer of {name} was made without {unknown} of them and will not change them: make a new one."
+            )
         elif not on:
             words += f" The optimizer of {name} holds them still and passes them over, as they have no gradient."
     return words
@@ -143,14 +161,16 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
 # --- gradients
 
 
-def clear_gradients(workspace: Workspace, command: ClearGradients, watch: Watch) -> Outcome:
+def clear_gradients(workspace: Workspace, command: ClearGradients, watch: Watch) -> CommandResult:
     """Set gradients to None and free their memory."""
     target = resolve(workspace, command.target)
     alone = isinstance(target.thing, Tensor)
     if target.is_buffer:
         raise BadInput(f"'{command.target}' is a buffer; buffers have no gradients")
     below = [tensor for _, tensor in parameters_below(target)]
-    holders = [(tensor, g) for tensor in below if not is_uninitialised(tensor) and (g := gradient_of(tensor)) is not None]
+    holders = [
+        (tensor, g) for tensor in below if not is_uninitialised(tensor) and (g := gradient_of(tensor)) is not None
+    ]
     if not holders:
         raise BadInput(f"there is no gradient {'in' if alone else 'below'} '{command.target}'; a backward makes some")
     freed: dict[str, int] = {}
@@ -180,13 +200,13 @@ def clear_gradients(workspace: Workspace, command: ClearGradients, watch: Watch)
         code=call,
         subject=target.name,
     )
-    return Outcome(answer, (workspace.snapshot(target.name),))
+    return CommandResult(answer, (workspace.snapshot(target.name),))
 
 
 # --- training and evaluation
 
 
-def set_training(workspace: Workspace, command: SetTraining, watch: Watch) -> Outcome:
+def set_training(workspace: Workspace, command: SetTraining, watch: Watch) -> CommandResult:
     """`train()` or `eval()` of a model or a part of it."""
     target = resolve_module(workspace, command.target)
     assert isinstance(target.thing, nn.Module)
@@ -206,7 +226,7 @@ def set_training(workspace: Workspace, command: SetTraining, watch: Watch) -> Ou
         code=verb,
         subject=target.name,
     )
-    return Outcome(answer, (workspace.snapshot(target.name),) if differ else ())
+    return CommandResult(answer, (workspace.snapshot(target.name),) if differ else ())
 
 
 def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
@@ -215,7 +235,10 @@ def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
     said = []
     if dropout:
         s = "s" if dropout == 1 else ""
-        said.append(f"{count_text(dropout, 'dropout layer')} {f'drop{s} values at random' if on else f'let{s} values pass unchanged'}")
+        said.append(
+            f"{count_text(dropout, 'dropout layer')}"
+            f" {f'drop{s} values at random' if on else f'let{s} values pass unchanged'}"
+        )
     if norms:
         s = "s" if norms == 1 else ""
         with_what = "with each batch, to keep running statistics of it" if on else "with the running statistics"

@@ -1,6 +1,7 @@
 """Carries out `Initialise`: new initial values for one tensor, or every weight below a module. Runs on the jobs thread.
 
-Numbers come from a generator of their own, so that the same seed gives the same values again and nobody else's random numbers change.
+Numbers come from a generator of their own, so that the same seed gives the same values again and nobody else's random
+numbers change.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput, DevExplorerError, MoveFailed
-from devexplorer.core.formats import count_text
+from devexplorer.core.base.errors import BadInput, DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import Initialise, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Event, Fact
-from devexplorer.core.workspace.moves import MoveCancelled, Watch, one_line
-from devexplorer.core.workspace.names import quoted, variable
-from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.moves import MoveCancelled, Watch
 from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.rules import Rule, chosen, refuse_tensor
 from devexplorer.core.workspace.parameters.targets import Target, parameters_below, refuse_waiting, resolve
-from devexplorer.core.workspace.walk import device_id
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -32,7 +33,7 @@ Fill = tuple[str, Tensor, Rule]
 """Path, tensor, and the rule that it gets."""
 
 
-def initialise(workspace: Workspace, command: Initialise, watch: Watch) -> Outcome:
+def initialise(workspace: Workspace, command: Initialise, watch: Watch) -> CommandResult:
     """Give the target new initial values; all of it or nothing."""
     rule, options = chosen(command.rule, command.options)
     target = resolve(workspace, command.target)
@@ -58,7 +59,7 @@ def initialise(workspace: Workspace, command: Initialise, watch: Watch) -> Outco
         code=_code(target, command, rule, options, fills),
         subject=target.name,
     )
-    return Outcome(answer, (workspace.snapshot(target.name),), events=events)
+    return CommandResult(answer, (workspace.snapshot(target.name),), events=events)
 
 
 def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, float]) -> list[Fill]:
@@ -67,9 +68,13 @@ def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, f
         refuse_without_values(command.target, target.thing)
         refuse_tensor(command.target, command.rule, rule, options, target.thing)
         return [(target.path, target.thing, rule)]
-    below = [(path, tensor) for path, tensor in parameters_below(target) if tensor.is_floating_point() and tensor.numel()]
+    below = [
+        (path, tensor) for path, tensor in parameters_below(target) if tensor.is_floating_point() and tensor.numel()
+    ]
     fills = [
-        (path, tensor, _ZEROS if rule.fans and tensor.dim() < 2 else rule) for path, tensor in below if tensor.dim() > 1 or command.biases
+        (path, tensor, _ZEROS if rule.fans and tensor.dim() < 2 else rule)
+        for path, tensor in below
+        if tensor.dim() > 1 or command.biases
     ]
     if not fills:
         hint = "; with biases it would get those of one dimension" if below else ""
@@ -103,7 +108,7 @@ def _fill(fills: list[Fill], options: dict[str, float], seed: int, watch: Watch)
     except DevExplorerError:
         raise
     except Exception as error:
-        raise MoveFailed(f"PyTorch refused: {one_line(error)}; everything is as it was before") from error
+        raise MoveFailed(f"PyTorch refused: {first_line(error)}; everything is as it was before") from error
 
 
 def _words(
@@ -125,7 +130,10 @@ def _words(
                 f"{value_text(found.std)} to {value_text(now.std)}."
             )
         if target.also:
-            words += f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and changed with it."
+            words += (
+                f" {' and '.join(target.also)} {'is' if len(target.also) == 1 else 'are'} the very same Parameter and"
+                " changed with it."
+            )
     else:
         weights = sum(own is rule for _, _, own in fills)
         words = f"{count_text(weights, 'parameter')} below it: {drawn}." if weights else ""
@@ -133,7 +141,11 @@ def _words(
         if zeroed:
             words += f" {count_text(len(zeroed), 'parameter')} of one dimension got zeros"
             scales = sum(path.rpartition(".")[2] == "weight" for path in zeroed)
-            words += f"; {count_text(scales, 'scale')} of normalisation layers among them, which lets nothing through." if scales else "."
+            words += (
+                f"; {count_text(scales, 'scale')} of normalisation layers among them, which lets nothing through."
+                if scales
+                else "."
+            )
     if rule.random:
         words += f" Seed {command.seed} gives the same again; nobody else's random numbers have changed."
     optimizer = workspace.extras(target.name).optimizer
@@ -164,14 +176,23 @@ def _code(target: Target, command: Initialise, rule: Rule, options: dict[str, fl
     """What gives the same values."""
     lines = ["import torch", ""]
     places = list(dict.fromkeys(_drawn_on(tensor) for _, tensor, _ in fills))
-    made = [f"torch.Generator({'' if place == 'cpu' else quoted(place)}).manual_seed({command.seed + n})" for n, place in enumerate(places)]
+    made = [
+        f"torch.Generator({'' if place == 'cpu' else quoted(place)}).manual_seed({command.seed + n})"
+        for n, place in enumerate(places)
+    ]
     if rule.random and len(places) == 1:
         lines.append(f"_generator = {made[0]}")
     elif rule.random:
         entries = ", ".join(f"{quoted(place)}: {one}" for place, one in zip(places, made, strict=True))
         lines.append(f"_generators = {{{entries}}}")
-    statement = rule.code.format(p="_p" if isinstance(target.thing, nn.Module) or "\n" in rule.code else target.code(), **options)
-    pick = '_generator = _generators.get(str(_p.device), _generators.get("cpu"))\n' if rule.random and len(places) > 1 else ""
+    statement = rule.code.format(
+        p="_p" if isinstance(target.thing, nn.Module) or "\n" in rule.code else target.code(), **options
+    )
+    pick = (
+        '_generator = _generators.get(str(_p.device), _generators.get("cpu"))\n'
+        if rule.random and len(places) > 1
+        else ""
+    )
     if isinstance(target.thing, Tensor):
         bind = f"_p = {target.code()}\n" if "\n" in rule.code else ""
         return "\n".join([*lines, "with torch.no_grad():", _indented(bind + statement, 1)])

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.python_names import nearest, variable
+from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
 from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.names import nearest, variable
-from devexplorer.core.workspace.outcome import Outcome
 from devexplorer.core.workspace.parameters.targets import Target, model_of, refuse_waiting
-from devexplorer.core.workspace.walk import device_id
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -33,7 +33,8 @@ STATE_PER_VALUE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
 def optimizer_variable(name: str) -> str:
-    """What the optimizer of a model is called in Python; objects never begin with an underscore, so it takes nobody's name."""
+    """What the optimizer of a model is called in Python; objects never begin with an underscore, so it takes nobody's
+    name."""
     return f"_optimizer_{variable(name)}"
 
 
@@ -74,7 +75,7 @@ def state_text(optimizer: torch.optim.Optimizer) -> str:
     return ", ".join(f"{bytes_text(size)} on {device}" for device, size in state_bytes(optimizer).items()) or "none yet"
 
 
-def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -> Outcome:
+def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -> CommandResult:
     """Give a model an optimizer over what requires grad, or take it away."""
     model = model_of(workspace, command.target)
     extras = workspace.extras(command.target)
@@ -83,11 +84,16 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -
     if command.kind not in KINDS:
         raise BadInput(f"there is no optimizer '{command.kind}'; {nearest(command.kind, [*KINDS, 'none'])}")
     if not math.isfinite(command.learning_rate) or command.learning_rate <= 0:
-        raise BadInput(f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001")
+        raise BadInput(
+            f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001"
+        )
     refuse_waiting(Target(command.target, command.target, "", model), "no optimizer can be made for it")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise BadInput(f"no parameter of '{command.target}' requires a gradient, so there is nothing to optimise; unfreeze some first")
+        raise BadInput(
+            f"no parameter of '{command.target}' requires a gradient, so there is nothing to optimise; unfreeze some"
+            " first"
+        )
     kind, options = KINDS[command.kind]
     before = workspace.before(command.target)
     had = extras.optimizer_text
@@ -107,8 +113,8 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -
     if frozen:
         words += f" {count_text(frozen, 'frozen parameter')} are left out."
     words += (
-        f" It keeps {'one value' if extra == 1 else f'{extra} values'} beside each parameter value, where the parameter is: "
-        f"{bytes_text(extra * size)} appear with the first step, not before."
+        f" It keeps {'one value' if extra == 1 else f'{extra} values'} beside each parameter value, where the parameter"
+        f" is: {bytes_text(extra * size)} appear with the first step, not before."
         if extra
         else " It keeps no state beside them."
     )
@@ -116,7 +122,10 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -
         words += f" It takes the place of {had}, whose state is gone."
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     chosen = f"[_p for _p in {variable(command.target)}.parameters() if _p.requires_grad]"
-    code = f"{optimizer_variable(command.target)} = torch.optim.{kind.__name__}({chosen}, lr={command.learning_rate!r}{given})"
+    code = (
+        f"{optimizer_variable(command.target)} = torch.optim.{kind.__name__}({chosen},"
+        f" lr={command.learning_rate!r}{given})"
+    )
     answer = Answer(
         title=f"{command.target} has an optimizer: {extras.optimizer_text}",
         words=words,
@@ -124,10 +133,10 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -
         code=f"import torch\n\n{code}",
         subject=command.target,
     )
-    return Outcome(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, (workspace.snapshot(command.target),))
 
 
-def _removed(workspace: Workspace, command: MakeOptimizer) -> Outcome:
+def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
     extras = workspace.extras(command.target)
     if extras.optimizer is None:
         raise BadInput(f"'{command.target}' has no optimizer that could be removed")
@@ -137,7 +146,11 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> Outcome:
         workspace.changed(f"the removal of the optimizer of {command.target}", before, command=command)
     extras.optimizer = extras.optimizer_text = None
     workspace.publish(command.target)
-    words = f"Its state is let go of, {state}; the parameters stay as they are." if state != "none yet" else "It had no state yet."
+    words = (
+        f"Its state is let go of, {state}; the parameters stay as they are."
+        if state != "none yet"
+        else "It had no state yet."
+    )
     if before is not None:
         words += " As long as Undo can bring it back, the state is kept."
     answer = Answer(
@@ -146,4 +159,4 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> Outcome:
         code=f"del {optimizer_variable(command.target)}",
         subject=command.target,
     )
-    return Outcome(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, (workspace.snapshot(command.target),))

@@ -1,7 +1,9 @@
-"""Rules for initial values: their options, which tensors they make sense for, how they are written in Python. No thread of its own.
+"""Rules for initial values: their options, which tensors they make sense for, how they are written in Python. No thread
+of its own.
 
-Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010. Kaiming: K. He et al.,
-"Delving deep into rectifiers", 2015. Both draw so that the variance of activations (or gradients) stays the same from layer to layer.
+Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+Kaiming: K. He et al., "Delving deep into rectifiers", 2015. Both draw so that the variance of activations (or
+gradients) stays the same from layer to layer.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import shape_text
-from devexplorer.core.workspace.casts import dtype_name, refuse_value
-from devexplorer.core.workspace.names import nearest
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import shape_text
+from devexplorer.core.base.python_names import nearest
+from devexplorer.core.models.casts import dtype_name, refuse_value
 
 Options = Mapping[str, float]
 
@@ -61,7 +63,9 @@ RULES: Mapping[str, Rule] = {
         "{value:g} everywhere",
         random=False,
     ),
-    "zeros": Rule({}, lambda t, o, g: torch.nn.init.zeros_(t), "torch.nn.init.zeros_({p})", "0 everywhere", random=False),
+    "zeros": Rule(
+        {}, lambda t, o, g: torch.nn.init.zeros_(t), "torch.nn.init.zeros_({p})", "0 everywhere", random=False
+    ),
     "ones": Rule({}, lambda t, o, g: torch.nn.init.ones_(t), "torch.nn.init.ones_({p})", "1 everywhere", random=False),
     "xavier-uniform": Rule(
         {"gain": 1.0},
@@ -109,7 +113,9 @@ def chosen(rule: str, options: Options) -> tuple[Rule, dict[str, float]]:
     for name, value in options.items():
         if name not in found.options:
             what = f"it has {' and '.join(found.options)}" if found.options else "it has no options"
-            findings.append(f"the rule '{rule}' has no option '{name}'; {nearest(name, found.options) if found.options else what}")
+            findings.append(
+                f"the rule '{rule}' has no option '{name}'; {nearest(name, found.options) if found.options else what}"
+            )
         elif not math.isfinite(value):
             findings.append(f"{name} = {value:g} is no number to draw with")
     values = {**found.options, **{name: float(value) for name, value in options.items()}}
@@ -137,19 +143,26 @@ def refuse_tensor(title: str, name: str, rule: Rule, values: Options, tensor: Te
     if tensor.numel() == 0:
         raise BadInput(f"'{title}' has no elements, so there is nothing to initialise")
     if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        raise BadInput(f"several elements of '{title}' are one place in memory (it was made with expand); clone() gives each its own")
+        raise BadInput(
+            f"several elements of '{title}' are one place in memory (it was made with expand); clone() gives each"
+            " its own"
+        )
     if tensor.is_inference():
-        raise BadInput(f"'{title}' was made in inference mode and cannot be changed in place; clone() gives one that can")
+        raise BadInput(
+            f"'{title}' was made in inference mode and cannot be changed in place; clone() gives one that can"
+        )
     if tensor.is_complex():
         raise BadInput(f"'{title}' is {dtype}; the rules are for real numbers")
     if not tensor.is_floating_point() and rule.random:
-        raise BadInput(f"'{title}' is {dtype}, and {name} gives fractions; whole numbers can be constant, zeros or ones")
+        raise BadInput(
+            f"'{title}' is {dtype}, and {name} gives fractions; whole numbers can be constant, zeros or ones"
+        )
     if tensor.is_floating_point() and tensor.element_size() == 1 and rule.random:
         raise BadInput(f"'{title}' is {dtype}, in which PyTorch cannot draw numbers; cast it to float32 first")
     if "value" in values:
         refuse_value(tensor.dtype, values["value"])
     if rule.fans and tensor.dim() < 2:
         raise BadInput(
-            f"'{title}' is {shape_text(tuple(tensor.shape))}: {name} needs a fan-in and a fan-out, so two dimensions at least; "
-            "take normal, uniform or a constant"
+            f"'{title}' is {shape_text(tuple(tensor.shape))}: {name} needs a fan-in and a fan-out, so two dimensions at"
+            " least; take normal, uniform or a constant"
         )

@@ -1,4 +1,5 @@
-"""Where an optimizer's state is, and how it follows its parameters: `MoveOptimizer`, and what a `Move` does. Runs on the jobs thread."""
+"""Where an optimizer's state is, and how it follows its parameters: `MoveOptimizer`, and what a `Move` does. Runs on
+the jobs thread."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.errors import BadInput, DevExplorerError, MoveFailed
-from devexplorer.core.formats import bytes_text, count_text
+from devexplorer.core.base.errors import BadInput, DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.models.casts import dtype_name, loses
+from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MoveOptimizer
 from devexplorer.core.records.messages import Answer, Command, Fact, Move, Offer
-from devexplorer.core.workspace.casts import dtype_name, loses
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.moves import MoveCancelled, Watch, one_line
-from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.moves import MoveCancelled, Watch
 from devexplorer.core.workspace.parameters.changes import Slot, StateMoved
 from devexplorer.core.workspace.parameters.making import optimizer_variable, state_tensors, state_text
 from devexplorer.core.workspace.parameters.targets import model_of
-from devexplorer.core.workspace.walk import device_id
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -37,7 +38,8 @@ class Stray(NamedTuple):
 
 
 def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
-    """State elsewhere than its parameter, or in another dtype. The count of steps may stay on the CPU: PyTorch reads it there."""
+    """State elsewhere than its parameter, or in another dtype. The count of steps may stay on the CPU: PyTorch reads it
+    there."""
     found = []
     for parameter, key, value in state_tensors(optimizer):
         if value.dim() == 0 and (key == "step" or value.shape != parameter.shape):
@@ -48,7 +50,7 @@ def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
     return found
 
 
-def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -> Outcome:
+def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -> CommandResult:
     """Let the state follow its parameters, all of it or none."""
     model_of(workspace, command.target)
     optimizer = workspace.extras(command.target).optimizer
@@ -57,15 +59,27 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -
     found = strays(optimizer)
     if not found:
         where = state_text(optimizer)
-        words = "There is no state before the first step." if where == "none yet" else f"The state is where its parameters are: {where}."
-        return Outcome(Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target)))
+        words = (
+            "There is no state before the first step."
+            if where == "none yet"
+            else f"The state is where its parameters are: {where}."
+        )
+        return CommandResult(
+            Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target))
+        )
     before = state_text(optimizer)
     moved = follow(workspace, command.target, found, command, watch)
-    words = f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed {'its' if len(found) == 1 else 'their'} "
+    words = (
+        f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed"
+        f" {'its' if len(found) == 1 else 'their'} "
+    )
     words += "parameters. Counts of steps stay on the CPU, where PyTorch reads them. "
     cast = next((stray for stray in found if stray.value.dtype != stray.dtype), None)
     if cast is not None:
-        words += f"They were cast from {dtype_name(cast.value.dtype)} to {dtype_name(cast.dtype)} as well, the dtype of the parameters. "
+        words += (
+            f"They were cast from {dtype_name(cast.value.dtype)} to {dtype_name(cast.dtype)} as well, the dtype of the"
+            " parameters. "
+        )
     answer = Answer(
         title=f"The optimizer state of {command.target} followed its parameters",
         words=words.strip(),
@@ -73,7 +87,7 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -
         code=_code(command.target),
         subject=command.target,
     )
-    return Outcome(answer, (workspace.snapshot(command.target),))
+    return CommandResult(answer, (workspace.snapshot(command.target),))
 
 
 def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Command, watch: Watch) -> int:
@@ -96,9 +110,16 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Com
     except DevExplorerError:
         raise
     except Exception as error:
-        raise MoveFailed(f"the optimizer's state did not move: {one_line(error)}; everything is as it was before") from error
-    slots = [Slot(s.parameter, s.key, s.value.device, s.value.dtype, s.value if loses(s.value.dtype, s.dtype) else None) for s in found]
-    workspace.changed(f"the move of the optimizer state of {name}", StateMoved(name, optimizer, tuple(slots)), command=command)
+        raise MoveFailed(
+            f"the optimizer's state did not move: {first_line(error)}; everything is as it was before"
+        ) from error
+    slots = [
+        Slot(s.parameter, s.key, s.value.device, s.value.dtype, s.value if loses(s.value.dtype, s.dtype) else None)
+        for s in found
+    ]
+    workspace.changed(
+        f"the move of the optimizer state of {name}", StateMoved(name, optimizer, tuple(slots)), command=command
+    )
     for stray, value in zip(found, new, strict=True):
         optimizer.state[stray.parameter][stray.key] = value
     workspace.publish(name)
@@ -115,7 +136,8 @@ class AfterMove(NamedTuple):
 
 
 def after_move(workspace: Workspace, names: Sequence[str], command: Move, watch: Watch) -> AfterMove:
-    """After a move of these objects: let their optimizers' state follow where that was asked for, or say that it stayed behind."""
+    """After a move of these objects: let their optimizers' state follow where that was asked for, or say that it stayed
+    behind."""
     words: list[str] = []
     code: list[str] = []
     offers: list[Offer] = []
@@ -132,11 +154,14 @@ def after_move(workspace: Workspace, names: Sequence[str], command: Move, watch:
         stray = found[0]
         if stray.value.device != stray.parameter.device:
             left = sum(one.value.nbytes for one in found)
-            how = f"stayed behind, {bytes_text(left)} on {device_id(stray.value.device)}: .to() moves what is in a model"
+            how = (
+                f"stayed behind, {bytes_text(left)} on {device_id(stray.value.device)}: .to() moves what is in a model"
+            )
         else:
             how = f"is {dtype_name(stray.value.dtype)} still: .to() casts what is in a model"
         words.append(
-            f"The state of the optimizer of {name} {how}, and the optimizer is not in it. The next step fails until the state follows."
+            f"The state of the optimizer of {name} {how}, and the optimizer is not in it. The next step fails until the"
+            " state follows."
         )
         offers.append(Offer(f"Let the optimizer state of {name} follow", MoveOptimizer(target=name)))
     return AfterMove(" ".join(words), tuple(offers), "\n".join(code), bool(code))

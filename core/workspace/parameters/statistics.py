@@ -1,10 +1,11 @@
 """Statistics of a tensor's values, computed on its device piece by piece. No thread of its own.
 
-Each piece gets a few reductions that PyTorch has vectorised, in float32 (float64 for float64 and whole numbers); pieces are combined in
-float64 on the host. A piece that holds NaN or Inf, or whose sum of squares says too little about its spread, is done again in float64.
+Each piece gets a few reductions that PyTorch has vectorised, in float32 (float64 for float64 and whole numbers); pieces
+are combined in float64 on the host. A piece that holds NaN or Inf, or whose sum of squares says too little about its
+spread, is done again in float64.
 
-Source of the combination: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-variances", 1979, in its form for many groups: M2 = sum of n_i (s_i^2 + (m_i - m)^2).
+Source of the combination: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for
+computing sample variances", 1979, in its form for many groups: M2 = sum of n_i (s_i^2 + (m_i - m)^2).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.workspace.moves import MoveCancelled, Watch
-from devexplorer.core.workspace.parameters.pieces import piece_elements, pieces
+from devexplorer.core.workspace.pieces import piece_elements, pieces
 
 WHOLE_LIMIT = 1 << 24
-"""Tensors with more elements are described from a sample, unless everything is asked for: all of it takes several passes' time."""
+"""Tensors with more elements are described from a sample, unless everything is asked for: all of it takes several
+passes' time."""
 SAMPLE_ELEMENTS = 1 << 18
 RUN = 256
 """Elements that a sample takes in one go."""
@@ -32,7 +34,8 @@ _SPREAD = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What is known about some values; mean, deviation (of the population), root mean square, minimum and maximum of the finite ones."""
+    """What is known about some values; mean, deviation (of the population), root mean square, minimum and maximum of
+    the finite ones."""
 
     count: int
     """Finite values."""
@@ -75,12 +78,15 @@ def figures(tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Figures:
         near = whole_moments(sample, watch)
         counts, low, high = _histogram(sample, near, bins, watch)
         zeros = round(near.zeros / sample.numel() * values.numel())
-        moments = replace(near, count=summed.count, mean=summed.mean, zeros=zeros, nans=summed.nans, infinities=summed.infinities)
+        moments = replace(
+            near, count=summed.count, mean=summed.mean, zeros=zeros, nans=summed.nans, infinities=summed.infinities
+        )
         return Figures(moments, counts, low, high, _norm(near, summed.count), sample.numel())
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which values of this one are computed: every one of them has its own value there, but for large int64."""
+    """The dtype in which values of this one are computed: every one of them has its own value there, but for large
+    int64."""
     return torch.float32 if dtype.is_floating_point and dtype.itemsize <= 4 else torch.float64
 
 
@@ -109,7 +115,8 @@ def whole_moments(values: Tensor, watch: Watch) -> Moments:
 
 
 class _Room:
-    """Memory of one piece that is used again and again: new memory for each piece would cost more than all that is computed."""
+    """Memory of one piece that is used again and again: new memory for each piece would cost more than all that is
+    computed."""
 
     def __init__(self, values: Tensor, limit: int) -> None:
         self._values, self._limit = values, limit
@@ -143,7 +150,8 @@ def _from_sums(n: int, row: Sequence[float], work: torch.dtype) -> Moments | Non
 
 
 def _careful(piece: Tensor) -> Moments:
-    """The same in float64, values divided by the largest first so that no square overflows; NaN and Inf are counted and left out."""
+    """The same in float64, values divided by the largest first so that no square overflows; NaN and Inf are counted and
+    left out."""
     x = piece.to(torch.float64)
     nans, infinities = int(x.isnan().sum()), int(x.isinf().sum())
     if nans or infinities:
@@ -156,7 +164,9 @@ def _careful(piece: Tensor) -> Moments:
     x = x / scale
     mean = float(x.mean())
     deviation, square = float((x - mean).square_().mean()) ** 0.5, float(torch.dot(x, x)) / x.numel()
-    return Moments(x.numel(), mean * scale, deviation * scale, math.sqrt(square) * scale, low, high, zeros, nans, infinities)
+    return Moments(
+        x.numel(), mean * scale, deviation * scale, math.sqrt(square) * scale, low, high, zeros, nans, infinities
+    )
 
 
 def combined(parts: Sequence[Moments]) -> Moments:
@@ -169,14 +179,19 @@ def combined(parts: Sequence[Moments]) -> Moments:
     low, high = min(part.minimum for part in full), max(part.maximum for part in full)
     scale = max(abs(low), abs(high)) or 1.0
     mean = math.fsum(part.count * (part.mean / scale) for part in full) / n
-    spread = math.fsum(part.count * ((part.deviation / scale) ** 2 + (part.mean / scale - mean) ** 2) for part in full) / n
+    spread = (
+        math.fsum(part.count * ((part.deviation / scale) ** 2 + (part.mean / scale - mean) ** 2) for part in full) / n
+    )
     square = math.fsum(part.count * (part.root_mean_square / scale) ** 2 for part in full) / n
     zeros = sum(part.zeros for part in full)
-    return Moments(n, mean * scale, math.sqrt(spread) * scale, math.sqrt(square) * scale, low, high, zeros, nans, infinities)
+    return Moments(
+        n, mean * scale, math.sqrt(spread) * scale, math.sqrt(square) * scale, low, high, zeros, nans, infinities
+    )
 
 
 def _sampled(values: Tensor, watch: Watch) -> tuple[Moments, Tensor]:
-    """One pass that sums everything, which finds every NaN and Inf too, and a sample of `SAMPLE_ELEMENTS`, evenly spread in short runs."""
+    """One pass that sums everything, which finds every NaN and Inf too, and a sample of `SAMPLE_ELEMENTS`, evenly
+    spread in short runs."""
     limit = SUM_ELEMENTS if values.dtype is working_dtype(values.dtype) else piece_elements(values)
     room = _Room(values, limit)
     every = max(RUN, values.numel() * RUN // SAMPLE_ELEMENTS)
@@ -195,10 +210,15 @@ def _sampled(values: Tensor, watch: Watch) -> tuple[Moments, Tensor]:
 
 
 def _finite_part(values: Tensor, watch: Watch) -> Moments:
-    """The mean, NaN and Inf of values among which there is something odd: looked for in small pieces, so that most stay quick."""
+    """The mean, NaN and Inf of values among which there is something odd: looked for in small pieces, so that most stay
+    quick."""
     limit = piece_elements(values)
     room = _Room(values, limit)
-    totals = torch.stack([room.converted(piece).sum() for piece in _watched(values, limit, watch)]).to("cpu", torch.float64).tolist()
+    totals = (
+        torch.stack([room.converted(piece).sum() for piece in _watched(values, limit, watch)])
+        .to("cpu", torch.float64)
+        .tolist()
+    )
     parts = []
     for piece, total in zip(pieces(values, limit), totals, strict=True):
         if watch.cancelled():
@@ -233,7 +253,8 @@ def _histogram(values: Tensor, moments: Moments, bins: int, watch: Watch) -> tup
 
 
 def _told_apart(low: float, high: float, bins: int) -> bool:
-    """Whether float32 can compute in which bin a value is: the width neither overflows nor drowns in the size of the values."""
+    """Whether float32 can compute in which bin a value is: the width neither overflows nor drowns in the size of the
+    values."""
     width = high - low
     return 1e-30 < width < 1e38 and width / bins > 1e-4 * max(abs(low), abs(high))
 

@@ -1,4 +1,5 @@
-"""What a target of this package means: a tensor, a parameter, a buffer, a module; and how it is written in Python. Jobs thread."""
+"""What a target of this package means: a tensor, a parameter, a buffer, a module; and how it is written in Python. Jobs
+thread."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.workspace.names import expression, quoted, variable
-from devexplorer.core.workspace.walk import is_uninitialised
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.models.walk import is_uninitialised
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -77,7 +78,9 @@ def resolve_module(workspace: Workspace, title: str) -> Target:
 def model_of(workspace: Workspace, title: str) -> nn.Module:
     """The model behind a name that has to mean a whole one."""
     if ":" in title:
-        raise BadInput(f"'{title}' is a part of a model; an optimizer belongs to the whole one, '{title.partition(':')[0]}'")
+        raise BadInput(
+            f"'{title}' is a part of a model; an optimizer belongs to the whole one, '{title.partition(':')[0]}'"
+        )
     thing = workspace.get(title)
     if isinstance(thing, Tensor):
         raise BadInput(f"'{title}' is a tensor; choose a model")
@@ -98,4 +101,6 @@ def refuse_waiting(target: Target, what: str) -> None:
     """Raise `BadInput` when a parameter has no shape before the first forward."""
     waiting = next((path for path, parameter in parameters_below(target) if is_uninitialised(parameter)), None)
     if waiting is not None:
-        raise BadInput(f"'{waiting or target.title}' has no shape before the first forward, so {what}; run the model once first")
+        raise BadInput(
+            f"'{waiting or target.title}' has no shape before the first forward, so {what}; run the model once first"
+        )

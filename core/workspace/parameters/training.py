@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import DevExplorerError, MoveFailed
-from devexplorer.core.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.models.run import total
+from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
 from devexplorer.core.records.laboratory import MakeOptimizer, MoveOptimizer, TrainStep
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace import run_code
-from devexplorer.core.workspace.files.refused import Refused
-from devexplorer.core.workspace.moves import Watch, one_line
-from devexplorer.core.workspace.outcome import Outcome
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.parameters.making import held_by, kind_of, optimizer_variable, state_bytes, state_text
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.state import strays
 from devexplorer.core.workspace.parameters.targets import model_of
+from devexplorer.core.workspace.refused import Refused
 from devexplorer.core.workspace.reports import Ran
-from devexplorer.core.workspace.run import total
 from devexplorer.core.workspace.running import before_inputs, given_names, inputs_of, reached
-from devexplorer.core.workspace.walk import device_id, is_uninitialised, size_of
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -40,7 +40,7 @@ class _Changed(NamedTuple):
     """Norm of the values before."""
 
 
-def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcome:
+def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> CommandResult:
     """One step of a model's optimizer; when it fails, model, gradients and optimizer are as before."""
     model = model_of(workspace, command.target)
     optimizer = workspace.extras(command.target).optimizer
@@ -77,7 +77,9 @@ def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> Outcom
     effects = ["a step of the optimizer", "gradients of a backward pass"]
     if ran.changed_buffers:
         effects.append("running statistics changed by a forward pass")
-    return Outcome(answer, tuple(workspace.snapshot(name) for name in dict.fromkeys(touched)), side_effects=tuple(effects))
+    return CommandResult(
+        answer, tuple(workspace.snapshot(name) for name in dict.fromkeys(touched)), side_effects=tuple(effects)
+    )
 
 
 def _needed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -93,10 +95,15 @@ def _refuse_strays(name: str, optimizer: torch.optim.Optimizer) -> None:
         return
     stray = found[0]
     if stray.value.device != stray.parameter.device:
-        what = f"the optimizer's state is on {device_id(stray.value.device)} and its parameter on {device_id(stray.parameter.device)}"
+        what = (
+            f"the optimizer's state is on {device_id(stray.value.device)} and its parameter on"
+            f" {device_id(stray.parameter.device)}"
+        )
         why = "a move of the model does not move it, and PyTorch computes on one device at a time"
     else:
-        what = f"the optimizer's state is {stray.value.dtype} and its parameter {stray.parameter.dtype}".replace("torch.", "")
+        what = f"the optimizer's state is {stray.value.dtype} and its parameter {stray.parameter.dtype}".replace(
+            "torch.", ""
+        )
         why = "a cast of the model does not cast it"
     raise Refused(
         f"{what} ({stray.key}, {count_text(len(found), 'tensor')} of the state in all); {why}",
@@ -126,7 +133,7 @@ def _step(name: str, optimizer: torch.optim.Optimizer) -> None:
     except DevExplorerError:
         raise
     except Exception as error:
-        raise MoveFailed(f"the optimizer's step failed: {one_line(error)}; {name} is as it was before") from error
+        raise MoveFailed(f"the optimizer's step failed: {first_line(error)}; {name} is as it was before") from error
 
 
 def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, Tensor]) -> list[_Changed]:
@@ -143,7 +150,9 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, old: dict[int, 
     return sorted(found, key=lambda one: -one.norm)
 
 
-def _answer(workspace: Workspace, command: TrainStep, ran: Ran, losses: list[float], changed: list[_Changed], *, measured: bool) -> Answer:
+def _answer(
+    workspace: Workspace, command: TrainStep, ran: Ran, losses: list[float], changed: list[_Changed], *, measured: bool
+) -> Answer:
     name = command.target
     extras = workspace.extras(name)
     model, optimizer = workspace.get(name), extras.optimizer
@@ -155,10 +164,16 @@ def _answer(workspace: Workspace, command: TrainStep, ran: Ran, losses: list[flo
         words += f" The sum of the output was {value_text(losses[-1])}; the step went to make it smaller."
     if changed:
         most = changed[0]
-        words += f" {count_text(len(changed), 'parameter')} changed, most of all {most.path}, by a norm of {value_text(most.norm)}"
+        words += (
+            f" {count_text(len(changed), 'parameter')} changed, most of all {most.path}, by a norm of"
+            f" {value_text(most.norm)}"
+        )
         words += f" (its values have {value_text(most.of)})." if most.of else "."
     elif measured:
-        words += " No parameter changed: there was no gradient in what the optimizer holds, or the step was too small for the dtype."
+        words += (
+            " No parameter changed: there was no gradient in what the optimizer holds, or the step was too small for"
+            " the dtype."
+        )
     else:
         words += " The values before were too large to be kept, so how much changed was not measured."
     size = sum(state_bytes(optimizer).values())
@@ -175,7 +190,9 @@ def _answer(workspace: Workspace, command: TrainStep, ran: Ran, losses: list[flo
     code = f"{steps}.zero_grad()\n{run_code.backward(ran, extras.source)}\n{steps}.step()"
     offers: tuple[Offer, ...] = ()
     if _unknown(model, optimizer):
-        again = MakeOptimizer(target=name, kind=kind_of(optimizer), learning_rate=float(optimizer.param_groups[0]["lr"]))
+        again = MakeOptimizer(
+            target=name, kind=kind_of(optimizer), learning_rate=float(optimizer.param_groups[0]["lr"])
+        )
         offers = (Offer("Make the optimizer again", again),)
     return Answer(title=f"{name} made a step", words=words, facts=tuple(facts), code=code, subject=name, offers=offers)
 
@@ -190,12 +207,18 @@ def _mismatch(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     words = ""
     frozen = sum(not parameter.requires_grad for parameter in held_by(optimizer))
     if frozen:
-        words += f" {count_text(frozen, 'parameter')} of the optimizer {'is' if frozen == 1 else 'are'} frozen now and stayed as they were."
+        words += (
+            f" {count_text(frozen, 'parameter')} of the optimizer {'is' if frozen == 1 else 'are'} frozen now and"
+            " stayed as they were."
+        )
     inside = {id(parameter) for parameter in model.parameters()}
     lost = sum(id(parameter) not in inside for parameter in held_by(optimizer))
     if lost:
         words += f" It still holds {count_text(lost, 'Parameter')} that the model no longer has."
     unknown = _unknown(model, optimizer)
     if unknown:
-        words += f" {count_text(unknown, 'parameter')} that require a gradient are unknown to it and stayed: it was made before."
+        words += (
+            f" {count_text(unknown, 'parameter')} that require a gradient are unknown to it and stayed: it was made"
+            " before."
+        )
     return words

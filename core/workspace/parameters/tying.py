@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.errors import BadInput
-from devexplorer.core.formats import bytes_text, shape_text
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, shape_text
+from devexplorer.core.base.python_names import expression, quoted
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.laboratory import MakeOptimizer, Tie, Untie
 from devexplorer.core.records.messages import Answer, Fact, Offer
-from devexplorer.core.workspace.casts import dtype_name
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.moves import Watch
-from devexplorer.core.workspace.names import expression, quoted
-from devexplorer.core.workspace.outcome import Outcome
 from devexplorer.core.workspace.parameters.changes import FlatWeights, renew_flat_weights
 from devexplorer.core.workspace.parameters.making import held_by, kind_of
 from devexplorer.core.workspace.parameters.targets import Target, resolve_tensor
-from devexplorer.core.workspace.walk import device_id, is_uninitialised
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
-def tie(workspace: Workspace, command: Tie, watch: Watch) -> Outcome:
+def tie(workspace: Workspace, command: Tie, watch: Watch) -> CommandResult:
     """Let the second name hold the very Parameter of the first."""
     first, second = _parameter(workspace, command.first), _parameter(workspace, command.second)
     _refuse_pair(first, second)
@@ -35,8 +35,8 @@ def tie(workspace: Workspace, command: Tie, watch: Watch) -> Outcome:
     assert isinstance(model, nn.Module)
     gone = not any(parameter is lost for parameter in model.parameters())
     words = (
-        f"{second.path} and {first.path} are two names of one Parameter now: it counts once, changing one changes both, gradients of both "
-        f"uses add up in it, and it stays one when it moves. The values of {first.path} are kept"
+        f"{second.path} and {first.path} are two names of one Parameter now: it counts once, changing one changes both,"
+        f" gradients of both uses add up in it, and it stays one when it moves. The values of {first.path} are kept"
     )
     assert isinstance(lost, Tensor)
     words += f", those that {second.path} had are gone with {bytes_text(lost.nbytes)}." if gone else "."
@@ -45,10 +45,10 @@ def tie(workspace: Workspace, command: Tie, watch: Watch) -> Outcome:
     code = f"setattr({_holder(second)}, {quoted(second.key)}, {first.code()})"
     title = f"{second.path} is tied to {first.path}"
     answer = Answer(title=title, words=words + told, facts=facts, code=code, subject=first.name, offers=offers)
-    return Outcome(answer, (workspace.snapshot(first.name),))
+    return CommandResult(answer, (workspace.snapshot(first.name),))
 
 
-def untie(workspace: Workspace, command: Untie, watch: Watch) -> Outcome:
+def untie(workspace: Workspace, command: Untie, watch: Watch) -> CommandResult:
     """Give a name a Parameter of its own, with the same values."""
     target = _parameter(workspace, command.target)
     if not target.also:
@@ -58,8 +58,8 @@ def untie(workspace: Workspace, command: Untie, watch: Watch) -> Outcome:
     if not left:
         other = with_it[0].rpartition(".")[0]
         raise BadInput(
-            f"'{target.path}' cannot be untied from '{with_it[0]}': '{target.holder}' and '{other}' are two names of one module, which "
-            "holds it once; build the model with two modules"
+            f"'{target.path}' cannot be untied from '{with_it[0]}': '{target.holder}' and '{other}' are two names of"
+            " one module, which holds it once; build the model with two modules"
         )
     old = target.thing
     assert isinstance(old, Tensor)
@@ -69,14 +69,17 @@ def untie(workspace: Workspace, command: Untie, watch: Watch) -> Outcome:
     _exchange(workspace, target, own, f"the untying of {command.target}", command)
     has, its = ("have", "their") if with_it else ("has", "its")
     words = (
-        f"{' and '.join((target.path, *with_it))} {has} a Parameter of {its} own now, with the values shared with {' and '.join(left)}: "
-        f"{bytes_text(own.nbytes)} more on {device_id(own.device)}. From here on the two change by themselves; its gradient is empty."
+        f"{' and '.join((target.path, *with_it))} {has} a Parameter of {its} own now, with the values shared with"
+        f" {' and '.join(left)}: {bytes_text(own.nbytes)} more on {device_id(own.device)}. From here on the two change"
+        " by themselves; its gradient is empty."
     )
     told, offers = _optimizer_words(workspace, target.name, own, None)
     values = f"{target.code()}.detach().clone(), requires_grad={old.requires_grad}"
     code = f"import torch\n\nsetattr({_holder(target)}, {quoted(target.key)}, torch.nn.Parameter({values}))"
-    answer = Answer(title=f"{target.path} stands by itself", words=words + told, code=code, subject=target.name, offers=offers)
-    return Outcome(answer, (workspace.snapshot(target.name),))
+    answer = Answer(
+        title=f"{target.path} stands by itself", words=words + told, code=code, subject=target.name, offers=offers
+    )
+    return CommandResult(answer, (workspace.snapshot(target.name),))
 
 
 def _parameter(workspace: Workspace, title: str) -> Target:
@@ -86,7 +89,9 @@ def _parameter(workspace: Workspace, title: str) -> Target:
     if target.is_buffer or not isinstance(target.thing, nn.Parameter):
         raise BadInput(f"'{title}' is a buffer; only parameters can be tied")
     if is_uninitialised(target.thing):
-        raise BadInput(f"'{title}' has no shape before the first forward, so it cannot be tied; run the model once first")
+        raise BadInput(
+            f"'{title}' has no shape before the first forward, so it cannot be tied; run the model once first"
+        )
     return target
 
 
@@ -96,12 +101,16 @@ def _names_of_its_module(workspace: Workspace, target: Target) -> tuple[str, ...
     assert isinstance(model, nn.Module)
     holder = model.get_submodule(target.holder)
     apart = (path.rpartition(".") for path in target.also)
-    return tuple(f"{place}{dot}{key}" for place, dot, key in apart if key == target.key and model.get_submodule(place) is holder)
+    return tuple(
+        f"{place}{dot}{key}" for place, dot, key in apart if key == target.key and model.get_submodule(place) is holder
+    )
 
 
 def _refuse_pair(first: Target, second: Target) -> None:
     if first.name != second.name:
-        raise BadInput(f"'{first.title}' and '{second.title}' belong to two models; only parameters of one model can be tied")
+        raise BadInput(
+            f"'{first.title}' and '{second.title}' belong to two models; only parameters of one model can be tied"
+        )
     one, other = first.thing, second.thing
     assert isinstance(one, Tensor)
     assert isinstance(other, Tensor)
@@ -110,17 +119,18 @@ def _refuse_pair(first: Target, second: Target) -> None:
     findings = []
     if one.shape != other.shape:
         findings.append(
-            f"'{first.path}' is {shape_text(tuple(one.shape))} and '{second.path}' is {shape_text(tuple(other.shape))}; one Parameter has "
-            "one shape"
+            f"'{first.path}' is {shape_text(tuple(one.shape))} and '{second.path}' is {shape_text(tuple(other.shape))};"
+            " one Parameter has one shape"
         )
     if one.dtype != other.dtype:
         findings.append(
-            f"'{first.path}' is {dtype_name(one.dtype)} and '{second.path}' is {dtype_name(other.dtype)}; cast one of them first"
+            f"'{first.path}' is {dtype_name(one.dtype)} and '{second.path}' is {dtype_name(other.dtype)}; cast one of"
+            " them first"
         )
     if one.device != other.device:
         findings.append(
-            f"'{first.path}' is on {device_id(one.device)} and '{second.path}' on {device_id(other.device)}; a Parameter is on one device: "
-            "move one of them first"
+            f"'{first.path}' is on {device_id(one.device)} and '{second.path}' on {device_id(other.device)}; a"
+            " Parameter is on one device: move one of them first"
         )
     if findings:
         raise BadInput(*findings)
@@ -144,7 +154,9 @@ def _holder(target: Target) -> str:
     return expression(f"{target.name}:{target.holder}" if target.holder else target.name)
 
 
-def _optimizer_words(workspace: Workspace, name: str, now: object, lost: object | None) -> tuple[str, tuple[Offer, ...]]:
+def _optimizer_words(
+    workspace: Workspace, name: str, now: object, lost: object | None
+) -> tuple[str, tuple[Offer, ...]]:
     """What it means to the optimizer of the model, if it has one."""
     optimizer = workspace.extras(name).optimizer
     if optimizer is None:
@@ -152,7 +164,10 @@ def _optimizer_words(workspace: Workspace, name: str, now: object, lost: object 
     held = {id(parameter) for parameter in held_by(optimizer)}
     words = ""
     if lost is not None and id(lost) in held:
-        words = " The optimizer still holds the Parameter that is no longer in the model, with its state, and changes it for nobody."
+        words = (
+            " The optimizer still holds the Parameter that is no longer in the model, with its state, and changes it"
+            " for nobody."
+        )
     if id(now) not in held:
         words += " The optimizer does not know the Parameter that stands there now, and will not change it."
     if not words:

@@ -1,4 +1,5 @@
-# Sees: "Expected all tensors to be on the same device" in the loss, whose weights are a buffer of a criterion in a list.
+# Sees: "Expected all tensors to be on the same device" in the loss, whose weights are a buffer of a criterion in a
+# list.
 # input: 4x12
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
-# Sees: nothing fails, and a profiler shows two copies from the host in every forward: indexing brings mask and columns over itself.
+# Sees: nothing fails, and a profiler shows two copies from the host in every forward: indexing brings mask and columns
+# over itself.
 # input: 4x6
 import torch
 from torch import nn

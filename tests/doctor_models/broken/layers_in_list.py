@@ -1,4 +1,5 @@
-# Sees: "Expected all tensors to be on the same device" in the first layer, and an optimizer that has nothing to train there.
+# Sees: "Expected all tensors to be on the same device" in the first layer, and an optimizer that has nothing to train
+# there.
 # input: 4x12
 import torch
 from torch import nn

@@ -8,7 +8,10 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.proj = nn.Linear(12, 12)
-        self.scales = {"en": nn.Parameter(torch.ones(12)), "de": nn.Parameter(torch.ones(12))}  # defect: unregistered-parameter
+        self.scales = {
+            "en": nn.Parameter(torch.ones(12)),
+            "de": nn.Parameter(torch.ones(12)),
+        }  # defect: unregistered-parameter
 
     def forward(self, x, language="de"):
         return self.proj(x) * self.scales[language]

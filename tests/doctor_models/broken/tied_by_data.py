@@ -1,4 +1,5 @@
-# Sees: the loss is the same on the CPU and another one on the GPU after a step: the two weights are one memory on the CPU only.
+# Sees: the loss is the same on the CPU and another one on the GPU after a step: the two weights are one memory on the
+# CPU only.
 # input: 4x12
 from torch import nn
 

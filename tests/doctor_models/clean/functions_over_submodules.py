@@ -1,4 +1,5 @@
-"""Functions that are kept beside the submodules that they call: a lambda, a partial, a bound method, one in a list, and a hook."""
+"""Functions that are kept beside the submodules that they call: a lambda, a partial, a bound method, one in a list, and
+a hook."""
 # input: 4x12
 # train
 
@@ -15,7 +16,9 @@ def between(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 class Block(nn.Module):
     def __init__(self, size: int):
         super().__init__()
-        self.parts = nn.ModuleDict({"into": nn.Linear(size, 2 * size), "out": nn.Linear(2 * size, size), "gate": nn.Linear(size, size)})
+        self.parts = nn.ModuleDict(
+            {"into": nn.Linear(size, 2 * size), "out": nn.Linear(2 * size, size), "gate": nn.Linear(size, size)}
+        )
         parts = self.parts
         self.feed = lambda x: parts["out"](parts["into"](x).relu())
         self.squash = functools.partial(between, parts["gate"])

@@ -1,4 +1,5 @@
-# Sees: nothing wrong: what is asked for once is asked for by the caller, and the detached half comes with a straight path.
+# Sees: nothing wrong: what is asked for once is asked for by the caller, and the detached half comes with a straight
+# path.
 # input: 4x12
 # train
 import torch

@@ -1,4 +1,5 @@
-"""The padding is made on the CPU and brought over; with inputs of the full length it has no rows, and nothing is copied."""
+"""The padding is made on the CPU and brought over; with inputs of the full length it has no rows, and nothing is
+copied."""
 # input: 4x16x12
 # train
 

@@ -9,4 +9,6 @@ from torch import nn
 def make():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return nn.Sequential(nn.utils.weight_norm(nn.Conv1d(3, 6, 3)), nn.ReLU(), nn.utils.weight_norm(nn.Conv1d(6, 2, 3)))
+        return nn.Sequential(
+            nn.utils.weight_norm(nn.Conv1d(3, 6, 3)), nn.ReLU(), nn.utils.weight_norm(nn.Conv1d(6, 2, 3))
+        )

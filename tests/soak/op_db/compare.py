@@ -1,8 +1,10 @@
-"""One entry of torch's operator database on the CPU and on a virtual GPU, sample by sample. Runs in a child of `run.py`.
+"""One entry of torch's operator database on the CPU and on a virtual GPU, sample by sample. Runs in a child of
+`run.py`.
 
-Writes a line of JSON with all cases, `[[entry, dtype], …]`; then reads one of them a line and writes what it found, until its input ends.
-Both sides get the same values in the same layout and the same seed, so random numbers are the same too. Where they differ by more than
-torch.testing allows, a third run in double precision says whether the virtual GPU is as near to it as the CPU is.
+Writes a line of JSON with all cases, `[[entry, dtype], …]`; then reads one of them a line and writes what it found,
+until its input ends. Both sides get the same values in the same layout and the same seed, so random numbers are the
+same too. Where they differ by more than torch.testing allows, a third run in double precision says whether the virtual
+GPU is as near to it as the CPU is.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def seed(number: int) -> None:
 
 
 def placed(value: Any, device: str, *, double: bool, lazy: bool) -> Any:
-    """A copy of a sample's argument there, in the same layout, storage offset included; `device="cpu"` names that device."""
+    """A copy of a sample's argument there, in the same layout, storage offset included; `device="cpu"` names that
+    device."""
     if double and isinstance(value, torch.dtype):
         return DOUBLE.get(value, value)
     if isinstance(value, torch.Tensor):
@@ -77,7 +80,9 @@ class Side:
     def __init__(self, sample: Any, device: str, number: int, *, double: bool = False, lazy: bool = False) -> None:
         self.device, self.number = device, number
         given = (sample.input, sample.args, sample.kwargs)
-        self.input, self.args, self.kwargs = tree_map(lambda value: placed(value, device, double=double, lazy=lazy), given)
+        self.input, self.args, self.kwargs = tree_map(
+            lambda value: placed(value, device, double=double, lazy=lazy), given
+        )
         flat = tree_flatten((self.input, self.args, self.kwargs))[0]
         self.tensors = [value for value in flat if isinstance(value, torch.Tensor)]
         self.leaves = [value for value in self.tensors if value.requires_grad]
@@ -87,13 +92,19 @@ class Side:
         seed(self.number)
         return function(*more or (self.input,), *self.args, **self.kwargs, **options)
 
-    def gradients(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *, create_graph: bool) -> list[torch.Tensor | None]:
+    def gradients(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], *, create_graph: bool
+    ) -> list[torch.Tensor | None]:
         """Of a weighted sum of the outputs; the weights are the same on every device."""
         seed(self.number + 1)
-        drawn = [torch.randn(one.shape, dtype=torch.complex64 if one.is_complex() else torch.float32) for one in outputs]
+        drawn = [
+            torch.randn(one.shape, dtype=torch.complex64 if one.is_complex() else torch.float32) for one in outputs
+        ]
         weights = [weight.to(one.device, one.dtype) for weight, one in zip(drawn, outputs, strict=True)]
         with backward_guard() if self.device == VGPU else nullcontext():
-            found = torch.autograd.grad(outputs, inputs, weights, create_graph=create_graph, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(
+                outputs, inputs, weights, create_graph=create_graph, retain_graph=True, allow_unused=True
+            )
         return list(found)
 
 
@@ -105,7 +116,11 @@ def differentiable(result: Any) -> list[torch.Tensor]:
 def forward(op: Any, side: Side) -> Any:
     """The result, what shares memory with the arguments, and what became of those."""
     result = side.call(op.op)
-    return result, [shares(one, side.tensors) for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)], changed(side)
+    return (
+        result,
+        [shares(one, side.tensors) for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)],
+        changed(side),
+    )
 
 
 def inference(op: Any, side: Side) -> Any:
@@ -123,7 +138,11 @@ def lazy_views(op: Any, side: Side) -> Any:
     """The result and gradients where the arguments have the same values as conjugate views, or as negative ones."""
     result = side.call(op.op)
     outputs = differentiable(result)
-    return result, changed(side), side.gradients(outputs, side.leaves, create_graph=False) if outputs and side.leaves else None
+    return (
+        result,
+        changed(side),
+        side.gradients(outputs, side.leaves, create_graph=False) if outputs and side.leaves else None,
+    )
 
 
 def second(op: Any, side: Side) -> Any:
@@ -203,7 +222,8 @@ def facts(tensor: torch.Tensor) -> dict[str, Any]:
     """What a tensor is, beside its values."""
     plain = tensor.layout is torch.strided
     return {
-        "layout": tensor.layout, "shape": tuple(tensor.shape), "dtype": tensor.dtype, "requires_grad": tensor.requires_grad,
+        "layout": tensor.layout, "shape": tuple(tensor.shape), "dtype": tensor.dtype,
+        "requires_grad": tensor.requires_grad,
         "conj": tensor.is_conj(), "neg": tensor.is_neg(), "view": tensor._is_view(), "inference": tensor.is_inference(),
         "strides": tensor.stride() if plain and tensor.numel() > 1 else None,
         "storage offset": tensor.storage_offset() if plain and tensor.numel() > 0 else None,
@@ -227,7 +247,12 @@ def unlike(cpu: torch.Tensor, vgpu: torch.Tensor, *, values: bool, gradients: bo
         try:
             torch.testing.assert_close(b, a, equal_nan=True)
         except AssertionError as error:
-            return "values: " + " ".join(line for line in str(error).split("\n") if line.startswith(("Greatest abs", "Mismatched")))[:160]
+            return (
+                "values: "
+                + " ".join(line for line in str(error).split("\n") if line.startswith(("Greatest abs", "Mismatched")))[
+                    :160
+                ]
+            )
         return "close"
     return None
 
@@ -239,8 +264,12 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_near(cpu: Any, vgpu: Any, exact: Any) -> bool:
-    """Whether the virtual GPU is as near to the result in double precision as the CPU is: both are rounded, each in its way."""
-    results = [[plain(one) for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)] for result in (cpu, vgpu, exact)]
+    """Whether the virtual GPU is as near to the result in double precision as the CPU is: both are rounded, each in its
+    way."""
+    results = [
+        [plain(one) for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
+        for result in (cpu, vgpu, exact)
+    ]
     if len({len(result) for result in results}) > 1:
         return False
     for a, b, truth in zip(*results, strict=True):
@@ -282,7 +311,9 @@ def examine(op: Any, dtype: torch.dtype, most: int) -> dict[str, Any]:
         counted = counts[name] = Counter()
         differentiated = name in ("gradient", "second gradient", "lazy views", "in-place") and op.supports_autograd
         requires_grad = differentiated and dtype in op.supported_backward_dtypes("cpu")
-        for number, sample in enumerate(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), most)):
+        for number, sample in enumerate(
+            itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), most)
+        ):
             if name == "in-place" and (sample.broadcasts_input or not isinstance(sample.input, torch.Tensor)):
                 continue
             try:
@@ -292,7 +323,9 @@ def examine(op: Any, dtype: torch.dtype, most: int) -> dict[str, Any]:
                 continue
             (kind, cpu), (other, vgpu) = (outcome(phase, op, side) for side in sides)
             if kind == other == "value":
-                found = difference(cpu, vgpu, values=op.name not in UNINITIALISED, gradients="gradient" in name or name == "lazy views")
+                found = difference(
+                    cpu, vgpu, values=op.name not in UNINITIALISED, gradients="gradient" in name or name == "lazy views"
+                )
                 if found is not None and found.startswith("values"):
                     way, exact = outcome(phase, op, Side(sample, "cpu", 100 * number, double=True))
                     found = "rounded" if way == "value" and as_near(cpu, vgpu, exact) else found
@@ -318,7 +351,12 @@ def main() -> None:
     add_virtual_gpus("A100-SXM4-80GB")
     entries = {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in op_db}
     most = int(sys.argv[1])
-    cases = [[name, key] for name, op in entries.items() for key, kind in DTYPES.items() if kind in op.supported_dtypes("cpu")]
+    cases = [
+        [name, key]
+        for name, op in entries.items()
+        for key, kind in DTYPES.items()
+        if kind in op.supported_dtypes("cpu")
+    ]
     print(json.dumps(cases), flush=True)
     for line in sys.stdin:
         name, dtype = json.loads(line)

@@ -2,11 +2,12 @@
 
     python tests/soak/op_db/run.py [--part N] [--only NAME] [--dtypes float32,…] [--samples 10] [--json FILE]
 
-Needs `expecttest`, which torch's test package imports. Every entry runs in a child process with limits in time and memory, so that one that
-ends its process, or hangs, costs itself alone and is named. Prints a table of counts, then every difference: those of `known.py` with
-their reason, all others as unexplained; returns 1 when there are any. `--part 10` takes every tenth case and those that cover what has
-gone wrong before. "close": within torch.testing's tolerances; "rounded": as near to double precision as the CPU is; "same error": both
-raise the same kind of error; "not dense": the sample is sparse or nested, which virtual GPUs refuse.
+Needs `expecttest`, which torch's test package imports. Every entry runs in a child process with limits in time and
+memory, so that one that ends its process, or hangs, costs itself alone and is named. Prints a table of counts, then
+every difference: those of `known.py` with their reason, all others as unexplained; returns 1 when there are any.
+`--part 10` takes every tenth case and those that cover what has gone wrong before. "close": within torch.testing's
+tolerances; "rounded": as near to double precision as the CPU is; "same error": both raise the same kind of error; "not
+dense": the sample is sparse or nested, which virtual GPUs refuse.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ START_SECONDS = 300.0
 PHASES = ("forward", "inference mode", "gradient", "second gradient", "lazy views", "in-place", "out=")
 OUTCOMES = ("equal", "close", "rounded", "same error", "known", "unexplained", "not dense")
 COVERS = {
-    "conj", "resolve_conj", "resolve_neg", "imag", "view_as_real", "linalg.pinv", "linalg.matrix_rank", "linalg.solve_triangular", "matmul",
-    "einsum", "fft.fft", "unbind_copy", "as_strided", "sum", "addmm", "gather", "nn.functional.conv2d", "native_layer_norm",
+    "conj", "resolve_conj", "resolve_neg", "imag", "view_as_real", "linalg.pinv", "linalg.matrix_rank",
+    "linalg.solve_triangular", "matmul",
+    "einsum", "fft.fft", "unbind_copy", "as_strided", "sum", "addmm", "gather", "nn.functional.conv2d",
+    "native_layer_norm",
     "nn.functional.scaled_dot_product_attention",
 }  # fmt: skip
 """Entries that every part has: what went wrong before, and the most used of each kind."""

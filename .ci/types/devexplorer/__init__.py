@@ -1,0 +1,1 @@
+../../../core/public/__init__.py

@@ -1,0 +1,61 @@
+"""The exceptions of DevExplorer, one tree. No thread, no torch, no Qt.
+
+DevExplorerError          every message is for a person: what is wrong, what would be right
+├── BadInput              what the user gave cannot be used (command line: exit code 2)
+│   └── DoesNotFit        refused before anything was allocated
+├── Unavailable           this machine, driver or torch lacks something; says what
+├── MoveFailed            a move failed half-way and was rolled back
+└── LinkError             a frame on the link is malformed or too large
+"""
+
+from __future__ import annotations
+
+
+class DevExplorerError(Exception):
+    """The root: `str(error)` is one line for a person."""
+
+
+class BadInput(DevExplorerError):
+    """What the user gave cannot be used. Several findings can be reported at once.
+
+    `virtual_helps` says that the same input would work with virtual GPUs, so that they can be offered.
+    """
+
+    def __init__(self, *findings: str, virtual_helps: bool = False) -> None:
+        super().__init__("; ".join(findings))
+        self.findings = findings
+        self.virtual_helps = virtual_helps
+
+
+class DoesNotFit(BadInput):
+    """Refused before anything was allocated: `device` has `free_bytes`, the request needs `needed_bytes`."""
+
+    def __init__(self, message: str, *, device: str, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message)
+        self.device = device
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+
+
+class Unavailable(DevExplorerError):
+    """This machine, driver or torch lacks something."""
+
+
+class MoveFailed(DevExplorerError):
+    """A move failed half-way; everything is as it was before."""
+
+
+class LinkError(DevExplorerError):
+    """A frame on the link is malformed or too large."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def out_of_host_memory(error: BaseException) -> bool:
+    """Whether this machine's memory is used up. torch has no exception for that: its CPU allocator raises a plain
+    RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))

@@ -1,0 +1,103 @@
+"""Numbers as people read them: bytes, seconds, rates. The one home of each conversion; no thread, no Qt."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from devexplorer.core.base.errors import BadInput
+
+MISSING = "—"
+"""What stands on screen for "not available"."""
+
+LONGEST_SECONDS = 1e8
+"""Three years; what is longer is a typing error, and more than some systems can wait."""
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def bytes_text(count: int | float | None, digits: int = 2) -> str:
+    """`553433088` -> `527.79 MiB`; bytes below 1 KiB without decimals."""
+    if count is None:
+        return MISSING
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_BINARY) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{int(count)} B" if unit == 0 else f"{value:.{digits}f} {_BINARY[unit]}"
+
+
+def parse_bytes(text: str) -> int:
+    """`1.5 GiB` -> `1610612736`; a number alone is in bytes. `BadInput` with what would be right."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
+    if found is None:
+        raise BadInput(f"'{text.strip()}' is no number of bytes; write for example 512 MiB or 1.5 GiB")
+    return round(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
+
+
+def seconds_text(seconds: float | None) -> str:
+    """`0.0431` -> `43.1 ms`."""
+    if seconds is None or math.isnan(seconds):
+        return MISSING
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if abs(seconds * factor) < 999.5:  # 999.5 ms would be shown as 1e+03 ms
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s" if abs(seconds) < 99.95 else f"{seconds:.0f} s"
+
+
+def number_text(value: float | None, digits: int = 3) -> str:
+    """Significant digits without exponent for everyday sizes: `101.3` -> `101`, `8.123` -> `8.12`, `0.0123` ->
+    `0.0123`."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if magnitude >= digits:
+        return f"{value:,.0f}"
+    return f"{value:.{min(digits - 1 - magnitude, 9)}f}" if magnitude > -6 else f"{value:.{digits - 1}e}"
+
+
+def shape_text(shape: tuple[int, ...] | None) -> str:
+    """`(64, 3, 3)` -> `64×3×3`; a scalar is `()`, an unknown shape `—`."""
+    if shape is None:
+        return MISSING
+    return "×".join(map(str, shape)) if shape else "()"
+
+
+def count_text(count: int, noun: str) -> str:
+    """`count_text(1, "parameter")` -> `1 parameter`; otherwise with an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence: a capital first letter and an end. Reasons arrive without either.
+
+    >>> sentence("no driver is installed")
+    'No driver is installed.'
+    """
+    words = text.strip()
+    return words and f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "?", "!")) else ".")
+
+
+def parse_seconds(text: str | float, what: str = "") -> float:
+    """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
+    name = f"{what}: " if what else ""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
+    if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
+        raise BadInput(f"{name}{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
+    return seconds
+
+
+def parse_count(text: str, what: str) -> int:
+    """Return a whole number above 0; `what` names it in the message."""
+    if not re.fullmatch(r"\+?\d{1,18}", text.strip(), re.ASCII) or int(text) < 1:
+        wrong = (
+            "is too large"
+            if re.fullmatch(r"\+?[1-9]\d{18,}", text.strip(), re.ASCII)
+            else "is not a whole number above 0"
+        )
+        raise BadInput(f"{what} '{text}' {wrong}; write for example 100")
+    return int(text)

@@ -1,0 +1,122 @@
+"""Names of the workspace: which are allowed, how new ones are found, and how they are written in Python. Pure
+functions, any thread."""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import json
+import keyword
+import re
+import unicodedata
+from collections.abc import Collection
+from functools import lru_cache
+
+from devexplorer.core.base.errors import BadInput
+
+LENGTH_LIMIT = 60
+_TAKEN = frozenset(dir(builtins)) | {
+    *(
+        "AutoConfig",
+        "Hops",
+        "TorchFunctionMode",
+        "accelerate",
+        "add_virtual_gpus",
+        "assert_placement_clean",
+        "config",
+        "copy",
+    ),
+    *(
+        "cpu_seconds",
+        "device",
+        "device_map",
+        "devices",
+        "first_tensor",
+        "importlib",
+        "infer_auto_device_map",
+        "load_file",
+        "model",
+    ),
+    *("move_lazily", "nn", "np", "number", "numpy", "os", "path", "random", "remove_hook_from_submodules", "safe_open"),
+    *(
+        "safetensors",
+        "sample_inputs",
+        "save_file",
+        "seconds",
+        "spec",
+        "statistics",
+        "sys",
+        "time",
+        "torch",
+        "torchvision",
+        "total",
+    ),
+    *("transformers", "tree_leaves", "tree_map", "samples", "zoo"),
+}
+"""What the Python of the answers imports and binds beside the objects, and what every Python has."""
+_ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")
+
+MOVE_LAZILY_IMPORT = "from devexplorer.core.virtual.backend import move_lazily"
+"""The line that code needs which moves a model with lazy parameters to a virtual GPU."""
+
+
+def checked(name: str, taken: Collection[str]) -> str:
+    """The name, if it can be given to a new object; `BadInput` when not."""
+    name = name.strip()
+    if len(name) > LENGTH_LIMIT or not _ALLOWED.fullmatch(name):
+        raise BadInput(
+            f"'{name[:LENGTH_LIMIT]}' cannot be a name; names begin with a letter and hold letters, digits, spaces,"
+            f" '_', '-' and '.', {LENGTH_LIMIT} at most"
+        )
+    for other in taken:
+        if variable(other) == variable(name):
+            same = "" if other == name else " (in Python both would be the same variable)"
+            raise BadInput(f"there is an object named '{other}' already{same}; take another name, or remove it first")
+    return name
+
+
+def unique(stem: str, taken: Collection[str]) -> str:
+    """The stem itself, or numbered on: `x`, `x2`, `x3`; what ends in a number of its own gets a dash: `resnet18-2`."""
+    used = {variable(name) for name in taken}
+    if variable(stem) not in used:
+        return stem
+    numbered = re.fullmatch(r"(.+?)-?\d+", stem)
+    if numbered and variable(numbered[1]) in used:  # `x2` beside `x`: the next one is `x3`
+        stem = numbered[1]
+    dash = "-" if stem[-1].isdigit() else ""
+    number = 2
+    while variable(f"{stem}{dash}{number}") in used:
+        number += 1
+    return f"{stem}{dash}{number}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to say after "there is no …": the nearest names, or all of a few, or how many there are."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if not known:
+        return "there is nothing yet"
+    return f"there {'is' if len(known) == 1 else 'are'} {', '.join(list(known)[:12])}"
+
+
+@lru_cache(maxsize=8192)  # every new name is compared with all that there are
+def variable(name: str) -> str:
+    """The name as a Python variable: `vgg16-bn` -> `vgg16_bn`, and `torch` -> `torch_`, so that a script keeps what it
+    is built of."""
+    normal = unicodedata.normalize("NFKC", name)  # as Python does with identifiers
+    word = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in normal)
+    if not word.isidentifier():
+        word = f"_{word}"
+    return f"{word}_" if keyword.iskeyword(word) or word in _TAKEN else word
+
+
+def quoted(text: str) -> str:
+    """A Python string literal; escaping keeps whatever stands in a name inside the quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def expression(title: str) -> str:
+    """A target as Python: `mlp:block 0` -> `mlp.get_submodule("block 0")`, never attribute syntax."""
+    name, _, path = title.partition(":")
+    return f"{variable(name)}.get_submodule({quoted(path)})" if path else variable(name)

@@ -1,0 +1,286 @@
+"""Two or more runs of the history side by side: ratios with intervals, what chance can explain, conditions that differ.
+Pure functions, any thread; no torch.
+
+The first run is what the others are compared with. `core.benchmark.statistics` says how significance is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text, number_text
+from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import Figure, figures, title
+from devexplorer.core.benchmark.statistics import (
+    Difference,
+    Verdict,
+    adjusted,
+    difference,
+    difference_of_spreads,
+    range_over_median,
+    verdict,
+)
+from devexplorer.core.records.benchmark import (
+    BandwidthResult,
+    BenchResult,
+    ModelResult,
+    ScalingResult,
+    Spread,
+    StoredRun,
+)
+
+MOST_RUNS = 50
+
+
+class Cell(NamedTuple):
+    """One quantity of one run against the first run's."""
+
+    figure: Figure
+    difference: Difference | None = None
+    """None: this is the first run, or the first run has no such figure."""
+    verdict: Verdict | None = None
+    words: str = ""
+    """`3.1 % faster, more than the noise of either run`."""
+
+    @property
+    def interval(self) -> str:
+        """The ratio's 95 % interval as text, `1.02 to 1.04`; empty where there is none."""
+        found = self.difference
+        if found is None or found.low is None or found.high is None or found.p_value is None:
+            return ""
+        return f"{found.low:.3f} to {found.high:.3f}"
+
+
+class Row(NamedTuple):
+    """One quantity of all runs."""
+
+    label: str
+    """Empty where the runs measured one thing only."""
+    unit: str
+    cells: tuple[Cell | None, ...]
+    """One per run, in their order; None: that run did not measure it."""
+
+
+class Comparison(NamedTuple):
+    """Runs side by side."""
+
+    runs: tuple[StoredRun, ...]
+    kind: str
+    rows: tuple[Row, ...]
+    differing: tuple[Differing, ...]
+    """What was not the same: of what was asked for, then of the conditions."""
+    mixed: bool
+    """Some are simulated and some measured."""
+    remarks: tuple[str, ...]
+    """Sentences that belong beside the figures."""
+
+
+def compare(runs: Sequence[StoredRun], *, mixed: bool = False) -> Comparison:
+    """Compare with the first run. Raises `BadInput` for what cannot be compared, and for simulated beside measured runs
+    unless `mixed`."""
+    _check(runs, mixed)
+    differing = condition_rows(runs)
+    found = [_by_key(run.result, runs) for run in runs]
+    keys = [key for key in found[0] if any(key in other for other in found[1:])]
+    if not keys:
+        raise BadInput("these runs have no figure in common: " + "; ".join(title(run.result.spec) for run in runs[:3]))
+    rows = tuple(_row(found[0][key], [other.get(key) for other in found[1:]]) for key in keys)
+    is_mixed = len({run.result.simulated for run in runs}) > 1
+    return Comparison(
+        tuple(runs), kind(runs[0].result), _judged(rows), differing, is_mixed, _remarks(runs, found, keys, is_mixed)
+    )
+
+
+def refusal(runs: Sequence[StoredRun]) -> str | None:
+    """Why these runs cannot be compared, in one line (for the tooltip of a disabled button); None: they can."""
+    try:
+        _check(runs, mixed=True)
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
+    if len(runs) < 2:
+        raise BadInput("choose at least two runs to compare")
+    if len(runs) > MOST_RUNS:
+        raise BadInput(f"{len(runs)} runs are too many to compare at once; choose at most {MOST_RUNS}")
+    if len({run.id for run in runs}) < len(runs):
+        raise BadInput("one run is there twice; choose each run once")
+    kinds = list(dict.fromkeys(kind(run.result) for run in runs))
+    if len(kinds) > 1:
+        raise BadInput(f"{' and '.join(kinds)} measure different things; choose runs of one kind")
+    models = {run.result.spec.target: None for run in runs if isinstance(run.result, ModelResult)}
+    if len(models) > 1:
+        raise BadInput(
+            f"{' and '.join(models)} are different models, whose samples per second say nothing about each other"
+        )
+    works = {
+        (run.result.spec.size, run.result.spec.iterations, len(run.result.spec.devices))
+        for run in runs
+        if isinstance(run.result, ScalingResult)
+    }
+    if len(works) > 1:
+        raise BadInput(
+            "these scaling runs did different amounts of work; choose runs of one size, iterations and number of"
+            " devices"
+        )
+    if not mixed and len({run.result.simulated for run in runs}) > 1:
+        raise BadInput(
+            "some of these runs are simulated and some measured; a model is no measurement, so ask for both on purpose"
+        )
+
+
+def _by_key(result: BenchResult, runs: Sequence[StoredRun]) -> dict[tuple[str, ...], Figure]:
+    """Figures by what they measured. Copies between other devices than the first run's go by the devices' roles."""
+    found = {(figure.quantity, *figure.key): figure for figure in figures(result)}
+    if not isinstance(result, BandwidthResult) or len({_devices(run.result) for run in runs}) == 1:
+        return found
+    roles = {name: "cpu" if name == "cpu" else f"device {number}" for number, name in enumerate(_devices(result), 1)}
+    return {_with_roles(key, roles): figure for key, figure in found.items()}
+
+
+def _devices(result: BenchResult) -> tuple[str, ...]:
+    spec = result.spec
+    names = (*getattr(spec, "sources", ()), *getattr(spec, "destinations", ()))
+    return tuple(sorted(set(names), key=lambda name: (name != "cpu", names.index(name))))
+
+
+def _with_roles(key: tuple[str, ...], roles: dict[str, str]) -> tuple[str, ...]:
+    quantity, way, *rest = key
+    return (quantity, " → ".join(roles.get(name, name) for name in way.split(" → ")), *rest)
+
+
+# --- one quantity -----------------------------------------------------------------------------------------------------
+
+
+def _row(first: Figure, others: Sequence[Figure | None]) -> Row:
+    cells = [Cell(first), *(None if other is None else Cell(other, _difference(first, other)) for other in others)]
+    return Row(first.label, first.unit, tuple(cells))
+
+
+def _difference(first: Figure, other: Figure) -> Difference | None:
+    if min(_least(first.spread), _least(other.spread)) <= 0:
+        return None
+    if (
+        first.samples
+        and other.samples
+        and not first.simulated
+        and not other.simulated
+        and min(first.samples + other.samples) > 0
+    ):
+        found = difference(first.samples, other.samples)
+        # the samples that are kept are a part of those that the median was made of: the ratio is that of the figures on
+        # show
+        ratio = other.spread.median / first.spread.median
+        if found.low is not None and found.high is not None:
+            return found._replace(ratio=ratio, low=min(found.low, ratio), high=max(found.high, ratio))
+        return found._replace(ratio=ratio)
+    return difference_of_spreads(first.spread, other.spread)
+
+
+def _least(known: Spread) -> float:
+    return min(known.median, known.p20)
+
+
+def _judged(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Verdicts and words, the p-values of all comparisons adjusted together."""
+    p_values = [p for row in rows for cell in row.cells if (p := _p_value(cell)) is not None]
+    corrected = iter(adjusted(p_values))
+    return tuple(row._replace(cells=tuple(_judge(cell, row.cells[0], corrected) for cell in row.cells)) for row in rows)
+
+
+def _p_value(cell: Cell | None) -> float | None:
+    return None if cell is None or cell.difference is None else cell.difference.p_value
+
+
+def _judge(cell: Cell | None, first: Cell | None, corrected: Iterator[float]) -> Cell | None:
+    if cell is None or first is None or cell.difference is None:
+        return cell
+    p_value = None if cell.difference.p_value is None else next(corrected)
+    decided = verdict(cell.difference, (first.figure.noise, cell.figure.noise), p_value)
+    return cell._replace(verdict=decided, words=_words(first.figure, cell.figure, cell.difference, decided))
+
+
+def speed_words(ratio: float, *, more_is_better: bool = True) -> str:
+    """A ratio of figures in words: `3.1 % faster`, `12 % slower`, `2.31 times as fast`, `as fast`."""
+    speed = ratio if more_is_better else 1 / ratio
+    if speed >= 1.5 or speed <= 1 / 1.5:
+        return f"{number_text(speed)} times as fast"
+    percent = (speed - 1) * 100
+    if abs(percent) < 0.05:
+        return "as fast"
+    return f"{number_text(abs(percent), 2)} % {'faster' if percent > 0 else 'slower'}"
+
+
+def _words(first: Figure, other: Figure, found: Difference, decided: Verdict) -> str:
+    speed = speed_words(found.ratio, more_is_better=first.more_is_better)
+    if first.quantity == "speedup":
+        speed = f"{number_text(found.ratio)} times the speed-up"
+    if first.simulated and other.simulated:
+        return f"{speed} (both simulated: a model without noise)"
+    if first.simulated or other.simulated:
+        return f"{speed} (a simulation against a measurement)"
+    noises = [value for value in (first.noise, other.noise) if value is not None]
+    most = f" of {number_text(max(noises) * 100, 2)} %" if noises else ""
+    return {
+        Verdict.CLEAR: f"{speed}, more than the noise of either run",
+        Verdict.SMALL: f"{speed}, less than the noise{most} but steady: chance does not explain it",
+        Verdict.NO_DIFFERENCE: f"{speed}, which chance explains: no difference to be seen",
+        Verdict.APART: f"{speed}; the middle 60 % of both do not overlap",
+        Verdict.OVERLAP: f"{speed}; the middle 60 % of both overlap",
+        Verdict.UNKNOWN: f"{speed}; too few figures to say anything about noise",
+    }[decided]
+
+
+# --- remarks ----------------------------------------------------------------------------------------------------------
+
+
+def _remarks(
+    runs: Sequence[StoredRun],
+    found: Sequence[dict[tuple[str, ...], Figure]],
+    keys: Sequence[tuple[str, ...]],
+    mixed: bool,
+) -> tuple[str, ...]:
+    remarks = []
+    if mixed:
+        names = ", ".join(f"#{run.id}" for run in runs if run.result.simulated)
+        remarks.append(
+            f"Simulated and measured runs stand side by side: {names} come from the model of a virtual GPU, not from a"
+            " card."
+        )
+    if stopped := [f"#{run.id}" for run in runs if run.result.stopped]:
+        remarks.append(f"Ended before its time: {', '.join(stopped)}; what was measured until then is compared.")
+    if wrong := [f"#{run.id}" for run in runs if run.result.verified is False]:
+        remarks.append(f"The values were wrong: {', '.join(wrong)}; the speed of wrong results means nothing.")
+    left_out = len({key for each in found for key in each} - set(keys))
+    if left_out:
+        remarks.append(f"Left out: {count_text(left_out, 'figure')} that the first run or all others lack.")
+    again = [
+        run
+        for run in runs
+        if run.result.spec == runs[0].result.spec and _card(run) == _card(runs[0]) and not run.result.simulated
+    ]
+    medians = [
+        each[keys[0]].spread.median for run, each in zip(runs, found, strict=True) if run in again and keys[0] in each
+    ]
+    apart = range_over_median(medians)
+    if len(keys) == 1 and apart is not None:
+        within = f"{number_text(apart * 100, 2)} %"
+        remarks.append(
+            f"{len(medians)} runs measured exactly the same on one device; their medians lie within {within}."
+        )
+    if not any(run.result.simulated for run in runs):
+        remarks.append(
+            "Runs of the same thing differ more than the samples within a run; repeat both before you believe a few per"
+            " cent."
+        )
+    return tuple(remarks)
+
+
+def _card(run: StoredRun) -> tuple[str | None, ...]:
+    """What tells devices of one number apart. An export without names says no host: those are all one."""
+    return run.conditions.host, run.conditions.device_name, run.conditions.uuid

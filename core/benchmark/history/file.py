@@ -1,0 +1,226 @@
+"""One SQLite file of runs: its layout, and what is asked of it. One thread at a time; no torch. `store` deals with
+faults.
+
+A run is one row: its records as JSON, and beside them the columns that are filtered by. A rollback journal and not WAL:
+home folders of GPU servers are often on network file systems, where WAL must not be used (sqlite.org/wal.html); a
+history in WAL mode cannot be read from a folder that is read-only; and one small write per run needs no speed. Every
+run is committed, and on the disk, before `add` returns.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import dtype
+from devexplorer.core.benchmark.history.filter import Choices, Filter, device_of, digest, search_text, where
+from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+
+APPLICATION_ID = 0x44457868
+"""`DExh` at its place in the header, so that nobody takes another program's database for a history."""
+SCHEMA = 1
+CHECKED_BYTES = 64 << 20
+"""Files up to this size are checked as a whole when they are opened (0.1 s at most); faults in larger ones are found
+when they are met."""
+
+_LAYOUT = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL, began REAL NOT NULL, device TEXT NOT NULL, device_name TEXT NOT NULL, uuid TEXT, dtype TEXT,
+    simulated INTEGER NOT NULL, imported INTEGER NOT NULL, digest TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL,
+    result TEXT NOT NULL, conditions TEXT NOT NULL
+)
+"""
+_STORED = (
+    "kind", "began", "device", "device_name", "uuid", "dtype", "simulated", "imported", "digest", "text", "tags",
+    "result", "conditions",
+)  # fmt: skip
+_COLUMNS = "id, tags, imported, result, conditions"
+
+
+class NotAHistoryError(Exception):
+    """A sound database, but not one of ours."""
+
+
+class DamagedError(Exception):
+    """SQLite's own check found it damaged."""
+
+
+class NewerError(Exception):
+    """Made by a newer version."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"layout {version}")
+        self.version = version
+
+
+class HistoryFile:
+    """An open file. Every method may raise `sqlite3.Error`; making one also `NewerError`, `NotAHistoryError`,
+    `DamagedError`, `OSError`."""
+
+    def __init__(self, path: Path, *, wait_s: float, read_only: bool = False) -> None:
+        """Open, and lay out when it is new. `wait_s`: how long to wait for another process. `read_only`: whatever its
+        version is."""
+        self.path = path
+        self.unreadable = 0
+        """Rows that this version could not read, in the last answer."""
+        if read_only:
+            self._connection = sqlite3.connect(
+                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=wait_s, isolation_level=None
+            )
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        try:
+            if not read_only:
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        application, version = self._number("PRAGMA application_id"), self._number("PRAGMA user_version")
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        if application != APPLICATION_ID and (application or version or tables):
+            raise NotAHistoryError
+        if version > SCHEMA:
+            raise NewerError(version)
+        self._connection.execute("PRAGMA synchronous = EXTRA")
+        if version == 0:
+            with self._transaction():
+                if self._number("PRAGMA user_version") == 0:  # nobody else was quicker
+                    self._connection.execute(_LAYOUT)
+                    self._connection.execute("CREATE INDEX runs_began ON runs (began DESC, id DESC)")
+                    self._connection.execute("CREATE INDEX runs_digest ON runs (digest)")
+                    self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        elif os.path.getsize(self.path) <= CHECKED_BYTES:
+            (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise DamagedError
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def add(self, run: StoredRun) -> int:
+        """Store a run; returns the id that it has from now on. When this returns, it is on the disk."""
+        known, spec = run.conditions, run.result.spec
+        row = (
+            kind(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid, dtype(spec),
+            run.result.simulated, run.imported, digest(run.result, known), search_text(run), _json(run.tags),
+            _json(run.result), _json(known),
+        )  # fmt: skip
+        with self._transaction():
+            cursor = self._connection.execute(
+                f"INSERT INTO runs ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})", row
+            )
+            number = cursor.lastrowid
+        assert number is not None
+        return number
+
+    def tag(self, run: StoredRun, tags: tuple[str, ...]) -> None:
+        """Give a stored run these tags instead of those it has."""
+        tagged = msgspec.structs.replace(run, tags=tags)
+        with self._transaction():
+            self._connection.execute(
+                "UPDATE runs SET tags = ?, text = ? WHERE id = ?", (_json(tags), search_text(tagged), run.id)
+            )
+
+    def delete(self, ids: Iterable[int]) -> int:
+        """Forget runs; returns how many there were."""
+        with self._transaction():
+            return sum(
+                self._connection.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount for number in set(ids)
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def runs(self, wanted: Filter, limit: int, offset: int = 0) -> list[StoredRun]:
+        """The newest first; rows that cannot be read are left out and counted."""
+        condition, values = where(wanted)
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM runs WHERE {condition} ORDER BY began DESC, id DESC LIMIT ? OFFSET ?",
+            (*values, limit, offset),
+        ).fetchall()
+        found = [run for row in rows if (run := _run(row)) is not None]
+        self.unreadable = len(rows) - len(found)
+        return found
+
+    def readable(self) -> Iterator[StoredRun]:
+        """Every run that can be read, the oldest first, up to the first damaged page."""
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY id")
+        try:
+            for row in rows:
+                if (run := _run(row)) is not None:
+                    yield run
+        except sqlite3.DatabaseError:
+            return
+
+    def count(self, wanted: Filter) -> int:
+        """How many there are."""
+        condition, values = where(wanted)
+        return self._number(f"SELECT count(*) FROM runs WHERE {condition}", values)
+
+    def get(self, number: int) -> StoredRun | None:
+        """One run."""
+        row = self._connection.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (number,)).fetchone()
+        return None if row is None else _run(row)
+
+    def find(self, run_digest: str) -> int | None:
+        """The id of the run with that digest."""
+        row = self._connection.execute("SELECT id FROM runs WHERE digest = ? LIMIT 1", (run_digest,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def choices(self) -> Choices:
+        """What there is to filter by."""
+        columns = ("kind", "device_name", "dtype")
+        kinds, devices, dtypes = (
+            self._texts(f"SELECT DISTINCT {name} FROM runs WHERE {name} <> ''") for name in columns
+        )
+        return Choices(kinds, devices, dtypes, self._texts("SELECT DISTINCT value FROM runs, json_each(runs.tags)"))
+
+    def _texts(self, query: str) -> tuple[str, ...]:
+        return tuple(sorted(str(value) for (value,) in self._connection.execute(query)))
+
+    def _number(self, query: str, values: Iterable[object] = ()) -> int:
+        (value,) = self._connection.execute(query, tuple(values)).fetchone()
+        return int(value)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _run(row: tuple[int, str, int, str, str]) -> StoredRun | None:
+    number, tags, imported, result, conditions = row
+    try:
+        return StoredRun(
+            id=number,
+            result=msgspec.json.decode(result, type=BenchResult),
+            conditions=msgspec.json.decode(conditions, type=Conditions),
+            tags=msgspec.json.decode(tags, type=tuple[str, ...]),
+            imported=bool(imported),
+        )
+    except (msgspec.MsgspecError, TypeError, ValueError):  # by a newer version, or edited by hand
+        return None

@@ -1,0 +1,245 @@
+"""Somebody's JSON as runs: an export of a history, or what `bench --json` printed. Any thread; no torch.
+
+The file is untrusted: its size is limited, every field is checked, nothing in it is run, and one bad run refuses all of
+it. What comes in is marked imported; a run that is there already is recognised by what it measured and when.
+"""
+
+from __future__ import annotations
+
+import math
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import figures
+from devexplorer.core.benchmark.from_documents import results
+from devexplorer.core.benchmark.history.export import SCHEMA
+from devexplorer.core.benchmark.history.filter import checked_tags, digest
+from devexplorer.core.benchmark.spec import LARGEST_SIDE
+from devexplorer.core.records.benchmark import (
+    BandwidthResult,
+    BandwidthRow,
+    BenchResult,
+    Conditions,
+    MatmulResult,
+    ScalingResult,
+    ScalingSpec,
+    Spread,
+    StoredRun,
+    SweepResult,
+)
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store import Store
+
+MOST_BYTES = 64 << 20
+MOST_RUNS = 10_000
+LONGEST_TEXT = 2000
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Of any number but 0: what is beyond is no measurement, and products of such numbers are infinite."""
+MOST_COUNTED = 1 << 62
+"""Bytes of a copy, iterations."""
+LAST_MOMENT_UNIX_S = 7.26e9
+"""The year 2200."""
+
+
+class _Document(msgspec.Struct):
+    """What has to be at the top of a file."""
+
+    schema: int
+    runs: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MOST_RUNS * 20)]
+    benchmark: str = ""
+    history: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MOST_RUNS)] | None = None
+
+
+class _Entry(msgspec.Struct):
+    """One of our own records."""
+
+    result: BenchResult
+    conditions: Conditions
+    tags: tuple[str, ...] = ()
+    imported: bool = False
+
+
+class Imported(NamedTuple):
+    """What became of a file."""
+
+    added: tuple[StoredRun, ...]
+    known: int
+    """Runs that were there already."""
+    words: str
+
+
+def import_file(path: Path, store: Store) -> Imported:
+    """Read the file into the history. Raises `BadInput` with one line for what is wrong; then nothing was added."""
+    runs = read_runs(path)
+    added, known = [], 0
+    for run in runs:
+        if store.find(run.result, run.conditions) is not None:
+            known += 1
+        else:
+            added.append(store.add(run.result, run.conditions, run.tags, imported=True))
+    there = f" {count_text(known, 'run')} of it {'was' if known == 1 else 'were'} there already." if known else ""
+    words = f"{count_text(len(added), 'run')} imported from {path.name}."
+    return Imported(tuple(added), known, words + there)
+
+
+def read_runs(path: Path) -> tuple[StoredRun, ...]:
+    """The runs of a file, each once, with numbers from 1 on. Raises `BadInput`."""
+    try:
+        found = path.stat()
+        size, moment = found.st_size, found.st_mtime
+        if not stat.S_ISREG(found.st_mode):  # a pipe would never end
+            raise BadInput(
+                f"{path} cannot be read (it is no file); take what `bench --json` prints or an export of a history"
+            )
+        if size > MOST_BYTES:
+            raise BadInput(
+                f"{path} has {bytes_text(size)}, which no export of runs has; at most {bytes_text(MOST_BYTES)} are read"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        return parse_runs(data, moment)
+    except BadInput as error:
+        raise BadInput(f"{path.name}: {error}") from None
+
+
+def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
+    """The runs of a document. `file_unix_s` is their time where they say none. Raises `BadInput`."""
+    try:
+        document = msgspec.json.decode(data, type=_Document)
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f"this is no list of benchmark runs ({error}); take what `bench --json` prints or an export of a history"
+        ) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"this is no JSON ({error}); take what `bench --json` prints or an export of a history"
+        ) from None
+    if document.schema != SCHEMA:
+        raise BadInput(
+            f"it has schema {document.schema}; this version reads schema {SCHEMA}, a newer DevExplorer may read more"
+        )
+    entries = (
+        list(_of_documents(document, file_unix_s)) if document.history is None else list(_of_history(document.history))
+    )
+    if not entries:
+        raise BadInput("there is no run in it")
+    found = {digest(entry.result, entry.conditions): entry for entry in entries}
+    return tuple(_stored(number, entry) for number, entry in enumerate(found.values(), 1))
+
+
+def _of_history(history: Sequence[dict[str, Any]]) -> Iterable[_Entry]:
+    for number, content in enumerate(history, 1):
+        try:
+            yield _checked(msgspec.convert(content, type=_Entry))
+        except (msgspec.ValidationError, BadInput, RecursionError) as error:
+            raise BadInput(f"run {number}: {error}") from None
+
+
+def _of_documents(document: _Document, file_unix_s: float) -> Iterable[_Entry]:
+    for number, (result, conditions) in results(document.benchmark, document.runs):
+        if conditions is None:  # older documents, and other people's, do not say when
+            conditions = Conditions(
+                started_unix_s=max(file_unix_s - result.seconds, 0.0),
+                ended_unix_s=file_unix_s,
+                device=result.spec.device,
+                simulated=result.simulated,
+                torch_version=result.torch_version or None,
+                threads=result.threads,
+            )
+        try:
+            yield _checked(_Entry(result, conditions))
+        except BadInput as error:
+            raise BadInput(f"run {number}: {error}") from None
+
+
+def _stored(number: int, entry: _Entry) -> StoredRun:
+    return StoredRun(id=number, result=entry.result, conditions=entry.conditions, tags=entry.tags, imported=True)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _checked(entry: _Entry) -> _Entry:
+    """The entry when its figures can be believed to be figures; a virtual GPU is simulated whatever the file says.
+    Raises `BadInput`."""
+    result, conditions = entry.result, entry.conditions
+    _check_sizes(result)
+    simulated = result.simulated or conditions.simulated or result.spec.device.startswith("vgpu:")
+    result = msgspec.structs.replace(result, run=0, simulated=simulated)
+    if isinstance(result, BandwidthResult):
+        result = msgspec.structs.replace(result, rows=tuple(map(_marked, result.rows)))
+    conditions = msgspec.structs.replace(conditions, simulated=simulated)
+    if not 0 <= result.seconds < math.inf or not 0 <= result.iterations < MOST_COUNTED:
+        raise BadInput(f"it measured {result.seconds} seconds and {result.iterations} iterations, which cannot be")
+    if not 0 <= conditions.started_unix_s <= conditions.ended_unix_s <= LAST_MOMENT_UNIX_S:
+        raise BadInput("its times are none: it begins at 0 or later, in seconds since 1970, and ends after that")
+    for path, value in _values(msgspec.to_builtins((result, conditions))):
+        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise BadInput(f"a text of {len(value):,} letters {path}; the longest is {LONGEST_TEXT:,}")
+        if isinstance(value, int | float) and value and not SMALLEST <= abs(value) <= LARGEST:
+            raise BadInput(
+                f"a figure of {value:.3g} {path}; nothing that is measured here is below {SMALLEST:g} or above"
+                f" {LARGEST:g}"
+            )
+    found = figures(result)
+    if not found:
+        raise BadInput(f"this {kind(result)} run has no figure in it")
+    for figure in found:
+        _check_spread(figure.spread, f"{figure.label} {figure.unit}".strip())
+    if isinstance(result, MatmulResult) and not all(
+        0 < value < math.inf for value in (*result.samples_tflops, *result.parts_tflops)
+    ):
+        raise BadInput("a sample of its throughput is not above 0")
+    return _Entry(result, conditions, checked_tags(entry.tags), entry.imported)
+
+
+def _marked(row: BandwidthRow) -> BandwidthRow:
+    """The copy, simulated where a virtual GPU takes part."""
+    return msgspec.structs.replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)
+
+
+def _check_sizes(result: BenchResult) -> None:
+    """Whole numbers that later arithmetic takes for granted."""
+    spec = result.spec
+    shapes: list[tuple[int, ...]] = []
+    match result:
+        case MatmulResult():
+            shapes = [(result.spec.m, result.spec.n, result.spec.k, result.spec.batch)]
+        case SweepResult():
+            shapes = [(cell.m, cell.n, cell.k, 1) for cell in result.cells]
+        case BandwidthResult() if not all(0 < row.bytes < MOST_COUNTED for row in result.rows):
+            raise BadInput("a copy in it has no size")
+        case ScalingResult():
+            shapes = [(result.spec.size, result.spec.size, result.spec.size, 1)]
+    if wrong := next((shape for shape in shapes if not all(1 <= side <= LARGEST_SIDE for side in shape)), None):
+        raise BadInput(f"a size in it is below 1 or above {LARGEST_SIDE:,}: {wrong}")
+    if isinstance(spec, ScalingSpec) and not spec.devices:
+        raise BadInput("it names no device")
+
+
+def _check_spread(known: Spread, what: str) -> None:
+    if not 0 < known.p20 <= known.median * (1 + 1e-9) or not known.median <= known.p80 * (1 + 1e-9) < math.inf:
+        figures_text = f"median {known.median:g}, p20 {known.p20:g}, p80 {known.p80:g}"
+        raise BadInput(f"{what} with {figures_text} cannot be; above 0, and p20 ≤ median ≤ p80, would be right")
+
+
+def _values(value: object, path: str = "") -> Iterable[tuple[str, str | float]]:
+    """Every text and every number in plain values, with where it stands."""
+    if isinstance(value, str | int | float):
+        yield (f"in {path.lstrip('.')}" if path else "", value)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _values(entry, f"{path}.{key}"[:60])
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _values(entry, path)

@@ -1,0 +1,261 @@
+"""Runs of the history as one HTML file with plots, for a colleague or an issue: nothing is loaded from anywhere. Any
+thread; no torch.
+
+Every name is escaped: runs can be somebody else's. Light and dark follow the reader's system.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import MISSING, count_text, number_text, seconds_text
+from devexplorer.core.benchmark.condition_rows import all_conditions, moment_text
+from devexplorer.core.benchmark.documents import kind
+from devexplorer.core.benchmark.figures import Figure, figures, title
+from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
+from devexplorer.core.benchmark.history.export import without_names, written_words
+from devexplorer.core.benchmark.history.filter import device_of
+from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
+from devexplorer.core.benchmark.history.report_style import STYLE
+from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.records.benchmark import StoredRun, SweepResult
+from devexplorer.core.telemetry.export import replacing
+
+MOST_CURVES = 12
+MOST_ROWS = 400
+"""Rows of a table of figures; a sweep can have thousands of shapes, which the plot shows."""
+_ORDER = ("matmul", "sweep", "bandwidth", "scaling", "model")
+_TITLES = {
+    "matmul": "Matrix products",
+    "sweep": "Sweeps",
+    "bandwidth": "Bandwidth",
+    "scaling": "Scaling",
+    "model": "Model steps",
+}
+
+
+def write_report(
+    path: Path,
+    runs: Sequence[StoredRun],
+    *,
+    heading: str = "Benchmark report",
+    names: bool = True,
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """Write the file, all or nothing; returns what was written, in words. `names=False` leaves out the host and other
+    people's processes.
+
+    Raises `BadInput` and `Unavailable`.
+    """
+    if not runs:
+        raise BadInput("there is no run to report; choose some first")
+    page = report_html(runs if names else [without_names(run) for run in runs], heading=heading, now_unix_s=clock())
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+    return written_words(path, runs)
+
+
+def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report", now_unix_s: float) -> str:
+    """The page. Runs of one kind are compared with the first of them, where that makes sense."""
+    colours = _Colours()
+    simulated = sum(run.result.simulated for run in runs)
+    sections = [
+        _section(name, of_kind, colours)
+        for name in _ORDER
+        if (of_kind := [run for run in runs if kind(run.result) == name])
+    ]
+    note = ""
+    if simulated:
+        which = (
+            "All of these runs are"
+            if simulated == len(runs)
+            else f"{simulated} of these {len(runs)} runs {_are(simulated)}"
+        )
+        note = (
+            f'<p class="note">{which} simulated: their times come from the model of a virtual GPU, not from a card.</p>'
+        )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light'
+        ' dark">'
+        f"<title>{escape(heading)}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{escape(heading)}</h1>"
+        f"<p>{count_text(len(runs), 'run')}, written by DevExplorer on {moment_text(now_unix_s)}. "
+        f"Bars show medians; the line across their end goes from the 20th to the 80th percentile.</p>{note}</header>"
+        f"{''.join(sections)}{_conditions(runs)}</main></body></html>\n"
+    )
+
+
+class _Colours:
+    """One class of colour per device, in the order in which devices come; the CPU has its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str | None], int] = {}
+
+    def of(self, run: StoredRun) -> int:
+        """0 for a CPU, 1 to 7 and round again for others."""
+        if device_of(run) == "cpu":
+            return 0
+        key = (run.conditions.host, device_of(run), run.conditions.uuid)
+        return (self._known.setdefault(key, len(self._known)) % 7) + 1
+
+
+def _section(name: str, runs: Sequence[StoredRun], colours: _Colours) -> str:
+    plots = _curve_plots(runs, colours) if name in ("sweep", "bandwidth") else _bar_plots(runs, colours)
+    return f"<section><h2>{_TITLES[name]}</h2>{plots}{_figures(runs)}{_comparison(runs)}</section>"
+
+
+def run_words(run: StoredRun) -> str:
+    """What a run is called in a legend: `#3 Tesla T4: matmul 1024×1024×1024 float32 burst`."""
+    return f"#{run.id} {_device_name(run)}: {title(run.result.spec).partition(' ')[2]}"
+
+
+def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
+    by_unit: dict[str, list[Bar]] = {}
+    for run in runs:
+        for figure in figures(run.result):
+            label = run_words(run) if not figure.label else f"#{run.id} {_device_name(run)}: {figure.label}"
+            bar = Bar(
+                label, figure.spread.p20, figure.spread.median, figure.spread.p80, colours.of(run), figure.simulated
+            )
+            by_unit.setdefault(figure.unit, []).append(bar)
+    plots = "".join(f"<figure>{bars(rows, unit, f'{unit} of each run')}</figure>" for unit, rows in by_unit.items())
+    sampled = [(run, figure) for run in runs for figure in figures(run.result) if len(figure.samples) > 1]
+    if not sampled:
+        return plots
+    lines = []
+    for run, figure in sampled[:MOST_CURVES]:
+        last = len(figure.samples) - 1
+        points = tuple((place / last * 100, value) for place, value in enumerate(figure.samples))
+        lines.append(Curve(run_words(run), points, colours.of(run), figure.simulated))
+    drawn = curves(lines, "TFLOP/s", "% of the run", "Samples in the order of measurement", from_zero=False)
+    return (
+        f"{plots}<figure>{drawn}<figcaption>Samples in the order in which they were measured. The axis does not begin"
+        f" at 0.{_left_out(len(sampled))}</figcaption></figure>"
+    )
+
+
+def _curve_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
+    lines: list[Curve] = []
+    for run in runs:
+        series: dict[tuple[str, ...], list[Figure]] = {}
+        for figure in figures(run.result):
+            way = (figure.key[0], *figure.key[2:]) if len(figure.key) > 1 else ()
+            series.setdefault(way, []).append(figure)
+        for way, found in series.items():
+            label = ", ".join([run_words(run), *(part for part in way if part)])
+            points = tuple((figure.place, figure.spread.median) for figure in found if figure.place is not None)
+            lines.append(Curve(label, points, colours.of(run), found[0].simulated, joined=_is_a_line(run)))
+    if not lines:
+        return ""
+    unit = figures(next(run for run in runs if figures(run.result)).result)[0].unit
+    across = "bytes of a copy" if unit == "GB/s" else "cube root of M·N·K"
+    drawn = curves(lines[:MOST_CURVES], unit, across, f"{unit} over {across}", logarithmic=True)
+    return f"<figure>{drawn}<figcaption>{_left_out(len(lines))}</figcaption></figure>"
+
+
+def _is_a_line(run: StoredRun) -> bool:
+    """Not so where shapes of very different sides have places next to each other."""
+    if not isinstance(run.result, SweepResult):
+        return True
+    return all(cell.m == cell.n == cell.k for cell in run.result.cells if cell.tflops is not None)
+
+
+def _device_name(run: StoredRun) -> str:
+    return run.conditions.device_name or device_of(run)
+
+
+def _left_out(count: int) -> str:
+    return f" {count - MOST_CURVES} more are in the table." if count > MOST_CURVES else ""
+
+
+def _figures(runs: Sequence[StoredRun]) -> str:
+    rows = [(run, figure) for run in runs for figure in figures(run.result)]
+    body = "".join(_figure_row(run, figure) for run, figure in rows[:MOST_ROWS])
+    more = (
+        f"<p>{len(rows) - MOST_ROWS:,} more rows are left out; the CSV export has all.</p>"
+        if len(rows) > MOST_ROWS
+        else ""
+    )
+    names = ("run", "device", "what", ">median", ">p20", ">p80", "unit", ">noise", ">measured for", "remarks")
+    return _table(names, body) + more
+
+
+def _figure_row(run: StoredRun, figure: Figure) -> str:
+    result, known = run.result, figure.spread
+    noise = MISSING if figure.noise is None else f"{number_text(figure.noise * 100, 2)} % {noise_words(figure.noise)}"
+    marks = [
+        "simulated" if figure.simulated else "",
+        "imported" if run.imported else "",
+        f"stopped early{f' ({result.failure})' if result.failure else ''}" if result.stopped else "",
+        "VALUES WERE WRONG" if figure.verified is False else "",
+        *run.tags,
+    ]
+    what = ", ".join(part for part in (title(result.spec).partition(" ")[2], figure.label) if part)
+    spreads = [number_text(value) for value in (known.median, known.p20, known.p80)]
+    cells = (f"#{run.id}", _device_name(run), what, *spreads, figure.unit, noise, seconds_text(figure.seconds))
+    return _row(
+        (*cells, ", ".join(mark for mark in marks if mark)), numbers=(3, 4, 5, 7, 8), simulated=figure.simulated
+    )
+
+
+def _comparison(runs: Sequence[StoredRun]) -> str:
+    if len(runs) < 2:
+        return ""
+    if (why := refusal(runs)) is not None:
+        return f"<h3>Compared</h3><p>Not compared: {escape(why)}.</p>"
+    try:
+        found = compare(runs, mixed=True)
+    except BadInput as error:
+        return f"<h3>Compared</h3><p>Not compared: {escape(str(error))}.</p>"
+    rows = [
+        _row(
+            (f"#{run.id}", row.label, f"{cell.difference.ratio:.3f}", cell.interval or MISSING, cell.words),
+            numbers=(2, 3),
+        )
+        for row in found.rows
+        for run, cell in zip(found.runs[1:], row.cells[1:], strict=True)
+        if cell is not None and cell.difference is not None
+    ]
+    table = _table(("run", "what", ">ratio", ">95 % interval", "in words"), "".join(rows[:MOST_ROWS]))
+    remarks = "".join(f"<li>{escape(text)}</li>" for text in found.remarks)
+    return f"<h3>Compared with #{found.runs[0].id}</h3>{table}<ul>{remarks}</ul>{_differing(found)}"
+
+
+def _differing(found: Comparison) -> str:
+    if not found.differing:
+        return "<p>No known condition differs.</p>"
+    body = "".join(_row((row.label, *row.values)) for row in found.differing)
+    return f"<h3>What differs</h3>{_table(('', *(f'#{run.id}' for run in found.runs)), body)}"
+
+
+def _conditions(runs: Sequence[StoredRun]) -> str:
+    columns = [all_conditions(run.conditions) for run in runs]
+    body = "".join(_row((rows[0].label, *(row.value for row in rows))) for rows in zip(*columns, strict=True))
+    return f"<section><h2>Conditions</h2>{_table(('', *(f'#{run.id}' for run in runs)), body)}</section>"
+
+
+def _table(names: Iterable[str], body: str) -> str:
+    """A table that scrolls by itself where it is too wide; a name that starts with `>` is over numbers."""
+    head = "".join(
+        f'<th scope="col"{_number(name.startswith(">"))}>{escape(name.removeprefix(">"))}</th>' for name in names
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _row(cells: Iterable[str], *, numbers: Sequence[int] = (), simulated: bool = False) -> str:
+    made = "".join(f"<td{_number(place in numbers)}>{escape(text)}</td>" for place, text in enumerate(cells))
+    return f'<tr class="simulated">{made}</tr>' if simulated else f"<tr>{made}</tr>"
+
+
+def _number(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,231 @@
+"""The history for the window: a thread of its own (`history`) reads and writes, so that the window never waits for a
+disk. No torch, no Qt.
+
+Every method returns at once. Requests are carried out in the order of the calls; what comes of them is told by
+`deliver()`, which the heartbeat calls, so that callbacks run on the main thread. Runs that could not be written are
+tried again every two seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.formats import count_text, sentence
+from devexplorer.core.benchmark.history.compare import Comparison, compare
+from devexplorer.core.benchmark.history.export import write_csv, write_json
+from devexplorer.core.benchmark.history.filter import Choices, Filter
+from devexplorer.core.benchmark.history.importing import import_file
+from devexplorer.core.benchmark.history.report import write_report
+from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+
+RETRY_S = 2.0
+Say = Callable[[str, bool], None]
+"""A sentence, and whether it says that something failed."""
+_WRITERS = {"json": write_json, "csv": write_csv, "html": write_report}
+
+
+def _nothing(words: str, failed: bool) -> None:
+    """For those who do not want to know."""
+
+
+class StoreThread:
+    """`start`, then ask, and `deliver` at every beat; `close` at the end.
+
+    `on_change`: lists are out of date. `on_notice`: something happened that nobody asked for (the file is locked, was
+    damaged, can be written again). Both are called by `deliver`, as every callback is.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Store] = Store,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_notice: Say = _nothing,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """`make` is called on the thread."""
+        self._make, self._retry_s = make, retry_s
+        self.on_change, self.on_notice = on_change, on_notice
+        self.problem: str | None = None
+        """What does not work at present, in one line, as of the last `deliver`."""
+        self._requests: SimpleQueue[tuple[Callable[[Store], None], Say] | None] = SimpleQueue()
+        self._replies: deque[Callable[[], None]] = deque()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def start(self) -> None:
+        """Returns at once; the file is opened on the thread, with the first request."""
+        self._thread.start()
+
+    def deliver(self) -> int:
+        """Call back whoever asked for what is ready; returns how many callbacks there were."""
+        count = len(self._replies)
+        for _ in range(count):
+            self._replies.popleft()()
+        return count
+
+    def close(self, deadline_s: float = 2.5) -> bool:
+        """Carry out what was asked for and let go of the file; False when that took too long. What is ready then can
+        still be delivered."""
+        self._requests.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(deadline_s)
+        return not self._thread.is_alive()
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        result: BenchResult,
+        conditions: Conditions,
+        tags: Iterable[str] = (),
+        done: Callable[[StoredRun], None] = lambda run: None,
+    ) -> None:
+        """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
+        kept = tuple(tags)
+
+        def work(store: Store) -> None:
+            run = store.add(result, conditions, kept)
+            self._reply(partial(done, run))
+            self._changed()
+
+        self._ask(work, lambda words, failed: self.on_notice(words, failed))
+
+    def request(
+        self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], *, offset: int = 0
+    ) -> None:
+        """List runs, the newest first; `show` gets one page and how many there are on all pages."""
+
+        def work(store: Store) -> None:
+            runs = store.runs(wanted, limit=limit, offset=offset)
+            if store.unreadable:
+                words = (
+                    f"{count_text(store.unreadable, 'run')} of the history cannot be read by this version and are left"
+                    " out."
+                )
+                self._reply(lambda: self.on_notice(words, True))
+            self._reply(partial(show, runs, store.count(wanted)))
+
+        self._ask(work, lambda words, failed: self.on_notice(words, failed))
+
+    def choices(self, show: Callable[[Choices], None]) -> None:
+        """What there is to filter by."""
+        self._ask(
+            lambda store: self._reply(partial(show, store.choices())),
+            lambda words, failed: self.on_notice(words, failed),
+        )
+
+    def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say = _nothing) -> None:
+        """Give each of these runs its tags instead of those it has; `say` only what went wrong."""
+        pairs = tuple(tags)
+
+        def work(store: Store) -> None:
+            try:
+                for number, wanted in pairs:
+                    store.tag(number, wanted)
+            finally:
+                self._changed()
+
+        self._ask(work, say)
+
+    def delete(self, ids: Sequence[int], say: Say = _nothing) -> None:
+        """Forget runs for good."""
+        numbers = tuple(ids)
+
+        def work(store: Store) -> None:
+            words = f"{count_text(store.delete(numbers), 'run')} deleted from the history."
+            self._reply(partial(say, words, False))
+            self._changed()
+
+        self._ask(work, say)
+
+    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say = _nothing) -> None:
+        """Compare with the first of them; simulated beside measured runs are marked."""
+        chosen = tuple(runs)
+        self._ask(lambda store: self._reply(partial(show, compare(chosen, mixed=True))), say)
+
+    def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say = _nothing) -> None:
+        """Write a file, `kind` is `csv`, `json` or `html`. `names`: also of the host and of other people's
+        processes."""
+        numbers = tuple(ids)
+
+        def work(store: Store) -> None:
+            if kind not in _WRITERS:
+                raise BadInput(f"runs are not written as '{kind}'; take {', '.join(_WRITERS)}")
+            words = _WRITERS[kind](path, [store.get(number) for number in numbers], names=names)
+            self._reply(partial(say, words, False))
+
+        self._ask(work, say)
+
+    def import_file(self, path: Path, say: Say = _nothing) -> None:
+        """Take over the runs of somebody's JSON."""
+
+        def work(store: Store) -> None:
+            words = import_file(path, store).words
+            self._reply(partial(say, words, False))
+            self._changed()
+
+        self._ask(work, say)
+
+    def _ask(self, work: Callable[[Store], None], say: Say) -> None:
+        self._requests.put((work, say))
+
+    # --- on the thread -----------------------------------------------------------------------------------------------
+
+    def _reply(self, callback: Callable[[], None]) -> None:
+        self._replies.append(callback)
+
+    def _changed(self) -> None:
+        self._reply(lambda: self.on_change())
+
+    def _run(self) -> None:
+        store = self._make()
+        try:
+            while (asked := self._next(store)) is not None:
+                work, say = asked
+                self._carry_out(store, partial(work, store), say)
+        finally:
+            self._carry_out(store, store.close, self.on_notice)
+
+    def _next(self, store: Store) -> tuple[Callable[[Store], None], Say] | None:
+        """The next request; what waits in memory is tried in between."""
+        while store.waiting:
+            try:
+                return self._requests.get(timeout=self._retry_s)
+            except Empty:
+                self._carry_out(store, partial(self._retry, store), self.on_notice)
+        return self._requests.get()
+
+    def _retry(self, store: Store) -> None:
+        written = len(store.waiting) - store.flush()
+        if written:
+            words = (
+                f"{count_text(written, 'run')} that waited in memory {'is' if written == 1 else 'are'} in the history"
+                " now."
+            )
+            self._reply(lambda: self.on_notice(words, False))
+            self._changed()
+
+    def _carry_out(self, store: Store, work: Callable[[], None], say: Say) -> None:
+        """Do it, and have what it says for people, and what the store has to say, told on the main thread."""
+        try:
+            work()
+        except DevExplorerError as error:
+            self._reply(partial(say, sentence(str(error)), True))
+        except Exception as error:  # a fault of ours: it is reported as one, and the next run is kept all the same
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+            )
+            self._reply(partial(say, f"The history could not do that ({type(error).__name__}: {error}).", True))
+        for words in store.notices():
+            self._reply(partial(self.on_notice, words, True))
+        self._reply(partial(self._standing, store.problem))
+
+    def _standing(self, problem: str | None) -> None:
+        self.problem = problem

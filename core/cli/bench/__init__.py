@@ -1,0 +1,1 @@
+"""`devexplorer bench`. Main thread of its process."""

@@ -1,0 +1,131 @@
+"""`devexplorer bench`: measures, shows progress on a terminal, prints tables or one JSON document, and keeps every run
+in the history.
+
+Main thread. The first Ctrl-C stops the run after its block and keeps what was measured (exit code 130; after SIGTERM
+143), a second one ends all at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import msgspec
+
+from devexplorer.core.benchmark.documents import run_documents
+from devexplorer.core.benchmark.history.filter import checked_tags
+from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.cli.bench.beside import Beside
+from devexplorer.core.cli.bench.print import print_results
+from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
+from devexplorer.core.cli.bench.specs import on_devices, specs
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout
+from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.models.source import parse
+from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+
+CANNOT_RUN, WRONG_VALUES = 2, 1
+
+
+def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
+    """Run the benchmarks one device after the other and print what was measured; `nvml` stands in for the real one."""
+    findings = Findings()
+    wanted = specs(arguments, findings)
+    tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
+    if (
+        not findings.check_virtual(arguments.virtual) or not wanted
+    ):  # nobody knows which devices there would be, or what to check
+        findings.demand_none()
+    outcome = _measured(arguments, wanted, findings, tags, nvml)
+    if outcome.finished:
+        if arguments.json:
+            print_document(
+                benchmark=arguments.benchmark, runs=[run for one in outcome.finished for run in run_documents(*one)]
+            )
+        else:
+            print_results(console(), outcome.finished)
+    for failure in outcome.failures:
+        refuse(failure)
+    if outcome.interrupted:
+        return outcome.interrupted
+    if outcome.failures:
+        return CANNOT_RUN
+    return WRONG_VALUES if any(one.result.verified is False for one in outcome.finished) else 0
+
+
+def _measured(
+    arguments: argparse.Namespace,
+    wanted: Sequence[BenchSpec],
+    findings: Findings,
+    tags: Sequence[str],
+    nvml: Nvml | None,
+) -> Outcome:
+    from devexplorer.core.engine.benchmarks import model_copy
+    from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.models.guard import staying
+
+    with ExitStack() as stack:
+        if any(isinstance(spec, ModelSpec) and ":" in spec.target for spec in wanted):
+            stack.enter_context(quiet_stdout())  # code of the user's may print at any time
+            stack.enter_context(staying())
+        engine = stack.enter_context(LocalEngine(arguments.virtual))
+        # whoever names code on the command line wants it to run
+        engine.engine.benchmarks.resolve = partial(model_copy, engine.engine.workspace, own_code=True)
+        infos = engine.engine.fleet.infos()
+        complete = [on_devices(_named(spec, findings), infos) for spec in wanted]
+        # every device is checked before the first minute is spent
+        checked = [findings.checked(partial(engine.engine.benchmarks.check, spec), spec) for spec in complete]
+        findings.demand_none()
+        store = None if arguments.no_store else stack.enter_context(_Keeping(tags))
+        beside = stack.enter_context(Beside(infos, checked, nvml))
+        terminal = console()
+        return run_all(
+            engine,
+            list(dict.fromkeys(checked)),  # two names of one device are one run
+            beside,
+            keep=store.keep if store is not None else lambda _: None,
+            terminal=terminal if terminal.is_terminal and not arguments.json else None,
+        )
+
+
+def _named(spec: BenchSpec, findings: Findings) -> BenchSpec:
+    """The specification with its sample model's canonical name; a source is looked at when it is built."""
+    if not isinstance(spec, ModelSpec):
+        return spec
+    if ":" in spec.target:
+        findings.checked(partial(parse, spec.target), None)
+        return spec
+    from devexplorer.core.models import samples
+
+    recipe = findings.checked(partial(samples.find, spec.target), None)
+    return spec if recipe is None else msgspec.structs.replace(spec, target=recipe.name)
+
+
+class _Keeping:
+    """The history, for as long as the command runs; what it has to say stands beside the results."""
+
+    def __init__(self, tags: Sequence[str]) -> None:
+        self._store = Store()
+        self._tags = tags
+
+    def __enter__(self) -> _Keeping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+        for notice in self._store.notices():
+            _say(notice)
+
+    def keep(self, finished: Finished) -> None:
+        """On the disk when this returns, so that nothing that comes later loses it."""
+        self._store.add(finished.result, finished.conditions, self._tags)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"devexplorer: {' '.join(text.split())}", file=sys.stderr)

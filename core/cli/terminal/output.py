@@ -1,0 +1,80 @@
+"""How commands print: JSON documents with `"schema": 1`, rich tables, and nothing that user code prints on standard
+output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+if TYPE_CHECKING:  # imported where something is drawn: documents and the readings of `watch` are printed without it
+    from rich.console import Console
+    from rich.table import Table
+
+SCHEMA = 1
+PIPE_COLUMNS = 1000
+"""Where nobody looks, nothing is cut off or folded."""
+
+
+def print_document(**content: Any) -> None:
+    """Print one JSON document on a line of its own; records become objects, `NaN` and infinities become null.
+
+    In UTF-8 whatever the terminal speaks, as JSON asks.
+    """
+    if sys.stdout is not None:  # None: the shell closed it (`>&-`)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(msgspec.json.encode({"schema": SCHEMA, **content}) + b"\n")
+
+
+def console() -> Console:
+    """The terminal; plain text without any width when it is none."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            raise BrokenPipeError  # one place deals with it: run()
+
+    width = None if sys.stdout is not None and sys.stdout.isatty() else PIPE_COLUMNS
+    return Terminal(highlight=False, soft_wrap=True, width=width)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """A table in the style of all commands; a column whose name starts with `>` holds numbers: right-aligned, never
+    cut."""
+    from rich.table import Table
+
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        number = column.startswith(">")
+        result.add_column(
+            column.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    return result
+
+
+def printable(text: str) -> str:
+    """Names and messages come from outside: what would move the cursor or colour the screen is replaced."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+@contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """Send everything that is written to `sys.stdout` or descriptor 1 meanwhile to standard error: user code may
+    print."""
+    if sys.stdout is None:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -1,0 +1,52 @@
+"""What a person sees who waits for a process of its own: one line on standard error that says how far it is. Main
+thread; no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.cli.terminal.interrupt import Raising
+from devexplorer.core.cli.terminal.output import printable
+
+_CLEAR = "\r\x1b[K"
+_COLUMNS = 80
+"""Of a terminal that does not say how wide it is."""
+
+
+@contextmanager
+def waiting() -> Iterator[Watch]:
+    """Who watches: the line on a terminal, nobody elsewhere. Afterwards the line is gone, after Ctrl-C also what was
+    waited for."""
+    stream = sys.stderr
+    with Raising():
+        if stream is None or not stream.isatty():
+            yield NOBODY
+        else:
+            yield from _told(stream)
+
+
+def _told(stream: TextIO) -> Iterator[Watch]:
+
+    def say(done: float, text: str) -> None:
+        stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[: _cells(stream)]}")
+        stream.flush()
+
+    try:
+        yield Watch(progress=say)
+    finally:
+        stream.write(_CLEAR)
+        stream.flush()
+
+
+def _cells(stream: TextIO) -> int:
+    """Of a line that the terminal does not fold: a folded one could not be written over."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        columns = 0
+    return (columns or _COLUMNS) - 1

@@ -1,0 +1,1 @@
+"""`devexplorer watch`. Main thread of its process; torch is not imported."""

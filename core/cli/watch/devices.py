@@ -1,0 +1,305 @@
+"""Reads every device for `devexplorer watch`, one reading after the other. Main thread; torch is not imported
+(`without_torch`).
+
+NVIDIA's cards are listed and read on threads of the sampler, AMD's and Intel's on one of their own: one that hangs
+holds up nobody, and one that is slow keeps its last reading until the next one comes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devexplorer.core.cli.watch.table import Reading
+from devexplorer.core.devices.catalog import Catalog, Datasheet, join
+from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml_card import Card
+from devexplorer.core.devices.visible import VARIABLE
+from devexplorer.core.devices.without_torch import ORDER, expected, installed_build
+from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.telemetry.fact_rows import Writer
+from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
+from devexplorer.core.telemetry.silence import says_nothing
+
+if TYPE_CHECKING:
+    from devexplorer.core.records.messages import Event
+    from devexplorer.core.virtual.device.machine import VirtualMachine
+
+CLOSE_S = 0.3
+"""For threads to end. One that a slow card holds up is a daemon and is left behind."""
+FIRST_S = 1.0
+"""How long the first readings, and before them the list of cards, are waited for."""
+NEXT_S = 0.25
+"""How long the others are: a card that takes longer is shown with its last reading."""
+ONCE_S = 60.0
+"""The same where nothing follows. It ends by itself, because each call has a limit."""
+STALE_S = 10.0
+"""A reading that is older is not shown any more."""
+_NOT_READ = ("device", "time_unix_s", "simulated")
+
+
+class WatchedDevices:
+    """Every device with its readers. A context: in the end NVML is given back and no thread is left.
+
+    `once`: there will be one reading, so whatever takes part in it is waited for, within the limits of its calls.
+    `datasheets`: figures by the name of a card, for a recording; it wants details and topology, too.
+    """
+
+    def __init__(
+        self,
+        virtual_spec: str | None,
+        interval_s: float,
+        nvml: Nvml,
+        drm: Drm | None = None,
+        *,
+        once: bool = False,
+        datasheets: dict[str, Datasheet] | None = None,
+    ) -> None:
+        self._events: deque[Event] = deque()
+        self._once = once
+        self._datasheets = datasheets
+        self._cpu = CpuReader()
+        self._nvml = nvml
+        limit_s = nvml.limit_s if once else CALL_LIMIT_S
+        recorded = datasheets is not None
+        self._sampler = Sampler(
+            self._events.append, nvml, self._cpu, interval_s, call_limit_s=limit_s, details=recorded
+        )
+        self._build = installed_build()
+        drm = drm or Drm()
+        self._drm_cards = drm.cards()
+        self._virtual = _virtual_machine(virtual_spec)
+        self._cards: tuple[Card, ...] = ()
+        self._nvml_problems: tuple[Problem, ...] = ()
+        self._found = self._joined()
+        self._kernel = _Kernel(drm, self._drm_cards, self._found.drm_names, interval_s)
+        self._details: dict[str, DeviceDetails] = {}
+        self._first = True
+        self._events += self._standing()
+
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """What each device is; other ones when a card or a MIG instance came or went."""
+        return self._found.devices
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What cannot be found out at present, by device id. The sampler knows cards by NVML's numbers."""
+        names = {
+            f"nvml:{info.nvml_index}": info.id
+            for info in self.infos
+            if info.nvml_index is not None and info.parent is None
+        }
+        said = tuple(
+            msgspec.structs.replace(p, device=names.get(p.device or "", p.device)) for p in self._sampler.problems
+        )
+        return tuple(dict.fromkeys((*said, *(problem for problem in self._found.problems if problem.device is None))))
+
+    def __enter__(self) -> WatchedDevices:
+        self._kernel.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.stop()
+        self._sampler.stop(CLOSE_S)
+
+    def read(self) -> tuple[list[Reading], list[Event]]:
+        """A reading of each device in the order of `infos`, and everything since the last one that is worth
+        recording."""
+        patience_s = ONCE_S if self._once else FIRST_S if self._first else NEXT_S
+        self._first = False
+        since = {sample.device: sample.time_unix_s for sample in self._sampler.latest()}
+        read = self._sampler.read_round(patience_s, list_patience_s=ONCE_S if self._once else FIRST_S)
+        self._follow_cards()
+        names = {f"nvml:{info.nvml_index}": info.id for info in self.infos if info.parent is None}
+        read = [msgspec.structs.replace(sample, device=names.get(sample.device, sample.device)) for sample in read]
+        new = [sample for sample in read if sample.time_unix_s != since.get(sample.device)]
+        now = time.time()
+        elsewhere = [*self._virtual_samples(now), *self._apple_samples(now)]
+        said = [
+            self._events.popleft() for _ in range(len(self._events))
+        ]  # what comes meanwhile comes with the next reading
+        events = [*said, *self._kernel.new_events(), *new, *elsewhere]
+        self._details.update({event.device: event for event in events if isinstance(event, DeviceDetails)})
+        samples = {sample.device: sample for sample in (*read, *elsewhere)} | self._kernel.latest()
+        fresh = {sample.device for sample in new}
+        problems = self.problems
+        readings = [self._reading(info, samples.get(info.id), info.id in fresh, problems, now) for info in self.infos]
+        return readings, events
+
+    def _reading(
+        self, info: DeviceInfo, sample: DeviceSample | None, fresh: bool, problems: Sequence[Problem], now: float
+    ) -> Reading:
+        sample = sample or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated)
+        age_s = None
+        if info.nvml_index is not None and not fresh and not says_nothing(sample):
+            age_s = max(now - sample.time_unix_s, 0.0)
+            if age_s > STALE_S:
+                sample, age_s = DeviceSample(device=info.id, time_unix_s=now), None
+        machine = tuple(problem for problem in problems if problem.device is None) if info.kind == "cpu" else ()
+        return Reading(
+            info, sample, _why_nothing(info, sample, problems), age_s, self._reasons(info, sample, problems), machine
+        )
+
+    def _reasons(self, info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> dict[str, str]:
+        empty = [
+            field
+            for field in DeviceSample.__struct_fields__
+            if field not in _NOT_READ and getattr(sample, field) is None
+        ]
+        writer = Writer(info, sample, self._details.get(info.id), problems)
+        if info.kind == "cpu":
+            return {field: writer.reason(field) or NO_CPU_FIELD for field in empty}
+        card = next((card for card in self._cards if info.nvml_index is not None and _is(card, info)), None)
+        said = {} if card is None or card.broken else self._nvml.missing(card)
+        reasons = {field: said.get(field) or writer.why(field) for field in empty}
+        if card is not None and not card.named and (why := writer.reason("name")):
+            reasons["name"] = why  # the one in its place is made of the card's number
+        return reasons
+
+    def _joined(self) -> Catalog:
+        buses: dict[str, list[str]] = {}
+        for card in self._drm_cards:
+            buses.setdefault(card.vendor, []).extend([card.bus_id] if card.bus_id else [])
+        torch_side = expected(self._cards, buses, os.environ, self._build, self._cpu.facts.name)
+        return join(
+            self._cpu.info(),
+            self._cards,
+            torch_side.devices,
+            self._virtual.devices() if self._virtual is not None else (),
+            torch_side.problems,
+            datasheets=self._datasheets,
+            cuda_visible_devices=os.environ.get(VARIABLE),
+            cuda_device_order=os.environ.get(ORDER) or "not asked",
+            drm=self._drm_cards,
+        )
+
+    def _follow_cards(self) -> None:
+        """Join everything anew when other cards or MIG instances are there than last time."""
+        cards = self._sampler.cards
+        if cards != self._cards:
+            self._cards = cards
+            self._found = self._joined()
+            self._sampler.set_names(self._found.names)
+
+    def _virtual_samples(self, now: float) -> list[DeviceSample]:
+        return (
+            [self._virtual.device_sample(gpu.id, now) for gpu in self._virtual.gpus]
+            if self._virtual is not None
+            else []
+        )
+
+    def _apple_samples(self, now: float) -> list[DeviceSample]:
+        if not any(info.kind == "mps" for info in self.infos):
+            return []
+        used, total = self._cpu.used_bytes(), self._cpu.facts.memory_total_bytes
+        return [DeviceSample(device="mps", time_unix_s=now, memory_used_bytes=used, memory_total_bytes=total)]
+
+    def _standing(self) -> list[Event]:
+        """What holds for as long as it is watched and the sampler does not say: of virtual GPUs, and of Apple's."""
+        said: list[Event] = []
+        now = time.time()
+        if any(info.kind == "mps" for info in self.infos):
+            from devexplorer.core.devices import apple
+
+            said.append(apple.details("mps", now))
+        if self._virtual is not None:
+            from devexplorer.core.virtual.device.details import details
+            from devexplorer.core.virtual.device.topology import topology
+
+            said += [details(gpu.id, gpu.profile, now) for gpu in self._virtual.gpus]
+            said.append(topology([(gpu.id, gpu.profile) for gpu in self._virtual.gpus]))
+        return said
+
+
+def _is(card: Card, info: DeviceInfo) -> bool:
+    return (
+        card.uuid == info.uuid
+        if card.mig_instance is not None
+        else card.index == info.nvml_index and info.parent is None
+    )
+
+
+NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
+
+
+def _virtual_machine(spec: str | None) -> VirtualMachine | None:
+    if spec is None:
+        return None
+    from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.virtual.device.machine import VirtualMachine
+
+    machine = VirtualMachine()
+    machine.add(parse_virtual(spec))
+    return machine
+
+
+class _Kernel:
+    """AMD's and Intel's cards, read on a thread; `latest` has what it said last."""
+
+    def __init__(self, drm: Drm, cards: tuple[DrmCard, ...], names: dict[str, str], interval_s: float) -> None:
+        self._said: SimpleQueue[Event] = SimpleQueue()
+        self._cards = cards
+        self._patience_s = PATIENCE_S + 2 * interval_s
+        self._samples: dict[str, tuple[float, DeviceSample]] = {}
+        self._new: list[Event] = []
+        self._start: Callable[[], None] = lambda: None
+        self._end: Callable[[float], object] = lambda deadline_s: True
+        if cards:
+            from devexplorer.core.telemetry.drm_watch import DrmWatch
+
+            watch = DrmWatch(self._said.put, drm, interval_s=interval_s)
+            watch.set_names(names)
+            self._start, self._end = watch.start, watch.stop
+
+    def start(self) -> None:
+        """Start the thread, where there is something to read, and wait for its first readings, but not for ever."""
+        self._start()
+        until = time.monotonic() + PATIENCE_S
+        for _ in self._cards:
+            try:
+                self._take(self._said.get(timeout=max(until - time.monotonic(), 0)))
+            except Empty:
+                return
+
+    def stop(self) -> None:
+        """End the thread; one that a card holds up is a daemon and is left behind."""
+        self._end(CLOSE_S)
+
+    def new_events(self) -> list[Event]:
+        """What was said since this was last asked."""
+        while True:
+            try:
+                self._take(self._said.get_nowait())
+            except Empty:
+                break
+        found, self._new = self._new, []
+        return found
+
+    def latest(self) -> dict[str, DeviceSample]:
+        """The newest sample of each card; none of a card that has been silent for long."""
+        now = time.monotonic()
+        return {device: sample for device, (heard, sample) in self._samples.items() if now - heard < self._patience_s}
+
+    def _take(self, event: Event) -> None:
+        self._new.append(event)
+        if isinstance(event, DeviceSample):
+            self._samples[event.device] = (time.monotonic(), event)
+
+
+def _why_nothing(info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> str:
+    """Why nothing can be read from a device; empty where something can."""
+    own = next((problem.reason for problem in problems if problem.device == info.id and problem.field is None), "")
+    if own or info.nvml_index is None or not says_nothing(sample):
+        return own
+    of_all = (problem.reason for problem in problems if problem.device is None and problem.field == "nvml")
+    of_a_field = (problem.reason for problem in problems if problem.device == (info.parent or info.id))
+    return next(of_all, "") or next(of_a_field, "")

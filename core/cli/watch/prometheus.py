@@ -1,0 +1,368 @@
+"""Serves the last readings to Prometheus. The server has threads of its own; a scrape reads what is there and asks no
+driver.
+
+Names, units and labels are those of NVIDIA's DCGM exporter (its default-counters.csv and render_metrics.go, and the
+field names of DCGM's dcgm_fields.h), so that dashboards made for it work; what DCGM has no name for is called
+`devexplorer_…` and has base units. What only grows is a counter, and ends in `_total` as OpenMetrics has it. A value
+that is not known is absent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import socketserver
+import threading
+import wsgiref.simple_server
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+
+MIB = 1 << 20
+GAUGE, COUNTER = "gauge", "counter"
+SILENT_CLIENT_S = 2.0
+"""A client that connects and says nothing is let go after so long."""
+CLOSE_S = 2.0
+
+Figures = Sequence[tuple[DeviceInfo, DeviceSample]]
+
+
+class _Family(NamedTuple):
+    """One metric: its name and how it is got from a sample (None: not known)."""
+
+    name: str
+    kind: str
+    words: str
+    value: Callable[[DeviceSample], float | None]
+    whole_card: bool = False
+    """Of the card alone: instances of it that said the same would be added up with it."""
+
+    @property
+    def sample_name(self) -> str:
+        """A counter's ends in `_total`."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
+
+
+def _free_bytes(sample: DeviceSample) -> int | None:
+    used, total = sample.memory_used_bytes, sample.memory_total_bytes
+    if (
+        sample.memory_free_bytes is not None
+        or used is None
+        or total is None
+        or sample.memory_reserved_bytes is not None
+    ):
+        return sample.memory_free_bytes
+    return total - used  # where nothing is set apart, or it counts as used
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _state_number(state: str | None) -> float | None:
+    return float(state[1:]) if state is not None and re.fullmatch(r"P\d{1,2}", state, re.ASCII) else None
+
+
+_CARDS = (
+    _Family("DCGM_FI_DEV_SM_CLOCK", GAUGE, "SM clock in MHz.", lambda s: s.sm_clock_mhz),
+    _Family("DCGM_FI_DEV_MEM_CLOCK", GAUGE, "Memory clock in MHz.", lambda s: s.memory_clock_mhz),
+    _Family("DCGM_FI_DEV_VIDEO_CLOCK", GAUGE, "Video clock in MHz.", lambda s: s.video_clock_mhz),
+    _Family("DCGM_FI_DEV_GPU_TEMP", GAUGE, "Temperature of the chip in degrees Celsius.", lambda s: s.temperature_c),
+    _Family(
+        "DCGM_FI_DEV_MEMORY_TEMP",
+        GAUGE,
+        "Temperature of the memory in degrees Celsius.",
+        lambda s: s.memory_temperature_c,
+    ),
+    _Family("DCGM_FI_DEV_POWER_USAGE", GAUGE, "Power draw in W.", lambda s: s.power_w, True),
+    _Family(
+        "DCGM_FI_DEV_POWER_USAGE_INSTANT", GAUGE, "Power draw of this moment in W.", lambda s: s.power_instant_w, True
+    ),
+    _Family("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", GAUGE, "Power cap in W.", lambda s: s.power_cap_w, True),
+    _Family(
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        COUNTER,
+        "Energy since the driver was loaded in mJ.",
+        lambda s: _times(s.energy_j, 1e3),
+        True,
+    ),
+    _Family(
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", COUNTER, "PCIe packets that were sent again.", lambda s: s.pcie_replays, True
+    ),
+    _Family("DCGM_FI_DEV_PCIE_LINK_GEN", GAUGE, "PCIe generation now.", lambda s: s.pcie_generation),
+    _Family("DCGM_FI_DEV_PCIE_LINK_WIDTH", GAUGE, "PCIe lanes now.", lambda s: s.pcie_width),
+    _Family(
+        "DCGM_FI_DEV_GPU_UTIL", GAUGE, "Share of time in which a kernel ran, in %.", lambda s: s.utilization_percent
+    ),
+    _Family(
+        "DCGM_FI_DEV_MEM_COPY_UTIL",
+        GAUGE,
+        "Share of time in which memory was accessed, in %.",
+        lambda s: s.memory_utilization_percent,
+    ),
+    _Family("DCGM_FI_DEV_ENC_UTIL", GAUGE, "Use of the encoder in %.", lambda s: s.encoder_percent),
+    _Family("DCGM_FI_DEV_DEC_UTIL", GAUGE, "Use of the decoder in %.", lambda s: s.decoder_percent),
+    _Family("DCGM_FI_DEV_FB_TOTAL", GAUGE, "Memory in MiB.", lambda s: _times(s.memory_total_bytes, 1 / MIB)),
+    _Family("DCGM_FI_DEV_FB_USED", GAUGE, "Memory in use in MiB.", lambda s: _times(s.memory_used_bytes, 1 / MIB)),
+    _Family("DCGM_FI_DEV_FB_FREE", GAUGE, "Free memory in MiB.", lambda s: _times(_free_bytes(s), 1 / MIB)),
+    _Family(
+        "DCGM_FI_DEV_FB_RESERVED",
+        GAUGE,
+        "Memory that the driver keeps in MiB.",
+        lambda s: _times(s.memory_reserved_bytes, 1 / MIB),
+    ),
+    _Family("DCGM_FI_DEV_FAN_SPEED", GAUGE, "Fan in % of its greatest speed.", lambda s: s.fan_percent),
+    _Family(
+        "DCGM_FI_DEV_PSTATE",
+        GAUGE,
+        "Performance state, 0 (highest) to 15.",
+        lambda s: _state_number(s.performance_state),
+    ),
+    _Family(
+        "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+        COUNTER,
+        "Memory errors that ECC corrected since the start.",
+        lambda s: s.ecc_corrected,
+        True,
+    ),
+    _Family(
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+        COUNTER,
+        "Memory errors that ECC could not correct.",
+        lambda s: s.ecc_uncorrected,
+        True,
+    ),
+    _Family("devexplorer_graphics_clock_hertz", GAUGE, "Graphics clock.", lambda s: _times(s.graphics_clock_mhz, 1e6)),
+    _Family(
+        "devexplorer_pcie_sent_bytes_per_second",
+        GAUGE,
+        "From the card over PCIe, measured over 20 ms.",
+        lambda s: s.pcie_tx_bytes_s,
+    ),
+    _Family(
+        "devexplorer_pcie_received_bytes_per_second",
+        GAUGE,
+        "To the card over PCIe, over 20 ms.",
+        lambda s: s.pcie_rx_bytes_s,
+    ),
+    _Family(
+        "devexplorer_nvlink_sent_bytes_per_second",
+        GAUGE,
+        "From the card over all NVLinks.",
+        lambda s: s.nvlink_tx_bytes_s,
+    ),
+    _Family(
+        "devexplorer_nvlink_received_bytes_per_second",
+        GAUGE,
+        "To the card over all NVLinks.",
+        lambda s: s.nvlink_rx_bytes_s,
+    ),
+    _Family(
+        "devexplorer_processes",
+        GAUGE,
+        "Processes that use the card.",
+        lambda s: None if s.processes is None else float(len(s.processes)),
+    ),
+)
+_CPU = (
+    _Family(
+        "devexplorer_cpu_utilization_ratio",
+        GAUGE,
+        "Busy share of all cores.",
+        lambda s: _times(s.utilization_percent, 0.01),
+    ),
+    _Family(
+        "devexplorer_system_memory_total_bytes",
+        GAUGE,
+        "Memory that this machine may use.",
+        lambda s: s.memory_total_bytes,
+    ),
+    _Family(
+        "devexplorer_system_memory_used_bytes", GAUGE, "Memory of the machine in use.", lambda s: s.memory_used_bytes
+    ),
+)
+_ALL = (
+    _Family(
+        "devexplorer_sample_timestamp_seconds",
+        GAUGE,
+        "Unix time of the reading that is served.",
+        lambda s: s.time_unix_s,
+    ),
+)
+
+
+class LastReadings(Collector):
+    """What is served: set `figures` to the newest, from any thread."""
+
+    def __init__(self) -> None:
+        self.figures: Figures = ()
+        self._host = socket.gethostname()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family for each metric that some device has a value of."""
+        figures = self.figures
+        cards = [figure for figure in figures if figure[0].kind != "cpu"]
+        uuids = {info.id: info.uuid for info, _ in figures}
+        cpus = [figure for figure in figures if figure[0].kind == "cpu"]
+        for families, subjects in ((_CARDS, cards), (_CPU, cpus), (_ALL, figures)):
+            for family in families:
+                metric = Metric(family.name, family.words, family.kind)
+                for info, sample in subjects:
+                    value = None if family.whole_card and info.parent is not None else family.value(sample)
+                    if value is not None:
+                        metric.add_sample(family.sample_name, self._labels(info, uuids), float(value))
+                if metric.samples:
+                    yield metric
+        reasons = Metric(
+            "devexplorer_throttled", "1 for each reason for which clocks are lower than they could be.", GAUGE
+        )
+        for info, sample in cards:
+            for reason in sample.throttle_reasons or ():
+                reasons.add_sample(reasons.name, self._labels(info, uuids) | {"reason": reason}, 1.0)
+        if reasons.samples:
+            yield reasons
+
+    def _labels(self, info: DeviceInfo, uuids: Mapping[str, str | None]) -> dict[str, str]:
+        """`gpu` is what nvidia-smi counts, and for devices that it does not know their id; `device` is always the id.
+
+        A MIG instance has its card's number, UUID and address, and is told apart by `GPU_I_ID` and `GPU_I_PROFILE`.
+        """
+        labels = {
+            "gpu": info.id if info.nvml_index is None else str(info.nvml_index),
+            "UUID": uuids.get(info.parent or "") or info.uuid or "",
+            "pci_bus_id": info.bus_id or "",
+            "device": info.id,
+            "modelName": info.name,
+            "Hostname": self._host,
+            "simulated": "true" if info.simulated else "false",
+        }
+        if info.mig_profile is not None:
+            labels["GPU_I_PROFILE"] = info.mig_profile
+        if info.gpu_instance_id is not None:
+            labels["GPU_I_ID"] = str(info.gpu_instance_id)
+        return labels
+
+
+METRICS = "/metrics"
+_HOME = f'<!doctype html><title>DevExplorer</title><p>Readings for Prometheus: <a href="{METRICS}">{METRICS}</a>\n'
+
+
+def _routes(metrics: Any) -> Callable[[dict[str, Any], Any], Any]:
+    """The readings at /metrics, a page that leads there at /, and nothing else."""
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if path == METRICS:
+            return metrics(environ, start)
+        status, kind, body = (
+            ("200 OK", "text/html", _HOME) if path == "/" else ("404 Not Found", "text/plain", f"try {METRICS}\n")
+        )
+        data = body.encode()
+        start(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(data)))])
+        return [data]
+
+    return answer
+
+
+def parse_port(text: str) -> int:
+    """A port from 0 (the system picks one) to 65535."""
+    if not re.fullmatch(r"\d{1,5}", text.strip(), re.ASCII) or int(text) > 65535:
+        raise BadInput(
+            f"--prometheus '{text}' is not a port; write a number from 1 to 65535, for example 9400 (0: any that is"
+            " free)"
+        )
+    return int(text)
+
+
+class _Handler(wsgiref.simple_server.WSGIRequestHandler):
+    timeout = SILENT_CLIENT_S
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])  # no name is looked up
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads a line for each scrape."""
+
+
+class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
+    daemon_threads = False  # only then are they waited for at the end
+    allow_reuse_address = os.name != "nt"  # there it would let two programs listen at one port
+
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self.open: set[socket.socket] = set()
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(
+            self
+        )  # HTTPServer's own would look up the machine's full name, which can take seconds
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is its own business."""
+
+
+class PrometheusServer:
+    """Listens from the start on; raises `BadInput` with one line when it cannot. `close` leaves no thread."""
+
+    def __init__(self, port: int, address: str, readings: LastReadings) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(readings)
+        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        try:
+            family, _, _, _, sockaddr = socket.getaddrinfo(
+                address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+        except (OSError, UnicodeError):
+            raise BadInput(
+                f"--address '{address}' is no address of this machine; write 127.0.0.1 or 0.0.0.0, for example"
+            ) from None
+        try:
+            self._server = _Server(family, (str(sockaddr[0]), port))
+        except OSError as error:
+            raise BadInput(
+                f"--prometheus: nothing can listen at {where} ({_why(error)}); choose another port or address"
+            ) from None
+        self._server.set_app(_routes(make_wsgi_app(registry)))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="prometheus", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the readings are."""
+        host, port = self._server.server_address[:2]
+        name = str(host)
+        return f"http://[{name}]:{port}/metrics" if ":" in name else f"http://{name}:{port}/metrics"
+
+    def close(self) -> None:
+        """Answer no more, hang up on who is still there, and wait for the threads."""
+        self._server.shutdown()
+        self._thread.join(CLOSE_S)
+        for connection in list(self._server.open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has just ended by itself
+        self._server.server_close()
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,285 @@
+"""The table of `devexplorer watch`: a line for each device and then the processes, never wider nor higher than the
+terminal. Main thread.
+
+Columns are taken by priority as long as they fit; 80 characters hold those that matter. Widths are counted in cells as
+terminals do, because names can hold characters that are two cells wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from devexplorer.core.base.formats import MISSING, bytes_text
+from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
+from devexplorer.core.cli.terminal.output import printable
+from devexplorer.core.cli.watch.columns import COLUMNS, Column, number_text
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem, ProcessUse
+
+GIB, MIB = 1 << 30, 1 << 20
+GAP = 2
+LEAST_NAME, USUAL_NAME = 6, 16
+LEAST_BAR, USUAL_BAR, LARGEST_BAR = 6, 10, 20
+STATE = 10
+"""Cells for `simulated`, and for the sign that more words follow."""
+LEAST_PROCESSES = 3
+"""Lines below the devices that make a list of processes worth it: a gap, a header, a process."""
+_CARDS = ("cuda", "nvml")
+
+
+class Reading(NamedTuple):
+    """What is known of a device at one tick."""
+
+    info: DeviceInfo
+    sample: DeviceSample
+    problem: str = ""
+    """Why nothing can be read from it: lost, or it does not answer."""
+    age_s: float | None = None
+    """How old the reading is, where the device has not answered since."""
+    reasons: Mapping[str, str] = MappingProxyType({})
+    """Field -> why it is not known."""
+    machine: tuple[Problem, ...] = ()
+    """Of the CPU: what cannot be found out about the whole machine."""
+
+
+class _Budget:
+    """Cells of a line that are not taken yet."""
+
+    def __init__(self, cells: int) -> None:
+        self.left = cells
+
+    def take(self, cells: int) -> bool:
+        """Take so many, if they are there."""
+        if cells > self.left:
+            return False
+        self.left -= cells
+        return True
+
+    def grow(self, wish: int) -> int:
+        """Take as many of them as there are."""
+        got = min(max(wish, 0), max(self.left, 0))
+        self.left -= got
+        return got
+
+
+class _Layout(NamedTuple):
+    """Widths in cells; a bar of 0 is not there."""
+
+    device: int
+    name: int
+    bar: int
+    memory: int
+    columns: dict[Column, int]
+
+
+class WatchTable:
+    """Makes the lines of each tick; a column that had a value once stays, so that the table does not jump."""
+
+    def __init__(self, *, ascii_only: bool = False) -> None:
+        self._ascii = ascii_only
+        self._seen: set[str] = set()
+        self._state = 0
+
+    def lines(self, readings: Sequence[Reading], width: int, height: int | None = None) -> list[Line]:
+        """The table, `width` cells wide at most, and why there are dashes or no GPU.
+
+        With a `height` in lines the processes follow, as far as they fit.
+        """
+        lines = self._devices(readings, width)
+        lines += self._notes(readings, width)
+        if all(reading.info.kind == "cpu" for reading in readings):
+            lines += [
+                Line(self._plain(f"No GPU: {printable(one.reason)}"), "dim")
+                for reading in readings
+                for one in reading.machine
+            ]
+        if height is not None:
+            lines = _cut(lines, height, "device", width)
+            left = height - len(lines)
+            if left >= LEAST_PROCESSES:
+                lines += _cut(self._processes(readings, width), left, "line", width)
+        # Long words, and a terminal too narrow for the least, are cut.
+        return [line.fitted(width, "" if self._ascii else "…") for line in lines]
+
+    # --- devices
+
+    def _layout(self, readings: Sequence[Reading], width: int) -> _Layout:
+        """What every terminal shows, then one column after the other, then longer names, words and bars."""
+        device = max([6, *(cell_len(reading.info.id) for reading in readings)])
+        memory = max([13, *(cell_len(_memory(reading.sample)) for reading in readings)])
+        longest = max([4, *(cell_len(printable(reading.info.name)) for reading in readings)])
+        words = max([0, *(cell_len(_state(reading)) for reading in readings)])
+        self._state = max(self._state, min(words, STATE))
+        state = self._state
+        name = min(LEAST_NAME, longest)
+        budget = _Budget(width - device - GAP - name - GAP - memory - (GAP + state if state else 0))
+        bar = LEAST_BAR if budget.take(LEAST_BAR + 1) else 0
+        wanted = {column: self._cells(column, readings) for column in COLUMNS if self._is_wanted(column, readings)}
+        columns = {column: cells for column, cells in wanted.items() if column.always and budget.take(GAP + cells)}
+        name += budget.grow(min(USUAL_NAME, longest) - name)
+        bar += budget.grow(USUAL_BAR - bar) if bar else 0
+        columns |= {column: cells for column, cells in wanted.items() if not column.always and budget.take(GAP + cells)}
+        budget.grow(words - state)
+        name += budget.grow(longest - name)
+        bar += budget.grow(LARGEST_BAR - bar) if bar else 0
+        return _Layout(device, name, bar, memory, columns)
+
+    def _devices(self, readings: Sequence[Reading], width: int) -> list[Line]:
+        layout = self._layout(readings, width)
+        bar = layout.bar + 1 if layout.bar else 0
+        header = [
+            self._cell("device", layout.device),
+            self._cell("name", layout.name),
+            self._cell("memory", bar + layout.memory),
+            *(self._cell(column.title, cells, right=True) for column, cells in layout.columns.items()),
+        ]
+        return [Line((" " * GAP).join(header), "dim"), *(self._device(reading, layout) for reading in readings)]
+
+    def _device(self, reading: Reading, layout: _Layout) -> Line:
+        cells = [self._cell(reading.info.id, layout.device), self._cell(printable(reading.info.name), layout.name)]
+        if reading.problem and reading.age_s is None:
+            line = Line((" " * GAP).join([*cells, ""]))
+            return line.append(self._plain(f"✕ {printable(reading.problem)}"), "red")
+        memory = self._cell(_memory(reading.sample), layout.memory, right=True)
+        cells.append(f"{self._bar(reading.sample, layout.bar)} {memory}" if layout.bar else memory)
+        cells += [
+            self._cell(column.text(reading.sample), width, right=True) for column, width in layout.columns.items()
+        ]
+        line = Line((" " * GAP).join(cells))
+        if state := _state(reading):
+            line.append(" " * GAP + self._plain(state), "dim" if reading.info.simulated else "yellow")
+        return line
+
+    def _notes(self, readings: Sequence[Reading], width: int) -> list[Line]:
+        """Why there are dashes, a line for each reason; and what concerns the whole machine."""
+        shown = self._layout(readings, width).columns
+        said: dict[str, dict[str, list[str]]] = {}
+        for reading in readings:
+            if reading.info.kind not in _CARDS or (reading.problem and reading.age_s is None):
+                continue
+            subjects = [
+                ("name", ("name",)),
+                ("memory", ("memory_used_bytes", "memory_total_bytes")),
+                *((column.title, column.fields) for column in shown),
+            ]
+            for title, fields in subjects:
+                for field in fields:
+                    if getattr(reading.sample, field, None) is None and (why := reading.reasons.get(field)):
+                        titles = said.setdefault(why, {}).setdefault(reading.info.id, [])
+                        if title not in titles:
+                            titles.append(title)
+        notes = []
+        for why, devices in said.items():
+            by_titles: dict[str, list[str]] = {}
+            for device, titles in devices.items():
+                by_titles.setdefault(", ".join(titles), []).append(device)
+            subjects_text = "; ".join(f"{', '.join(ids)} {titles}" for titles, ids in by_titles.items())
+            notes.append(Line(self._plain(f"{MISSING} {subjects_text}: {printable(why)}"), "dim"))
+        return notes
+
+    def _cells(self, column: Column, readings: Sequence[Reading]) -> int:
+        return max([column.cells, *(cell_len(column.text(reading.sample)) for reading in readings)])
+
+    def _is_wanted(self, column: Column, readings: Sequence[Reading]) -> bool:
+        if any(column.text(reading.sample) != MISSING for reading in readings):
+            self._seen.add(column.title)
+        return column.title in self._seen or (
+            column.always and any(reading.info.kind in _CARDS for reading in readings)
+        )
+
+    def _bar(self, sample: DeviceSample, cells: int) -> str:
+        full, empty = ("#", ".") if self._ascii else ("█", "░")
+        if sample.memory_used_bytes is None or not sample.memory_total_bytes:
+            return " " * cells
+        filled = min(max(round(cells * sample.memory_used_bytes / sample.memory_total_bytes), 0), cells)
+        return full * filled + empty * (cells - filled)
+
+    # --- processes
+
+    def _processes(self, readings: Sequence[Reading], width: int) -> list[Line]:
+        rows: list[tuple[str, ProcessUse]] = []
+        hidden: list[str] = []
+        for reading in readings:
+            if reading.sample.processes is None:
+                if reading.info.kind in _CARDS and not reading.problem:
+                    hidden.append(reading.info.id)
+                continue
+            ordered = sorted(reading.sample.processes, key=lambda use: (-(use.memory_bytes or 0), use.pid))
+            rows += [(reading.info.id, use) for use in ordered]
+        if not rows and not hidden:
+            return []
+        device_cells = max([6, *(cell_len(device) for device, _ in rows)])
+        lines = [Line()]
+        if rows:
+            lines.append(
+                Line(f"{'device':<{device_cells}}  {'pid':>7}  {'user':<8}  {'memory':>10}  util%  process", "dim")
+            )
+        for device, use in rows:
+            cells = [
+                self._cell(device, device_cells),
+                self._cell(str(use.pid), 7, right=True),
+                self._cell(printable(use.user or MISSING), 8),
+                self._cell(bytes_text(use.memory_bytes), 10, right=True),
+                self._cell(number_text(use.utilization_percent), 5, right=True),
+            ]
+            room = max(width - sum(cell_len(cell) + GAP for cell in cells), 8)
+            lines.append(
+                Line((" " * GAP).join([*cells, self._cell(printable(use.command or use.name or MISSING), room)]))
+            )
+        if hidden:
+            lines.append(Line(self._plain(f"{', '.join(hidden)}: processes are not visible from here"), "dim"))
+        return lines
+
+    # --- text
+
+    def _cell(self, text: str, cells: int, *, right: bool = False) -> str:
+        if cell_len(text) > cells:
+            text = set_cell_size(text, max(cells - 1, 0)) + "…"
+        pad = " " * (cells - cell_len(text))
+        return self._plain(pad + text if right else text + pad)
+
+    def _plain(self, text: str) -> str:
+        if not self._ascii:
+            return text
+        swapped = text.translate({ord("…"): ".", ord("—"): "-", ord("°"): " ", ord("✕"): "x"})
+        return swapped.encode("ascii", "replace").decode()
+
+
+def _cut(lines: list[Line], height: int, noun: str, width: int) -> list[Line]:
+    """The first `height` lines; the last one then says how many are missing."""
+    if len(lines) <= height:
+        return lines
+    missing = len(lines) - height + 1
+    words = f"… {missing} more {noun}s; a higher terminal shows them"
+    return [*lines[: max(height - 1, 0)], Line(words if len(words) <= width else f"… {missing} more", "dim")]
+
+
+def _memory(sample: DeviceSample) -> str:
+    used, total = sample.memory_used_bytes, sample.memory_total_bytes
+    largest = total or used or 0
+    unit, word = (MIB, "MiB") if largest < 1000 * MIB else (GIB, "GiB") if largest < 1000 * GIB else (1024 * GIB, "TiB")
+    figures = [MISSING if count is None else _three(count / unit) for count in (used, total)]
+    if used is None and total is None:
+        return MISSING
+    return f"{figures[0]}/{figures[1]} {word}" if total is not None else f"{figures[0]} {word}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def _state(reading: Reading) -> str:
+    """What one should know of these figures, in words."""
+    words = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
+    if reading.age_s is not None:
+        words.append(f"{reading.age_s:.1f} s old")
+    if reading.info.memory_shared:
+        words.append("shared memory")
+    if reading.sample.throttle_reasons:
+        from devexplorer.core.telemetry.device_facts import (
+            held_in_short,
+        )  # the rows of every fact: needed by busy cards only
+
+        words += map(printable, held_in_short(reading.sample.throttle_reasons))
+    return ", ".join(words)

@@ -1,0 +1,20 @@
+"""What the doctor says about a forward that failed for where its operands are. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from devexplorer.core.partition.hops import has_hops
+from devexplorer.core.records.doctor import Finding
+
+
+def explain(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
+    """Run the module once more, watched, as far as the operation that failed. Parts that fetch their inputs have no
+    such cause."""
+    if has_hops(module):
+        return None
+    from devexplorer.core.doctor.tracing.cause import cause  # what it brings along is needed only when something failed
+
+    return cause(module, inputs)

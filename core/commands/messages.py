@@ -1,0 +1,239 @@
+"""Says in words what happened: reports of the workspace become `Answer` records. Pure functions, jobs thread.
+
+The voice is that of a colleague: what happened, why, what to do; then the Python that does the same. Moves are told in
+`move_words`, refusals and errors in `refusals`; both are offered here, so that callers need one module.
+"""
+
+from __future__ import annotations
+
+import cmath
+import os
+from collections.abc import Sequence
+
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence, shape_text
+from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, quoted, variable
+from devexplorer.core.commands.move_messages import clocks_text, moved, separated, taken_back, uncopied, undone
+from devexplorer.core.commands.refusals import operand_text, refusal
+from devexplorer.core.models.gradient_cuts import missing_words
+from devexplorer.core.records.doctor import Check
+from devexplorer.core.records.messages import Answer, Fact, NewTensor, Offer
+from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.workspace import run_code
+from devexplorer.core.workspace.reports import Built, Combined, Created, Edited, Ran
+
+__all__ = [
+    "built",
+    "combined",
+    "contents",
+    "created",
+    "edited",
+    "moved",
+    "ran",
+    "refusal",
+    "removed",
+    "separated",
+    "taken_back",
+    "uncopied",
+    "undone",
+]
+
+
+def built(report: Built, snapshot: ObjectSnapshot, summary: str) -> Answer:
+    """A new sample model."""
+    words = f"{summary[:1].upper()}{summary[1:]}.{contents(snapshot, report.seconds)}"
+    name = variable(report.name)
+    dtype = f", torch.{report.dtype}" if report.dtype else ""
+    made = f"samples.build({quoted(report.recipe)}, seed={report.seed})"
+    code = "from devexplorer.core.models import samples\n\n"
+    if report.device.startswith("vgpu") and any(not row.initialised for row in snapshot.rows):
+        code = f"{MOVE_LAZILY_IMPORT}\n{code}{name} = move_lazily({made}, {quoted(report.device)}{dtype})"
+    else:
+        code += f"{name} = {made}" + (
+            "" if report.device == "cpu" and not dtype else f".to({quoted(report.device)}{dtype})"
+        )
+    return Answer(title=f"{report.name} is on {report.device}", words=words, code=code, subject=report.name)
+
+
+def contents(snapshot: ObjectSnapshot, seconds: float) -> str:
+    """What a model that was built in so many seconds consists of: sentences that follow one another, each with a space
+    before it."""
+    tensors = [row for row in snapshot.rows if row.kind == "parameter" and row.tied_to is None]
+    elements = sum(row.elements for row in tensors)
+    waiting = sum(not row.initialised for row in tensors)
+    hidden = [row for row in snapshot.rows if not row.registered and row.kind == "tensor"]
+    words = ""
+    if elements:
+        words += f" {count_text(elements, 'parameter value')} in {count_text(len(tensors), 'tensor')}, "
+        words += f"{_per_device(snapshot.bytes_by_device)}, built in {seconds_text(seconds)}."
+    if waiting:
+        words += (
+            f" {count_text(waiting, 'parameter')} have no shape yet: the first forward finds it out and creates them."
+        )
+    if hidden:
+        words += (
+            f" {count_text(len(hidden), 'tensor')} in a plain list or attribute: parameters(), .to() and state_dict()"
+            " do not see them. Hold layers in an nn.ModuleList and tensors in a buffer."
+        )
+    return words + _ties(snapshot.rows)
+
+
+def _ties(rows: Sequence[Row]) -> str:
+    tied = next((row for row in rows if row.tied_to is not None and row.kind == "parameter"), None)
+    if tied is None:
+        return ""
+    return (
+        f" {tied.tied_to} and {tied.path} are two names of one Parameter: it counts once, changing one changes both,"
+        " and gradients of both uses add up in it."
+    )
+
+
+def created(report: Created, snapshot: ObjectSnapshot, command: NewTensor) -> Answer:
+    """A new tensor."""
+    row = snapshot.rows[0]
+    words = (
+        f"{row.type} of {shape_text(row.shape)} {row.dtype}, {bytes_text(row.bytes)} on {report.device}, nothing on any"
+        " other device."
+    )
+    if report.fell_back:
+        words = f"{sentence(report.fell_back)} {words}"
+    facts = [
+        Fact("elements", f"{row.elements:,}"),
+        Fact("storage", f"{row.storage:#x}" if row.storage else "no memory"),
+    ]
+    if snapshot.values:
+        facts.append(Fact("values", snapshot.values))
+    title = f"{report.name} is on {report.device}"
+    return Answer(
+        title=title, words=words, facts=tuple(facts), code=_creation(report, row, command), subject=report.name
+    )
+
+
+def _creation(report: Created, row: Row, command: NewTensor) -> str:
+    options = f", dtype=torch.{row.dtype}, device={quoted(report.device)}"
+    wants_gradient = ".requires_grad_()" if command.requires_grad else ""
+    name = variable(report.name)
+    if command.fill in ("rand", "randn"):
+        own = report.device if report.device.startswith("cuda") else "cpu"  # virtual GPUs have no generator
+        generator = f"torch.Generator({quoted(own)}).manual_seed({command.seed})"
+        there = "" if own == report.device else f".to({quoted(report.device)})"
+        drawn = (
+            f"torch.{command.fill}({row.shape}, dtype=torch.{row.dtype}, device={quoted(own)}, generator={generator})"
+        )
+        return f"{name} = {drawn}{there}{wants_gradient}"
+    if command.requires_grad and command.fill != "file":
+        options += ", requires_grad=True"
+    if command.fill == "text":
+        return f"{name} = torch.tensor({command.text.strip()}{options})"
+    if command.fill == "file":
+        load = f"torch.from_numpy(np.load({quoted(os.path.expanduser(command.text))}, allow_pickle=False))"
+        return (
+            f"import numpy as np\n\n{name} = {load}.to(dtype=torch.{row.dtype},"
+            f" device={quoted(report.device)}){wants_gradient}"
+        )
+    if command.fill == "arange":
+        return f"{name} = torch.arange({row.elements}{options})"
+    return f"{name} = torch.{command.fill}({row.shape}{options})"
+
+
+def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> Answer:
+    """Objects that are gone; `freed` are bytes per device that named objects held before and hold no more.
+
+    `kept_bytes` wait in the host's memory for Undo, so that only other devices have their memory back.
+    """
+    one = len(gone) == 1
+    words = "The name was the last thing that held it" if one else "The names were the last things that held them"
+    if kept_bytes:
+        freed = {device: size for device, size in freed.items() if device != "cpu"}
+    if any(freed.values()) or not kept_bytes:
+        words += f": {_per_device(freed)} free again"
+    words += "."
+    if kept_bytes:
+        it = "it is" if one else "they are"
+        words += (
+            f" {bytes_text(kept_bytes)} wait in the host's memory, in case {it} wanted back: Undo brings"
+            f" {'it' if one else 'them'}."
+        )
+    return Answer(
+        title=f"{' and '.join(gone)} {'is' if one else 'are'} removed",
+        words=words,
+        code="\n".join(f"del {variable(name)}" for name in gone),
+    )
+
+
+def ran(report: Ran, snapshot: ObjectSnapshot, *, backward: bool, appeared: Sequence[Row] = ()) -> Answer:
+    """A forward or backward that worked; `appeared` are lazy parameters that have a shape now."""
+    clock = " (simulated)" if report.simulated else ""
+    words = ""
+    if report.output is not None:
+        words = f"The output is {operand_text(report.output)}, {seconds_text(report.seconds)}{clock}."
+    if not report.given:
+        words += f" The input was a sample, {' and '.join(operand_text(one) for one in report.inputs)}."
+    if appeared:
+        words += (
+            f" {count_text(len(appeared), 'parameter')} got a shape by it, for example {appeared[0].path}:"
+            f" {shape_text(appeared[0].shape)}."
+        )
+    if backward:
+        where = (
+            f"a gradient in {count_text(report.gradients, 'parameter')}"
+            if report.gradients
+            else "no gradient in any registered parameter"
+        )
+        words += f" backward() of the output's sum left {where}."
+        if report.reached:
+            words += f" One arrived in {' and '.join(report.reached)} too."
+        if report.accumulated:
+            words += " There were gradients before: the new ones were added to them. zero_grad() starts afresh."
+        words += missing_words(report.missing)
+        words += _ties(snapshot.rows)
+    elif report.kept_as is not None:
+        words += f" It is kept as {report.kept_as}, detached: without its graph, so that it holds no activations."
+    facts = [Fact(one.label, operand_text(one)) for one in report.inputs]
+    if report.output is not None:
+        facts.append(Fact("output", operand_text(report.output)))
+    if report.grad_fn is not None:
+        facts.append(Fact("grad_fn of the output", report.grad_fn))
+    facts += [Fact("cut off from autograd", f"{cut.file}:{cut.line}: {cut.code}") for cut in report.missing.cuts]
+    if report.simulated:
+        facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
+    code = run_code.backward(report, snapshot.source) if backward else run_code.forward(report, snapshot.source)
+    title = f"{report.target} ran {'forward and backward' if backward else 'forward'}"
+    name, offers = report.target.partition(":")[0], []
+    if report.missing.paths:
+        device = next((device for device in snapshot.bytes_by_device if device != "cpu"), "cpu")
+        offers.append(Offer(f"Check {name} on {device}", Check(target=name, device=device, train=True)))
+    return Answer(title=title, words=words.strip(), facts=tuple(facts), code=code, subject=name, offers=tuple(offers))
+
+
+def edited(report: Edited, snapshot: ObjectSnapshot) -> Answer:
+    """One element that was set; the snapshot is that of its object."""
+    name, _, path = report.target.partition(":")
+    place = f"{path or name}[{', '.join(map(str, report.at))}]"
+    words = f"It was {report.before:g}."
+    if report.also:
+        words += (
+            f" {' and '.join(report.also)} {'is' if len(report.also) == 1 else 'are'} the very same Parameter and"
+            " changed with it."
+        )
+    where = ", ".join(map(str, report.at)) or "..."
+    kind = next((row.kind for row in snapshot.rows if row.path == path), "parameter")
+    thing = f"{variable(name)}.get_{kind}({quoted(path)})" if path else variable(name)
+    value = repr(report.after) if cmath.isfinite(report.after) else f'{type(report.after).__name__}("{report.after}")'
+    code = f"with torch.no_grad():\n    {thing}[{where}] = {value}"
+    return Answer(title=f"{place} is now {report.after:g}", words=words, code=code, subject=name)
+
+
+def combined(report: Combined) -> Answer:
+    """The result of an operator."""
+    line = f"{variable(report.left)} {report.operator} {variable(report.right)}"
+    words = f"{line} is {operand_text(report.result)}: the result is where its operands are."
+    return Answer(
+        title=f"{report.name} is on {report.result.device}",
+        words=words,
+        code=f"{variable(report.name)} = {line}",
+        subject=report.name,
+    )
+
+
+def _per_device(totals: dict[str, int]) -> str:
+    return ", ".join(f"{bytes_text(size)} on {device}" for device, size in totals.items() if size) or bytes_text(0)

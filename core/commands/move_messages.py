@@ -1,0 +1,350 @@
+"""What a move did, in words and in Python: `MoveReport` becomes an `Answer`. Pure functions; no torch, any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, quoted, variable
+from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records.objects import CastLosses, MoveReport, ObjectSnapshot, Row
+
+
+def moved(
+    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], *, separated: str = ""
+) -> Answer:
+    """A move or a copy that worked; the snapshots are those of the named objects, before and after it, in one order.
+
+    `separated` is the sentence of the function of that name, which may also look at objects that were not moved.
+    """
+    subject = after[0].name if len(after) == 1 else None
+    kinds = {snap.name: snap.kind for snap in after}
+    if report.already_there:
+        return _already_there(report, after, subject)
+    sentences = [_amount(report)]
+    if report.copied:
+        sentences.append(_copied(report))
+        subject = report.created[0] if len(report.created) == 1 else None
+    else:
+        sentences.append(_model_sentence(report, [snap for snap in after if snap.kind == "model"]))
+        sentences += _tensor_sentences(report, before, after, bool(separated))
+    sentences += [separated, *_cautions(report)]
+    return Answer(
+        title=_title(report),
+        words=" ".join(sentence for sentence in sentences if sentence),
+        facts=_move_facts(report, before, after),
+        code=move_code(
+            report, kinds, {snap.name for snap in before if any(row.kind == "gradient" for row in snap.rows)}
+        ),
+        subject=subject,
+    )
+
+
+def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
+    """A move that was undone."""
+    verb = "are" if len(report.objects) > 1 else "is"
+    words = (
+        "The originals that were kept are back in place"
+        if report.parameters and not report.bytes
+        else _amount(report).rstrip(".")
+    )
+    back = "in its old dtype again" if report.kind == "cast" else f"back on {report.destination}"
+    return Answer(
+        title=f"{_things(report.objects)} {verb} {back if len(report.objects) == 1 else back.replace('its', 'their')}",
+        words=f"{words}. Everything is where it was before." if words else "Everything is where it was before.",
+        facts=_move_facts(report, (), after),
+        subject=after[0].name if len(after) == 1 else None,
+    )
+
+
+def uncopied(gone: Sequence[str]) -> Answer:
+    """A copy that was undone."""
+    verb = "are" if len(gone) > 1 else "is"
+    return Answer(
+        title=f"{_things(gone)} {verb} gone again",
+        words="The copy was removed; the original is where it was all along.",
+    )
+
+
+def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot]) -> Answer:
+    """Any other change that was undone; `title` as in "the new tensor x"."""
+    words = f"{title[:1].upper()}{title[1:]} was taken back."
+    if gone:
+        words += (
+            f" {_things(gone)} {'are' if len(gone) > 1 else 'is'} gone; Redo makes {'them' if len(gone) > 1 else 'it'}"
+            " again."
+        )
+    else:
+        words += " Everything is as it was before."
+    subject = after[0].name if len(after) == 1 else None
+    return Answer(title=f"Undone: {title}", words=words, subject=subject)
+
+
+def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> str:
+    """One sentence when different tensors shared memory before a move and do not any more; the snapshots are in one
+    order."""
+    groups = _sharing_memory(before)
+    if not groups:
+        return ""
+    now = {(snap.name, row.path): (row.devices, row.storage) for snap in after for row in snap.rows}
+    apart = [list(same.values()) for same in groups.values() if len({now.get(place) for place in same.values()}) > 1]
+    if not apart:
+        return ""
+    titles = [f"{name}:{path}" if path else name for name, path in apart[0]]
+    listed = f"{', '.join(titles[:2])} and {len(titles) - 2} more" if len(titles) > 2 else " and ".join(titles)
+    others = f" (and {count_text(len(apart) - 1, 'other group')} of tensors)" if len(apart) > 1 else ""
+    return f"{listed}{others} shared memory; after the move they do not."
+
+
+def _sharing_memory(snapshots: Sequence[ObjectSnapshot]) -> dict[tuple[str, int], dict[int, tuple[str, str]]]:
+    """Storages that different tensors share: device and address -> identity of each tensor -> its first object and
+    path.
+
+    Two passes, because most models have 50,000 storages that nobody shares.
+    """
+    seen: dict[int, int | None] = {}
+    shared: set[int] = set()
+    for snap in snapshots:
+        for row in snap.rows:
+            storage = row.storage
+            if storage is not None and seen.setdefault(storage, row.identity) != row.identity:
+                shared.add(storage)
+    groups: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}
+    for snap in snapshots if shared else ():
+        for row in snap.rows:
+            if row.storage in shared and row.storage is not None and row.identity is not None:
+                groups.setdefault((row.devices[0], row.storage), {}).setdefault(row.identity, (snap.name, row.path))
+    return groups
+
+
+def _things(titles: Sequence[str]) -> str:
+    return " and ".join(titles) if len(titles) <= 3 else f"{len(titles)} objects"
+
+
+def _title(report: MoveReport) -> str:
+    titles = report.created if report.copied else report.objects
+    verb = "are" if len(titles) > 1 else "is"
+    if report.kind == "cast":
+        return f"{_things(titles)} {verb} now {report.dtype}"
+    if report.uninitialised and not (report.parameters or report.buffers or report.tensors):
+        verb = "will be"
+    elif not report.copied:
+        verb += " now"
+    return f"{_things(titles)} {verb} on {report.destination}"
+
+
+def _amount(report: MoveReport) -> str:
+    """`4 parameters, 31.04 KiB in 0.4 ms.`"""
+    counted = (
+        (report.parameters, "parameter"),
+        (report.buffers, "buffer"),
+        (report.gradients, "gradient"),
+        (report.tensors, "tensor"),
+    )
+    parts = [count_text(count, noun) for count, noun in counted if count]
+    if not parts:
+        return ""
+    clock = " (simulated)" if report.simulated else ""
+    return f"{', '.join(parts)}, {bytes_text(report.bytes)} in {seconds_text(report.seconds)}{clock}."
+
+
+def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str:
+    sentences = []
+    if report.parameters or report.buffers:
+        one = len(models) == 1
+        its = "its" if one else "their"
+        what = "The model is the same object" if one else "The models are the same objects"
+        buffers = f", {its} buffers replaced by new tensors" if report.buffers else ""
+        done = "cast" if report.kind == "cast" else "moved"
+        sentences.append(f"{what}; {its} parameters were {done} in place{buffers}, and {its} class is unchanged.")
+    ties = [row for snap in models for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
+    if ties:
+        sentences.append(
+            f"{ties[0].path} and {ties[0].tied_to} are two names of one Parameter: "
+            f"it was {'cast' if report.kind == 'cast' else 'moved'} once, counts once, and is still shared."
+        )
+    if report.uninitialised:
+        sentences.append(
+            f"{count_text(report.uninitialised, 'parameter')} without a shape: there is nothing to copy yet, "
+            f"they will be created on {report.destination} by the first forward."
+        )
+    return " ".join(sentences)
+
+
+def _tensor_sentences(
+    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], separated: bool
+) -> list[str]:
+    sentences = []
+    for old, new in zip(before, after, strict=True):
+        if new.kind != "tensor" or old.rows[0].identity == new.rows[0].identity:
+            continue
+        name, source = variable(new.name), old.rows[0].devices[0]
+        if old.rows[0].requires_grad:
+            done = "cast" if report.kind == "cast" else "moved"
+            sentences.append(
+                f"{name} requires a gradient, so the result is no leaf: its grad_fn is {new.rows[0].grad_fn}, and the"
+                f" original on {source} lives on in the graph, where its gradient will arrive. To train the {done}"
+                f" values, {report.kind} first and call requires_grad_() then."
+            )
+            continue
+        rest = "nobody holds the old one any more" + ("" if separated else " and its memory is free")
+        rest = "it is kept for undo" if report.lossy else rest
+        call = f"torch.{report.dtype}" if report.kind == "cast" else quoted(report.destination)
+        sentences.append(
+            f"{name}.to({call}) made a new tensor and left the old one on {source} as it was; because "
+            f"the name {name} now means the new one, {rest}."
+        )
+    return sentences
+
+
+def _copied(report: MoveReport) -> str:
+    pairs = zip(report.objects, report.created, strict=True)
+    seconds = "; ".join(f"{new} is a second object, {old} is where it was" for old, new in pairs)
+    return f"{seconds}. Changing one does not change the other."
+
+
+def _lost(losses: CastLosses, dtype: str | None) -> str:
+    """What a cast did to the values."""
+    if not losses.changed:
+        return f"All {losses.elements:,} values are the same in {dtype}: nothing was lost."
+    words = f"{losses.changed:,} of {count_text(losses.elements, 'value')} changed"
+    if losses.largest_change:
+        words += (
+            f", by {number_text(losses.largest_change)} at most, relatively by"
+            f" {_percent(losses.largest_relative_change)}"
+        )
+    became = (
+        (losses.overflowed, "became Inf" if "float" in (dtype or "float") else "out of range"),
+        (losses.underflowed, "became 0"),
+        (losses.nans, "became NaN"),
+    )
+    words += "".join(f"; {count:,} {what}" for count, what in became if count)
+    return f"{words}{f'; worst in {losses.worst}' if losses.worst else ''}."
+
+
+def _percent(share: float) -> str:
+    return f"{number_text(100 * share, 2)} %"
+
+
+def _loss_facts(report: MoveReport) -> list[Fact]:
+    losses = report.losses
+    if losses is None:
+        return []
+    out = "became Inf" if "float" in (report.dtype or "float") else "out of range"
+    return [
+        Fact("values changed", f"{losses.changed:,} of {losses.elements:,}"),
+        Fact("largest change", number_text(losses.largest_change)),
+        Fact("largest relative change", _percent(losses.largest_relative_change)),
+        Fact(out, f"{losses.overflowed:,}"),
+        Fact("became 0", f"{losses.underflowed:,}"),
+        Fact("became NaN", f"{losses.nans:,}"),
+    ]
+
+
+def _cautions(report: MoveReport) -> list[str]:
+    words = [] if report.losses is None else [_lost(report.losses, report.dtype)]
+    if report.lossy and report.kept_for_undo_bytes:
+        kept = bytes_text(report.kept_for_undo_bytes)
+        words.append(f"{report.dtype} cannot hold every value exactly; the originals are kept for undo, {kept} in all.")
+    elif report.lossy and not report.copied:
+        words.append(
+            f"{report.dtype} cannot hold every value exactly; the originals were too large for the undo budget, so this"
+            " cannot be undone."
+        )
+    if report.left_behind:
+        names = ", ".join(path.partition(":")[2] for path in report.left_behind[:3])
+        more = f" and {len(report.left_behind) - 3} more" if len(report.left_behind) > 3 else ""
+        words.append(
+            f"Left behind: {names}{more}. They are held in a plain list or attribute, which .to() does not see; "
+            "hold layers in an nn.ModuleList and tensors in a buffer."
+        )
+    return words
+
+
+def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject: str | None) -> Answer:
+    things = " and ".join(report.objects)
+    where = report.destination
+    if len(after) == 1 and not after[0].tensors_by_device:
+        words = "No parameters and no buffers are registered in it, so there is nothing that .to() could move."
+        words = " ".join([words, *_cautions(report)])
+        title = f"{things} has nothing to move"
+    else:
+        verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
+        title = f"{things} {verb} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
+        words = f".to({quoted(where)}) gives {same} back: nothing was copied and no memory was taken."
+        words = " ".join([words, *_cautions(report)])
+    return Answer(
+        title=title,
+        words=words,
+        facts=(Fact("same object", "yes: “is” gives True"), Fact("copied", bytes_text(0))),
+        code="\n".join(f"{expression(o)}.to({quoted(where)}) is {expression(o)}  # True" for o in report.objects),
+        subject=subject,
+    )
+
+
+def _move_facts(
+    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]
+) -> tuple[Fact, ...]:
+    if report.kind == "cast":
+        facts = [Fact("on", report.destination), *((Fact("dtype", report.dtype),) if report.dtype else ())]
+    else:
+        facts = [Fact("from", ", ".join(report.source)), Fact("to", report.destination)]
+    facts.append(Fact("copied", bytes_text(report.bytes)))
+    if report.gb_per_s is not None:
+        facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{' simulated' if report.simulated else ''}"))
+    if report.simulated:
+        facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
+    facts.append(Fact("before", _per_device(report.before)))
+    facts.append(Fact("after", _per_device(report.after)))
+    facts += _loss_facts(report)
+    if len(before) == len(after) == 1 and not report.copied:
+        old, new = before[0].rows[0], after[0].rows[0]
+        same = old.identity == new.identity
+        facts.append(Fact("same object", "yes: “is” gives True" if same else "no: “is” gives False"))
+        if new.kind == "tensor":
+            facts.append(Fact("storage", f"{_address(old)} → {_address(new)}"))
+        else:
+            facts.append(Fact("type", f"{new.type}, as before"))
+    return tuple(facts)
+
+
+def clocks_text(seconds: float, wall_seconds: float) -> str:
+    """Both clocks of a virtual GPU."""
+    return f"{seconds_text(seconds)} simulated, {seconds_text(wall_seconds)} on the CPU that stood in"
+
+
+def _per_device(totals: dict[str, int]) -> str:
+    return ", ".join(f"{device} {bytes_text(size)}" for device, size in totals.items() if size) or bytes_text(0)
+
+
+def _address(row: Row) -> str:
+    device = row.devices[0] if row.devices else ""
+    return f"{row.storage:#x} on {device}" if row.storage else f"no memory on {device}"
+
+
+def _model_to(report: MoveReport, thing: str, where: str) -> str:
+    return f"move_lazily({thing}, {where})" if report.uninitialised and report.simulated else f"{thing}.to({where})"
+
+
+def move_code(report: MoveReport, kinds: Mapping[str, str], with_gradients: Collection[str] = ()) -> str:
+    """The Python that does the same; `kinds` says of each object whether it is a `model` or a `tensor`, copies get no
+    gradients."""
+    where = quoted(report.destination) + (f", torch.{report.dtype}" if report.dtype else "")
+    lines = []
+    for index, title in enumerate(report.objects):
+        thing, is_tensor = expression(title), kinds[title.partition(":")[0]] == "tensor"
+        if report.copied:
+            new = variable(report.created[index])
+            if is_tensor:
+                lines.append(f"{new} = {thing}.to({where}, copy=True)")
+            else:
+                lines.append(f"{new} = {_model_to(report, f'copy.deepcopy({thing})', where)}")
+            if not is_tensor and title.partition(":")[0] in with_gradients:
+                lines.append(f"{new}.zero_grad()")
+        else:
+            lines.append(f"{thing} = {thing}.to({where})" if is_tensor else _model_to(report, thing, where))
+    if any("copy.deepcopy" in line for line in lines):
+        lines.insert(0, "import copy")
+    if any("move_lazily" in line for line in lines):
+        lines.insert(0, MOVE_LAZILY_IMPORT)
+    return "\n".join(lines)

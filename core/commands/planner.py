@@ -1,0 +1,158 @@
+"""Carries out `PlanFit`: has a model like that of the workspace planned for in a process of its own. Runs on the jobs
+thread."""
+
+from __future__ import annotations
+
+import shlex
+
+from msgspec.structs import replace
+from torch import Tensor
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.planner.ask import planned
+from devexplorer.core.planner.words import PARTS
+from devexplorer.core.records.messages import Answer, Fact
+from devexplorer.core.records.planner import Fit, FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.workspace import Workspace
+
+HELPS_TOLD = 3
+"""What would help most, in the words of the answer; the planner's panel shows all of it."""
+
+
+def plan_fit(workspace: Workspace, command: PlanFit, watch: Watch) -> CommandResult:
+    """What the planner says. Changes nothing; raises `BadInput` where nobody knows what made the model, `Cancelled`."""
+    spec = command.spec if not command.target else _spec_of(workspace, command)
+    report = planned(spec, watch)
+    return CommandResult(
+        _answer(command.target or spec.source, report), events=(FitPlanned(target=command.target, report=report),)
+    )
+
+
+TOPIC: Topic = {PlanFit: plan_fit}
+
+
+def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
+    """The request with what the model of the workspace was made from."""
+    name = command.target.partition(":")[0]
+    model, extras = workspace.get(name), workspace.extras(name)
+    if isinstance(model, Tensor):
+        raise BadInput(f"'{name}' is a tensor; the planner plans for models")
+    source = extras.recipe or extras.source
+    if source is None:
+        raise BadInput(
+            f"nobody knows what made '{name}', and the planner makes a model again, without values, in a process of its"
+            " own; open it from its source, or plan for that"
+        )
+    dtypes = {dtype_name(one.dtype) for one in model.parameters() if one.is_floating_point()}
+    now = dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None
+    known = extras.inputs or extras.guessed if extras.recipe is None else ""
+    return replace(
+        command.spec,
+        source=source,
+        folder=extras.folder if extras.recipe is None else "",
+        inputs=command.spec.inputs or known,
+        dtype=command.spec.dtype or now,
+    )
+
+
+def _answer(name: str, report: FitReport) -> Answer:
+    return Answer(
+        title=_title(name, report),
+        words=_words(report),
+        facts=tuple(_facts(report)),
+        code=_code(report.spec),
+        subject=name if name != report.spec.source else None,
+    )
+
+
+def _title(name: str, report: FitReport) -> str:
+    name = name.partition("?")[0]
+    if len(report.fits) > 1:
+        return f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
+    (fit,) = report.fits
+    needs = f"{bytes_text(fit.bytes.total)} of {bytes_text(fit.capacity_bytes)}"
+    return f"{name} fits {fit.gpu}: {needs}" if fit.fits else f"{name} does not fit {fit.gpu}"
+
+
+def _words(report: FitReport) -> str:
+    spec = report.spec
+    what = f"training with {spec.optimizer}" if spec.train else "inference"
+    said = [
+        f"Planned for {what} in batches of {spec.batch}, on {report.inputs}, by running it without values; all seconds"
+        " are simulated."
+    ]
+    said += [f"{fit.gpu}: {_told(fit)}." for fit in report.fits] if len(report.fits) <= HELPS_TOLD else []
+    helps = report.helps[:HELPS_TOLD]
+    if helps:
+        said.append(f"What would help on {helps[0].gpu}:")
+        said += [help.words for help in helps]
+    return " ".join(said)
+
+
+def _told(fit: Fit) -> str:
+    if not fit.fits:
+        return fit.reason
+    told = f"a step takes {seconds_text(fit.step_seconds)} (simulated), {number_text(fit.samples_per_s)} samples/s"
+    if fit.largest_batch is not None:
+        told += f", and the largest batch is {'at least ' if fit.at_least else ''}{fit.largest_batch:,}"
+    return told
+
+
+def _facts(report: FitReport) -> list[Fact]:
+    first = report.fits[0]
+    facts = [Fact("parameters", count_text(report.parameters, "element")), Fact("inputs", report.inputs)]
+    if len(report.fits) == 1:
+        facts += [
+            Fact(PARTS[field], bytes_text(getattr(first.bytes, field)))
+            for field in PARTS
+            if getattr(first.bytes, field)
+        ]
+    else:
+        facts += [
+            Fact(fit.gpu, f"{'fits' if fit.fits else 'does not fit'}, {bytes_text(fit.bytes.total)}")
+            for fit in report.fits
+        ]
+    return facts
+
+
+def _code(spec: FitSpec) -> str:
+    """The command line that does the same, and the same in Python."""
+    given = ", ".join(
+        f"{field}={getattr(spec, field)!r}" for field in spec.__struct_fields__ if getattr(spec, field) != _PLAIN[field]
+    )
+    return "\n".join(
+        [
+            "from devexplorer.core.planner.ask import planned",
+            "from devexplorer.core.records.planner import FitSpec",
+            "",
+            f"# {command_line(spec)}",
+            f"for _fit in planned(FitSpec({given})).fits:",
+            '    print(_fit.gpu, "fits" if _fit.fits else _fit.reason, _fit.bytes)',
+        ]
+    )
+
+
+_PLAIN = {field: getattr(FitSpec(source=""), field) for field in FitSpec.__struct_fields__}
+
+
+def command_line(spec: FitSpec) -> str:
+    """`devexplorer fit resnet18 --gpu 'Tesla T4' --train --optimizer sgd`; what is importable is the folder that it
+    runs in."""
+    words = ["devexplorer", "fit", spec.source]
+    for gpu in spec.gpus:
+        words += ["--gpu", gpu]
+    for option, value, plain in (
+        ("--batch", spec.batch, 1),
+        ("--dtype", spec.dtype, None),
+        ("--autocast", spec.autocast, None),
+        ("--input", spec.inputs, ""),
+    ):
+        words += [option, str(value)] if value != plain else []
+    words += ["--train", "--optimizer", spec.optimizer] if spec.train else []
+    words += ["--checkpointing"] if spec.checkpointing else []
+    home = f"cd {shlex.quote(spec.folder)} && " if spec.folder else ""
+    return home + shlex.join(words)

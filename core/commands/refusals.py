@@ -1,0 +1,222 @@
+"""Says why something was refused or went wrong, and offers the ways out that take one click. Pure functions, jobs
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import msgspec
+
+from devexplorer.core.base.errors import BadInput, DoesNotFit, out_of_host_memory
+from devexplorer.core.base.formats import bytes_text, sentence, shape_text
+from devexplorer.core.base.python_names import expression, quoted, variable
+from devexplorer.core.commands.titles import refused
+from devexplorer.core.models.run import Operand, RunFailed
+from devexplorer.core.models.unmovable import Dispatched
+from devexplorer.core.partition.hops import has_hops
+from devexplorer.core.partition.words import insert_offer, join_offer
+from devexplorer.core.records.doctor import Check
+from devexplorer.core.records.laboratory import TrainStep
+from devexplorer.core.records.messages import (
+    AddVirtual,
+    Answer,
+    Backward,
+    Combine,
+    Command,
+    Fact,
+    Forward,
+    Move,
+    NewTensor,
+    Offer,
+)
+from devexplorer.core.workspace.refused import Refused
+from devexplorer.core.workspace.reports import CombineFailed
+
+_RUNS = (Forward, Backward, TrainStep)
+"""Commands that run a model on an input."""
+VIRTUAL_SPEC = "2x Tesla T4"
+"""What is offered where a second device is missing."""
+
+
+def refusal(error: Exception, command: Command | None = None) -> Answer:
+    """Why a command was refused, or failed and changed nothing, and the ways out that take one click."""
+    findings = error.findings if isinstance(error, BadInput) and len(error.findings) > 1 else ()
+    words = (
+        f"{len(findings)} things are not right:\n" + "\n".join(f"• {one}" for one in findings)
+        if findings
+        else sentence(str(error))
+    )
+    facts: tuple[Fact, ...] = ()
+    offers: list[Offer] = []
+    code = ""
+    title = refused(command)
+    if out_of_host_memory(error):
+        words = (
+            "This machine has no memory left for it, and everything is as it was. Remove objects, or close other"
+            " programs."
+        )
+    if isinstance(error, DoesNotFit):
+        facts = (
+            Fact("needed", bytes_text(error.needed_bytes)),
+            Fact(f"free on {error.device}", bytes_text(error.free_bytes)),
+        )
+    if isinstance(error, RunFailed):
+        title, words, facts, offers, code = _run_failed(error, command)
+    if isinstance(error, CombineFailed):
+        title, words, facts, offers, code = _combine_failed(error, command)
+    if isinstance(error, Dispatched):
+        offers.append(join_offer(error.name, command.device if isinstance(command, Move) else "cpu"))
+    if isinstance(error, Refused):
+        facts, offers = error.facts, list(error.offers)
+    if isinstance(error, BadInput) and error.virtual_helps:
+        words += (
+            " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules,"
+            " and are simulated."
+        )
+        offers.append(Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC)))
+        if isinstance(command, NewTensor) and not command.fall_back:
+            offers.append(Offer("Create it on the CPU", _on_cpu(command)))
+    return Answer(
+        title=title, words=words, facts=facts, code=code, failed=True, offers=tuple(offers), subject=_subject(command)
+    )
+
+
+Parts = tuple[str, str, tuple[Fact, ...], list[Offer], str]
+"""Title, words, facts, offers and code of an answer."""
+
+
+def _run_failed(error: RunFailed, command: Command | None) -> Parts:
+    frame = error.frame
+    target = getattr(command, "target", "")
+    model = target.partition(":")[0]
+    facts = tuple(Fact(one.label, operand_text(one)) for one in error.operands)
+    title = f"{target} ran out of memory" if error.reason == "memory" else f"{target} did not run"
+    if frame is None:
+        return title, sentence(str(error)) + (f" It was{_at(error)}." if error.place is not None else ""), facts, [], ""
+    layer = f"'{frame.path}'" if frame.path else "the model itself"
+    kind = type(frame.module).__name__
+    if frame.path:
+        facts = (Fact("layer", f"{frame.path} ({kind})"), *facts)
+    if error.reason == "container":
+        return (
+            f"An nn.{kind} holds layers, it does not run them",
+            (
+                f"{layer[:1].upper()}{layer[1:]} is an nn.{kind}: it registers its layers, so that .to() and"
+                " parameters() find them, but it has no forward, because it does not know in which order to run them."
+                " Loop over it in the forward of your own module, or use nn.Sequential when they simply run one after"
+                " the other."
+            ),
+            facts,
+            [],
+            f"for layer in {expression(f'{model}:{frame.path}' if frame.path else model)}:\n    x = layer(x)",
+        )
+    if error.reason == "memory":
+        return title, sentence(str(error)), facts, [], ""
+    if error.place is not None:
+        facts = (*facts, Fact("line", f"{PurePath(error.place.file).name}:{error.place.line}"))
+    if error.reason == "devices" or error.finding is not None:
+        return _mixed_run(error, command, layer, kind, facts)
+    shapes = ", ".join(shape_text(one.shape) for one in frame.operands)
+    words = (
+        f"It stopped in {layer} ({kind})"
+        + (f", which was given {shapes}" if shapes else "")
+        + f"{_at(error)}. {sentence(str(error))}"
+    )
+    return title, words, facts, [], ""
+
+
+def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str, facts: tuple[Fact, ...]) -> Parts:
+    assert error.frame is not None
+    target = getattr(command, "target", "")
+    model = target.partition(":")[0]
+    inputs = error.frame.operands
+    own = [one for one in error.operands if one not in inputs]
+    said = " and ".join(f"{one.label} is on {one.device}" for one in _one_per_device(error.operands))
+    stopped = f"It stopped in {layer} ({kind}){_at(error)}"
+    finding = error.finding
+    if finding is not None:
+        facts = (*facts, Fact("operands", finding.message))
+    if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
+        words = f"{stopped}. {finding.message} {finding.fix}"
+        return f"{target}: tensors on different devices", words, facts, _check_offers(error, model), ""
+    words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
+    offers: list[Offer] = []
+    code = ""
+    given = command.input if isinstance(command, _RUNS) else None
+    if any("not registered" in one.label for one in own):
+        fix = "Hold layers in an nn.ModuleList and tensors in a buffer." if finding is None else finding.fix
+        words += f" What is not registered does not follow .to(). {fix}"
+    elif len(error.model_devices) > 1:
+        device = inputs[0].device if inputs else error.model_devices[0]
+        offers.append(Offer(f"Move all of {model} to {device}", Move(targets=(model,), device=device)))
+        if has_hops(error.frame.module):
+            words += (
+                " Hops bring a part what it is given, not what it keeps or makes elsewhere itself: move the model"
+                " together."
+            )
+        else:
+            words += (
+                " The model's parts are on different devices: move them together, or move the activations where they"
+                " meet (hops)."
+            )
+            offers.append(insert_offer(model))
+    elif given is not None and error.model_devices:
+        home = error.model_devices[0]
+        names = tuple(part.strip() for part in given.split(","))
+        offers.append(Offer(f"Move {' and '.join(names)} to {home}", Move(targets=names, device=home)))
+        if inputs and len({one.device for one in inputs}) == 1:
+            offers.append(Offer(f"Move {model} to {inputs[0].device}", Move(targets=(model,), device=inputs[0].device)))
+        code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
+        words += f" Move the input to {home} first."
+    return f"{target}: tensors on different devices", words, facts, [*offers, *_check_offers(error, model)], code
+
+
+def _check_offers(error: RunFailed, model: str) -> list[Offer]:
+    """The doctor, where a device other than the CPU takes part."""
+    device = next((device for device in (*error.model_devices, *error.devices) if device != "cpu"), None)
+    return [] if device is None else [Offer(f"Check {model} on {device}", Check(target=model, device=device))]
+
+
+def _at(error: RunFailed) -> str:
+    """` at line 12 of net.py`; empty where no line of the model's code is known."""
+    return "" if error.place is None else f" at line {error.place.line} of {PurePath(error.place.file).name}"
+
+
+def _one_per_device(operands: Sequence[Operand]) -> list[Operand]:
+    return list({one.device: one for one in reversed(operands)}.values())[::-1]
+
+
+def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
+    left, right = error.left, error.right
+    facts = (Fact(left.label, operand_text(left)), Fact(right.label, operand_text(right)))
+    symbol = command.operator if isinstance(command, Combine) else "+"
+    title = f"{left.label} {symbol} {right.label} does not work"
+    if not error.mixed:
+        return title, sentence(str(error)), facts, [], ""
+    words = (
+        f"{left.label} is on {left.device} and {right.label} is on {right.device}. PyTorch computes on one device at a"
+        " time and copies nothing by itself: copy one over, then it works."
+    )
+    offers = [
+        Offer(f"Copy {right.label} to {left.device}", Move(targets=(right.label,), device=left.device, copy=True)),
+        Offer(f"Copy {left.label} to {right.device}", Move(targets=(left.label,), device=right.device, copy=True)),
+    ]
+    x, y = variable(left.label), variable(right.label)
+    return title, words, facts, offers, f"{x} {symbol} {y}.to({quoted(left.device)})"
+
+
+def _on_cpu(command: NewTensor) -> NewTensor:
+    return msgspec.structs.replace(command, device="cpu", request=0)
+
+
+def _subject(command: Command | None) -> str | None:
+    if isinstance(command, Move) and len(command.targets) == 1:
+        return command.targets[0].partition(":")[0]
+    target = getattr(command, "target", None)
+    return target.partition(":")[0] if isinstance(target, str) else None
+
+
+def operand_text(one: Operand) -> str:
+    """`2×20 float32 on cpu`."""
+    return f"{shape_text(one.shape)} {one.dtype} on {one.device}"

@@ -1,0 +1,203 @@
+"""Carries out the commands about splitting: plan, split, join, hops. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.commands.refusals import VIRTUAL_SPEC
+from devexplorer.core.models.unmovable import refuse_dispatched
+from devexplorer.core.models.walk import is_uninitialised, named_modules
+from devexplorer.core.partition import code, words
+from devexplorer.core.partition.blocks import Block, blocks_of, ties
+from devexplorer.core.partition.budgets import budgets_of, even
+from devexplorer.core.partition.foreign import is_dispatched, take_hooks
+from devexplorer.core.partition.hops import Hops
+from devexplorer.core.partition.mapping import placed
+from devexplorer.core.partition.planner import propose
+from devexplorer.core.partition.undoing import HopsChanged
+from devexplorer.core.records.laboratory import (
+    InsertHops,
+    Join,
+    PlanSplit,
+    Split,
+    SplitBlock,
+    SplitPlan,
+    SplitPlanned,
+    SplitShare,
+)
+from devexplorer.core.records.messages import AddVirtual, Offer
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.plan import MoveTarget
+from devexplorer.core.workspace.workspace import Workspace
+
+
+def _plan(workspace: Workspace, command: PlanSplit, watch: Watch) -> CommandResult:
+    name, model = _model(workspace, command.target)
+    blocks, _ = blocks_of(model)
+    if not blocks:
+        raise BadInput(f"'{name}' has no parameters and buffers, so there is nothing to split")
+    budgets = budgets_of(workspace.fleet, blocks, command.budgets)
+    blocks, forced = blocks_of(model, max(budgets.values()))
+    watch.progress(0.0, "asking accelerate")
+    proposal = propose(name, blocks, budgets)
+    warnings = [
+        f"'{path}' ({type(model.get_submodule(path)).__name__}) is larger than every budget and was cut: a forward"
+        " fails there if it adds up what is on different devices."
+        for path in forced
+    ]
+    plan = _as_plan(name, blocks, budgets, proposal.devices, (*warnings, *proposal.warnings, *_lazy_warning(blocks)))
+    accelerators = [info.id for info in workspace.fleet.infos() if info.usable and info.kind != "cpu"]
+    offers = [words.split_offer(plan)]
+    if not accelerators:
+        offers = [Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC))]
+        plan = _warned(
+            plan,
+            "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from.",
+        )
+    elif (
+        not command.budgets
+        and len(accelerators) > 1
+        and len({block.device for block in plan.blocks}) == 1
+        and len(blocks) > 1
+    ):
+        spread = PlanSplit(target=name, budgets=even(blocks, accelerators, budgets))
+        offers.append(Offer(f"Spread it over {len(accelerators)} devices", spread))
+    return CommandResult(words.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
+
+
+def _as_plan(
+    name: str, blocks: list[Block], budgets: dict[str, int], devices: list[str], warnings: tuple[str, ...]
+) -> SplitPlan:
+    tied = {index: group for group in ties(blocks) for index in group}
+    rows = tuple(
+        SplitBlock(
+            path=block.path,
+            type=block.type,
+            bytes=block.own_bytes,
+            device=device,
+            now=block.devices,
+            tied_with=tuple(blocks[other].path for other in tied.get(index, ()) if other != index),
+        )
+        for index, (block, device) in enumerate(zip(blocks, devices, strict=True))
+    )
+    shares = tuple(
+        SplitShare(
+            device=device, budget_bytes=budget, used_bytes=sum(row.bytes for row in rows if row.device == device)
+        )
+        for device, budget in budgets.items()
+    )
+    hops = sum(one.device != other.device for one, other in itertools.pairwise(rows))
+    return SplitPlan(target=name, blocks=rows, shares=shares, hops=hops, warnings=warnings)
+
+
+def _warned(plan: SplitPlan, warning: str) -> SplitPlan:
+    return msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
+
+
+def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
+    waiting = sum(any(map(is_uninitialised, block.tensors)) for block in blocks)
+    return (
+        (f"{count_text(waiting, 'block')} have parameters without a shape yet, which count as 0 bytes.",)
+        if waiting
+        else ()
+    )
+
+
+def _split(workspace: Workspace, command: Split, watch: Watch) -> CommandResult:
+    name, model = _model(workspace, command.target)
+    refuse_dispatched(name, named_modules(model))
+    parts = placed(name, model, command.device_map, workspace.fleet)
+    reports = workspace.place(parts.aims, parts.devices, f"the split of {name}", command, watch)
+    extras = workspace.extras(name)
+    hops_were_there = extras.hops is not None
+    python = code.place(parts.aims, parts.devices, parts.direct)
+    if not hops_were_there:
+        workspace.changed(
+            f"the split of {name}", HopsChanged(workspace, name, Hops(model, workspace.fleet)), command=command
+        )
+        python = f"{code.follow(name)}\n{python}"
+    snapshot = workspace.snapshot(name)
+    answer = words.split(
+        name,
+        _held(snapshot),
+        _bytes(reports),
+        python,
+        hops_were_there=hops_were_there,
+        optimizer=extras.optimizer is not None and bool(_bytes(reports)),
+        waiting=sum(report.uninitialised for report in reports),
+    )
+    return CommandResult(answer, (snapshot, *_beside(workspace, name)))
+
+
+def _join(workspace: Workspace, command: Join, watch: Watch) -> CommandResult:
+    name, model = _model(workspace, command.target)
+    device = workspace.fleet.choose(command.device)
+    title = f"the joining of {name}"
+    hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
+    python = code.join(name, model, device, hops=hops, hooks=hooks)
+    if hops:
+        workspace.changed(title, HopsChanged(workspace, name, None), command=command)
+    if hooks:
+        taken = take_hooks(name, model)
+        if taken is None:
+            workspace.history.cannot_undo()
+        else:
+            workspace.changed(title, taken, command=command)
+    aim = MoveTarget(name, "", model)
+    reports = workspace.place([aim], {aim.title: device}, title, command, watch)
+    answer = words.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
+    return CommandResult(answer, (workspace.snapshot(name), *_beside(workspace, name)))
+
+
+def _insert(workspace: Workspace, command: InsertHops, watch: Watch) -> CommandResult:
+    name, model = _model(workspace, command.target)
+    refuse_dispatched(name, named_modules(model))
+    held = _held(workspace.snapshot(name))
+    there = workspace.extras(name).hops is not None
+    if command.on == there:
+        if not command.on:
+            raise BadInput(f"'{name}' has no hops that could be removed")
+        return CommandResult(
+            words.no_change(name, "Nothing was changed: each part fetches what it is given to its own device.", "")
+        )
+    hops = Hops(model, workspace.fleet) if command.on else None
+    title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
+    workspace.changed(title, HopsChanged(workspace, name, hops), command=command)
+    told = (
+        words.inserted(name, held, code.follow(name)) if command.on else words.removed(name, held, code.unfollow(name))
+    )
+    return CommandResult(told, (workspace.snapshot(name),))
+
+
+def _model(workspace: Workspace, target: str) -> tuple[str, nn.Module]:
+    """The model as a whole: parts of it are not split or joined on their own."""
+    aim = workspace.aim(target)
+    if isinstance(aim.thing, Tensor):
+        raise BadInput(f"'{target}' is a tensor; choose a model")
+    if aim.path:
+        raise BadInput(f"'{target}' is a part of a model; choose '{aim.name}' itself: a model is split as a whole")
+    return aim.name, aim.thing
+
+
+def _held(snapshot: ObjectSnapshot) -> dict[str, int]:
+    """Bytes by device; 0 where there are lazy parameters alone."""
+    return {device: snapshot.bytes_by_device.get(device, 0) for device in snapshot.rows[0].devices}
+
+
+def _bytes(reports: list[MoveReport]) -> int:
+    return sum(report.bytes for report in reports)
+
+
+def _beside(workspace: Workspace, name: str) -> tuple[ObjectSnapshot, ...]:
+    """Other objects that share tensors with the model went along with it."""
+    return tuple(workspace.snapshot(other) for other in workspace.sharing((name,)))
+
+
+TOPIC: Topic = {PlanSplit: _plan, Split: _split, Join: _join, InsertHops: _insert}

@@ -1,0 +1,197 @@
+"""The calls in which the driver writes a list, with room to spare behind it. Sampler threads; no torch, no Qt.
+
+Some drivers write one entry more than they were given room for (nvitop allocates one more for that reason), which would
+damage this process's memory. Here the driver is told of less room than there is. The functions are called as NVML's
+are, take what pynvml's take, and raise what pynvml's raise; `nvml` is that module, or what stands in for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+SPARE = 8
+"""Entries behind the end of each list."""
+MORE = 5
+"""Entries that may have been added between two calls: a process that has just started."""
+MOST_ENTRIES = 100_000
+"""A list that is longer is a lie."""
+_U64 = ctypes.c_ulonglong
+_UNKNOWN_BYTES = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE, as the memory of a process."""
+
+
+class _ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_v2_t and _v3: pynvml's own classes have other names in other releases."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", _U64),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+    )
+
+
+class _ProcessSample(ctypes.Structure):
+    """nvmlProcessUtilizationSample_t"""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("timeStamp", _U64),
+        ("smUtil", ctypes.c_uint),
+        ("memUtil", ctypes.c_uint),
+        ("encUtil", ctypes.c_uint),
+        ("decUtil", ctypes.c_uint),
+    )
+
+
+class _Value(ctypes.Union):
+    """nvmlValue_t"""
+
+    _fields_ = (
+        ("dVal", ctypes.c_double),
+        ("uiVal", ctypes.c_uint),
+        ("ulVal", ctypes.c_ulong),
+        ("ullVal", _U64),
+        ("sllVal", ctypes.c_longlong),
+        ("siVal", ctypes.c_int),
+        ("usVal", ctypes.c_ushort),
+    )
+
+
+class _FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t"""
+
+    _fields_ = (
+        ("fieldId", ctypes.c_uint),
+        ("scopeId", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latencyUsec", ctypes.c_longlong),
+        ("valueType", ctypes.c_uint),
+        ("nvmlReturn", ctypes.c_uint),
+        ("value", _Value),
+    )
+
+
+_ROOMS: dict[tuple[type, int], Any] = {}
+
+
+def _room(kind: Any, count: int) -> Any:
+    """An empty list for `count` entries. The types are kept: making one costs more than a call."""
+    of = _ROOMS.get((kind, count))
+    if of is None:
+        of = _ROOMS[kind, count] = kind * (count + SPARE)
+    return of()
+
+
+def _function(nvml: Any, name: str) -> Any:
+    """NVML's own function; None for a stand-in that is no library. Raises NVMLError when the driver lacks it."""
+    find = getattr(nvml, "_nvmlGetFunctionPointer", None)
+    return None if find is None else find(name)
+
+
+def nvmlDeviceGetFieldValues(nvml: Any, handle: Any, wanted: Sequence[tuple[int, int]]) -> Any:
+    """One value for each (field, scope)."""
+    function = _function(nvml, "nvmlDeviceGetFieldValues")
+    if function is None:
+        return nvml.nvmlDeviceGetFieldValues(handle, wanted)
+    values = _room(_FieldValue, len(wanted))
+    for value, (field, scope) in zip(values, wanted, strict=False):
+        value.fieldId, value.scopeId = field, scope
+    code = function(handle, ctypes.c_int(len(wanted)), ctypes.byref(values))
+    if code:
+        raise nvml.NVMLError(code)
+    return values[: len(wanted)]
+
+
+def running_processes(kind: str, version: int) -> Any:
+    """The function that lists who uses a card: `kind` is `Compute` or `Graphics`."""
+    name = f"nvmlDeviceGet{kind}RunningProcesses_v{version}"
+    plain = name.removesuffix("_v3")  # pynvml's newest goes by the name without a version
+
+    def nvmlDeviceGetRunningProcesses(nvml: Any, handle: Any) -> list[Any]:
+        function = _function(nvml, name)
+        if function is None:
+            return list(getattr(nvml, plain)(handle))
+        found = _listed(nvml, _ProcessInfo, lambda count, room: function(handle, count, room))
+        return [SimpleNamespace(pid=one.pid, usedGpuMemory=_known(one.usedGpuMemory)) for one in found]
+
+    return nvmlDeviceGetRunningProcesses
+
+
+def _known(memory: int) -> int | None:
+    return None if memory == _UNKNOWN_BYTES else memory
+
+
+def nvmlDeviceGetProcessUtilization(nvml: Any, handle: Any, since: int) -> Iterable[Any]:
+    """Samples of each process after `since` (the driver's microseconds). Raises `NVMLError(0)` when there are none, as
+    pynvml does."""
+    function = _function(nvml, "nvmlDeviceGetProcessUtilization")
+    if function is None:
+        found: Iterable[Any] = nvml.nvmlDeviceGetProcessUtilization(handle, since)
+        return found
+    samples = _listed(nvml, _ProcessSample, lambda count, room: function(handle, room, count, _U64(since)))
+    if not samples:
+        raise nvml.NVMLError(0)
+    return samples
+
+
+def nvmlDeviceGetRetiredPages(nvml: Any, handle: Any, cause: int) -> Sequence[Any]:
+    """Addresses of the pages taken out of use."""
+    function = _function(nvml, "nvmlDeviceGetRetiredPages")
+    if function is None:
+        pages: Sequence[Any] = nvml.nvmlDeviceGetRetiredPages(handle, cause)
+        return pages
+    return _listed(nvml, _U64, lambda count, room: function(handle, ctypes.c_uint(cause), count, room))
+
+
+def nvmlDeviceGetCpuAffinity(nvml: Any, handle: Any, words: int) -> Sequence[int]:
+    """CPUs near a card, as bits of 64-bit words."""
+    return _words(nvml, "nvmlDeviceGetCpuAffinity", handle, words)
+
+
+def nvmlDeviceGetMemoryAffinity(nvml: Any, handle: Any, words: int, scope: int) -> Sequence[int]:
+    """NUMA nodes near a card, likewise."""
+    return _words(nvml, "nvmlDeviceGetMemoryAffinity", handle, words, scope)
+
+
+def _words(nvml: Any, name: str, handle: Any, words: int, *scope: int) -> Sequence[int]:
+    function = _function(nvml, name)
+    if function is None:
+        found: Sequence[int] = getattr(nvml, name)(handle, words, *scope)
+        return found
+    bits = _room(ctypes.c_ulong, words)
+    code = function(handle, ctypes.c_uint(words), ctypes.byref(bits), *(ctypes.c_uint(one) for one in scope))
+    if code:
+        raise nvml.NVMLError(code)
+    return list(bits[:words])
+
+
+def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:
+    """A list whose length the driver decides: asked how long it is, then for it, with room for some that join
+    meanwhile.
+
+    A length that the driver gives afterwards and that is longer than the room it had is a lie: what is there counts.
+    """
+    count = ctypes.c_uint(0)
+    code = ask(ctypes.byref(count), None)
+    if code == 0 and count.value == 0:
+        return []
+    if code not in (0, nvml.NVML_ERROR_INSUFFICIENT_SIZE):
+        raise nvml.NVMLError(code)
+    if count.value > MOST_ENTRIES:
+        raise ValueError(f"the driver answers {count.value} entries, which cannot be right")
+    told = 2 * count.value + MORE
+    room = _room(kind, _steps(told))
+    count.value = told
+    code = ask(ctypes.byref(count), room)
+    if code:
+        raise nvml.NVMLError(code)
+    return list(room[: min(count.value, told)])
+
+
+def _steps(count: int) -> int:
+    """Rounded up, so that few types are made."""
+    return -(-count // 32) * 32

@@ -1,0 +1,224 @@
+"""How the details of a card are asked of NVML: what changes seldom or never. Sampler threads, about twice a minute.
+
+Nothing here is expected of every card: what one lacks is None, and the reason stands in `DeviceDetails.missing`.
+Each question is named with its `nvidia-smi --query-gpu` equivalent where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
+from devexplorer.core.devices.nvml.asking import Asker, Opened, Question, Way
+from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, megahertz, told, watts
+from devexplorer.core.devices.nvml.links import LINKS, with_traffic
+from devexplorer.core.devices.nvml.slow import ECC_LIFE, count, fans, one_fan
+from devexplorer.core.devices.nvml.topology import CPUS, numa_node
+from devexplorer.core.devices.plausible import right
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample
+
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""NVML_DEVICE_ARCH_…"""
+
+_BRANDS = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "GRID",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA Virtual Applications",
+    8: "NVIDIA Virtual PC",
+    9: "NVIDIA Virtual Compute Server",
+    10: "NVIDIA RTX Virtual Workstation",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+}
+"""NVML_BRAND_…"""
+
+_CORES_PER_SM = {3: 192, 5: 128, 7: 64, 9: 128, 10: 128, 11: 128, 12: 128}
+_CORES_PER_SM_MINOR = {(6, 0): 64, (6, 1): 128, (6, 2): 128, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128}
+"""By compute capability: CUDA C++ Programming Guide, "Compute Capabilities", and helper_cuda.h of the CUDA samples."""
+
+_RETIRED = ("retired_pages_single_bit", "retired_pages_double_bit")
+"""By nvmlPageRetirementCause_t."""
+
+
+def _named(names: dict[int, str], number: int) -> str:
+    if number not in names:
+        raise ValueError(f"the driver answers {number}, which this version of DevExplorer does not know")
+    return names[number]
+
+
+def _yes_no(number: int) -> bool:
+    return bool(right(number, 0, 1, "as yes or no"))
+
+
+def _sm_count(nvml: Any, handle: Any) -> int:
+    return int(right(nvml.nvmlDeviceGetAttributes_v2(handle).multiprocessorCount, 1, 4096, "SMs"))
+
+
+def _sm_count_from_cores(nvml: Any, handle: Any) -> int:
+    """CUDA cores over cores of an SM: exact, where only MIG-capable cards tell the number itself."""
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    cores = _CORES_PER_SM_MINOR.get((major, minor), _CORES_PER_SM.get(major))
+    if cores is None:
+        raise ValueError(f"cores per SM are not known for compute capability {major}.{minor}")
+    return int(right(nvml.nvmlDeviceGetNumGpuCores(handle), cores, 2**20, "CUDA cores")) // cores
+
+
+def _pair(answer: Any) -> tuple[bool, bool | None]:
+    """Mode now, and the one after the next reset where it differs."""
+    now, pending = _yes_no(answer[0]), _yes_no(answer[1])
+    return now, pending if pending != now else None
+
+
+def _limits(nvml: Any, handle: Any) -> tuple[float, float]:
+    least, most = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    return watts(least), watts(most)
+
+
+def _remapped(nvml: Any, handle: Any) -> tuple[int, int, bool, bool]:
+    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    return count(corrected), count(uncorrected), _yes_no(pending), _yes_no(failed)
+
+
+def _threshold(kind: int) -> Way:
+    return lambda n, h: celsius(n.nvmlDeviceGetTemperatureThreshold(h, kind))
+
+
+def _clock(function: str, kind: int) -> Way:
+    return lambda n, h: megahertz(getattr(n, function)(h, kind))
+
+
+def _retired(cause: int) -> Way:
+    return lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, cause))
+
+
+def _one(field: str, *ways: Way) -> Question:
+    return Question(field, ways)
+
+
+def _text(field: str, way: Way) -> Question:
+    return Question(field, (way,), text=True)
+
+
+QUESTIONS: tuple[Question, ...] = (
+    _one("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
+    _one("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
+    _text("serial", lambda n, h: told(n.nvmlDeviceGetSerial(h))),  # serial
+    _text("board_part_number", lambda n, h: told(n.nvmlDeviceGetBoardPartNumber(h))),
+    _text("vbios_version", lambda n, h: told(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
+    _one("sm_count", _sm_count, _sm_count_from_cores),
+    _one("cuda_cores", lambda n, h: int(right(n.nvmlDeviceGetNumGpuCores(h), 1, 2**20, "CUDA cores"))),
+    _one("memory_bus_bits", lambda n, h: int(right(n.nvmlDeviceGetMemoryBusWidth(h), 1, 2**16, "bits"))),
+    _one("persistence", lambda n, h: _yes_no(n.nvmlDeviceGetPersistenceMode(h))),  # persistence_mode
+    _one("compute_mode", lambda n, h: _named(COMPUTE_MODES, n.nvmlDeviceGetComputeMode(h))),  # compute_mode
+    _one("accounting", lambda n, h: _yes_no(n.nvmlDeviceGetAccountingMode(h))),  # accounting.mode
+    Question(
+        "mig", (lambda n, h: _pair(n.nvmlDeviceGetMigMode(h)),), also=("mig_pending",)
+    ),  # mig.mode.current, pending
+    _one("display_active", lambda n, h: _yes_no(n.nvmlDeviceGetDisplayActive(h))),  # display_active
+    _one("fans_percent", fans, one_fan),
+    # nvmlTemperatureThresholds_t
+    _one("temperature_shutdown_c", _threshold(0)),
+    _one("temperature_slowdown_c", _threshold(1)),
+    _one("temperature_memory_limit_c", _threshold(2)),
+    _one("temperature_limit_c", _threshold(3)),
+    _one(
+        "power_limit_default_w", lambda n, h: watts(n.nvmlDeviceGetPowerManagementDefaultLimit(h))
+    ),  # power.default_limit
+    Question("power_limit_min_w", (_limits,), also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
+    # nvmlClockType_t: graphics, SM, memory, video
+    _one("graphics_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 0)),  # clocks.max.gr
+    _one("sm_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 1)),  # clocks.max.sm
+    _one("memory_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 2)),  # clocks.max.mem
+    _one("video_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 3)),
+    _one("graphics_clock_application_mhz", _clock("nvmlDeviceGetApplicationsClock", 0)),  # clocks.applications.gr
+    _one("memory_clock_application_mhz", _clock("nvmlDeviceGetApplicationsClock", 2)),  # clocks.applications.mem
+    _one(
+        "pcie_generation_max",
+        lambda n, h: int(right(n.nvmlDeviceGetMaxPcieLinkGeneration(h), 1, 15, "as PCIe generation")),
+    ),
+    _one(
+        "pcie_width_max", lambda n, h: int(right(n.nvmlDeviceGetMaxPcieLinkWidth(h), 1, 64, "PCIe lanes"))
+    ),  # pcie.link.width.max
+    Question(
+        "ecc", (lambda n, h: _pair(n.nvmlDeviceGetEccMode(h)),), also=("ecc_pending",)
+    ),  # ecc.mode.current, pending
+    *ECC_LIFE,
+    Question(
+        "remapped_rows_corrected",
+        (_remapped,),
+        also=("remapped_rows_uncorrected", "remapping_pending", "remapping_failed"),
+    ),  # nvidia-smi --query-remapped-rows
+    *(_one(field, _retired(cause)) for cause, field in enumerate(_RETIRED)),  # retired_pages.…count
+    _one(
+        "retired_pages_pending", lambda n, h: _yes_no(n.nvmlDeviceGetRetiredPagesPendingStatus(h))
+    ),  # retired_pages.pending
+    CPUS,
+)
+"""Asked one after the other; an answer to several fields is a tuple in the order of `field`, `also`."""
+
+_SAMPLE_FIELDS = frozenset(DeviceSample.__struct_fields__)
+_DETAIL_FIELDS = frozenset(DeviceDetails.__struct_fields__)
+
+
+def read_details(
+    asker: Asker,
+    opened: Opened,
+    *,
+    device: str,
+    time_unix_s: float,
+    now: float,
+) -> DeviceDetails:
+    """Everything of one card; `now` in monotonic seconds. Raises `LostError` and `GoneError`."""
+    values: dict[str, Any] = {}
+    for question in QUESTIONS:
+        answer = asker.ask(opened, question)
+        if question.also and answer is not None:
+            values.update(zip((question.field, *question.also), answer, strict=True))
+        elif not question.also:
+            values[question.field] = answer
+    card = opened.known_card
+    if card.mig_instance is None:
+        found = asker.ask(opened, LINKS)
+        values["nvlinks"] = with_traffic(asker, opened, found, now) if found is not None else None
+    else:  # it says that it has no link, where its card has some
+        asker.lack(opened, LINKS, "")
+    values["numa_node"] = numa_node(asker, opened)
+    values["driver_version"] = card.driver_version
+    values["cuda_version"] = card.cuda_version
+    return DeviceDetails(device=device, time_unix_s=time_unix_s, **values, missing=missing(opened))
+
+
+def missing(opened: Opened) -> dict[str, str]:
+    """Why fields of the details, and of the samples, are not known."""
+    reasons = opened.reasons.copy()  # in one step: a listing on another thread may add to it
+    return {field: why for field, why in reasons.items() if field in _SAMPLE_FIELDS or field in _DETAIL_FIELDS}
+
+
+def lost_details(device: str, time_unix_s: float, why: str) -> DeviceDetails:
+    """Of a card that cannot be asked: nothing is known, for one reason; that goes for its samples, too."""
+    return DeviceDetails(device=device, time_unix_s=time_unix_s, missing=dict.fromkeys(sorted(_ASKED), why))
+
+
+_ASKED = {
+    *(field for kind in (DeviceSample, DeviceDetails) for field in kind.__struct_fields__),
+} - {"device", "time_unix_s", "simulated", "more", "missing"}
+"""Fields that the driver is asked for."""

@@ -1,0 +1,226 @@
+"""How the quick fields of a card, and those that identify it, are asked of NVML, in the units of the records. Sampler
+threads.
+
+Nothing is imported from pynvml here: `core.devices.nvml.library` owns the module and hands it in. Each question is
+named with its `nvidia-smi --query-gpu` equivalent, so that a reader can check a figure by hand. An answer that cannot
+be right (an old driver's sentinel, 4294967295 degrees) raises ValueError with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from devexplorer.core.devices.nvml.asking import Question
+from devexplorer.core.devices.plausible import RANGES, more_than_all, plausible, right
+
+COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
+
+INTEGRATED = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+"""Compute capabilities of chips that have no memory of their own: Tegra X1 and X2, Xavier, Orin, Thor (twice: CUDA 13
+renumbered it), GB10.
+
+By NVIDIA's list "CUDA GPU Compute Capability". NVML says NotSupported for their memory, as DGX Spark's user guide
+states; from any other card the same answer only means that it does not tell.
+"""
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Memory(NamedTuple):
+    """Bytes; `shared` where they are the system's. A part that cannot be right is None, and `refused` says why."""
+
+    used_bytes: int | None
+    free_bytes: int | None
+    reserved_bytes: int | None
+    total_bytes: int
+    shared: bool = False
+    refused: Mapping[str, str] = _NOTHING
+
+
+class Utilization(NamedTuple):
+    """Share of the driver's last sampling period (1/6 to 1 s) in which a kernel ran, memory was read or written."""
+
+    gpu_percent: float | None
+    memory_percent: float | None
+    refused: Mapping[str, str] = _NOTHING
+
+
+def percent(value: float) -> float:
+    """0 to 100."""
+    return float(right(value, 0, 100, "%"))
+
+
+def watts(milliwatts: float) -> float:
+    """From NVML's milliwatts; 4294967295 and the like are none."""
+    return plausible("power_w", milliwatts / 1000)
+
+
+def megahertz(value: int) -> int:
+    """A clock."""
+    return int(plausible("sm_clock_mhz", value))
+
+
+def celsius(value: int) -> float:
+    """From a temperature that older functions give as unsigned: -5 arrives as 4294967291; 4294967295 means not
+    known."""
+    if value == 2**32 - 1:
+        raise ValueError(f"the driver answers {value} °C, by which it means that it does not know")
+    return float(plausible("temperature_c", value - 2**32 if value >= 2**31 else value))
+
+
+def text(value: Any) -> str:
+    """A string of NVML, which is bytes in structures."""
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
+
+
+def told(value: Any) -> str:
+    """A string that is not empty."""
+    found = text(value)
+    if not found or found.upper() in ("N/A", "[N/A]", "UNKNOWN"):
+        raise ValueError("the driver leaves it empty")
+    return found
+
+
+def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
+    plausible("memory_total_bytes", total)
+    parts = {"memory_used_bytes": used, "memory_free_bytes": free}
+    if reserved is not None:
+        parts["memory_reserved_bytes"] = reserved
+    if used <= total and free <= total and (reserved is None or reserved <= total):
+        return Memory(used, free, reserved, total)
+    refused = {field: why for field, value in parts.items() if (why := more_than_all(field, value, total)) is not None}
+    kept = {field: value for field, value in parts.items() if field not in refused}
+    return Memory(
+        kept.get("memory_used_bytes"),
+        kept.get("memory_free_bytes"),
+        kept.get("memory_reserved_bytes"),
+        total,
+        refused=refused,
+    )
+
+
+def _memory_v2(nvml: Any, handle: Any) -> Memory:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    return _memory(memory.used, memory.free, memory.reserved, memory.total)
+
+
+def _memory_v1(nvml: Any, handle: Any) -> Memory:
+    """Counts memory that the driver reserves as used; a chip without memory of its own has the system's."""
+    try:
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except Exception as error:
+        if getattr(error, "value", None) != nvml.NVML_ERROR_NOT_SUPPORTED or not _is_integrated(nvml, handle):
+            raise
+        return _system_memory()
+    if memory.total == 0 and _is_integrated(nvml, handle):
+        return _system_memory()
+    return _memory(memory.used, memory.free, None, memory.total)
+
+
+def _is_integrated(nvml: Any, handle: Any) -> bool:
+    try:
+        return tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) in INTEGRATED
+    except Exception:
+        return False  # then what it said about its memory is all there is
+
+
+def _system_memory() -> Memory:
+    import psutil  # takes a third of the time that this module needs, and only machines of this kind need it
+
+    system = psutil.virtual_memory()
+    return Memory(int(system.total - system.available), int(system.available), None, int(system.total), shared=True)
+
+
+def _utilization(nvml: Any, handle: Any) -> Utilization:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    gpu, memory = rates.gpu, rates.memory
+    if gpu <= 100 and memory <= 100:
+        return Utilization(float(gpu), float(memory))
+    refused = {}
+    for field, value in (("utilization_percent", gpu), ("memory_utilization_percent", memory)):
+        if not 0 <= value <= 100:
+            refused[field] = f"the driver answers {value} {RANGES[field][2]}, which cannot be right"
+    return Utilization(float(gpu) if gpu <= 100 else None, float(memory) if memory <= 100 else None, refused)
+
+
+def _capability(nvml: Any, handle: Any) -> str:
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return (
+        f"{right(major, 1, 99, 'as compute capability'):.0f}.{right(minor, 0, 99, 'as minor compute capability'):.0f}"
+    )
+
+
+def _cuda_version(number: int) -> int:
+    return int(right(number, 1000, 99_999, "as CUDA version"))
+
+
+def _bus_id(nvml: Any, handle: Any) -> str:
+    return told(nvml.nvmlDeviceGetPciInfo(handle).busId)
+
+
+# Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
+# one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`.
+MEMORY = Question(
+    "memory_used_bytes",
+    (_memory_v2, _memory_v1),
+    expected=True,
+    also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
+    parts=True,
+)
+UTILIZATION = Question(
+    "utilization_percent", (_utilization,), expected=True, also=("memory_utilization_percent",), parts=True
+)
+TEMPERATURE = Question(
+    "temperature_c",
+    (
+        lambda n, h: float(plausible("temperature_c", n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU))),
+        lambda n, h: celsius(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
+    ),
+    expected=True,
+)
+POWER = Question("power_w", (lambda n, h: watts(n.nvmlDeviceGetPowerUsage(h)),), expected=True)
+SM_CLOCK = Question(
+    "sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),), expected=True
+)
+MEMORY_CLOCK = Question("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
+
+# What a card is: asked when it is first listed.
+NAME = Question("name", (lambda n, h: told(n.nvmlDeviceGetName(h)),), expected=True, text=True)
+UUID = Question("uuid", (lambda n, h: told(n.nvmlDeviceGetUUID(h)),), expected=True)
+BUS_ID = Question("bus_id", (_bus_id,), expected=True)
+CAPABILITY = Question("compute_capability", (_capability,), expected=True)
+POWER_CAP = Question("power_cap_w", (lambda n, h: watts(n.nvmlDeviceGetEnforcedPowerLimit(h)),))
+ECC = Question("ecc", (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),))
+MIG = Question("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
+COMPUTE_MODE = Question("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
+
+# Of the machine.
+DRIVER_VERSION = Question(
+    "driver_version", (lambda n, _: told(n.nvmlSystemGetDriverVersion()),), expected=True, text=True
+)
+CUDA_VERSION = Question(
+    "cuda_version",
+    (
+        lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion_v2()),
+        lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion()),
+    ),
+    expected=True,
+)
+COUNT = Question("count", (lambda n, _: int(right(n.nvmlDeviceGetCount(), 0, 256, "cards")),), expected=True)
+
+GPU_INSTANCE = Question(
+    "gpu_instance", (lambda n, h: int(right(n.nvmlDeviceGetGpuInstanceId(h), 0, 64, "is no GPU instance")),)
+)
+
+
+def cuda_text(number: int | None) -> str | None:
+    """`12040` -> `12.4`."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number else None
+
+
+def mig_profile(name: str) -> str | None:
+    """`NVIDIA A100-SXM4-40GB MIG 1g.5gb` -> `1g.5gb`."""
+    found = re.search(r"\bMIG (\d+\S*)", name)
+    return found[1] if found else None

@@ -1,0 +1,104 @@
+"""Who uses a card: process lists of NVML joined with what the system says about each process. Sampler threads.
+
+NVML's process numbers are the host's. In a container with numbers of its own they mean somebody else, so there names,
+users and command lines are left out, and an empty list is "not visible from here".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetProcessUtilization, running_processes
+from devexplorer.core.devices.nvml.asking import Asker, Opened, Question
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts
+from devexplorer.core.devices.plausible import MOST_BYTES
+from devexplorer.core.records.devices import ProcessUse
+
+HIDDEN = "this is a container with its own process numbers: processes outside are not visible from here"
+
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
+
+_COMPUTE = Question("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
+_GRAPHICS = Question("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
+
+
+def in_pid_namespace() -> bool:
+    """Whether this process has process numbers of its own (a container), which NVML's are not."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return os.stat(Path("/proc/self/ns/pid")).st_ino != _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def merged(
+    lists: Iterable[tuple[str, Iterable[Any] | None]], capacity_bytes: int | None
+) -> dict[int, tuple[tuple[str, ...], int | None]]:
+    """Process number -> kinds and memory in bytes, of NVML's lists by kind.
+
+    Numbers of 0 and below, or beyond 31 bits, are what a structure of another version looks like, and are left out;
+    memory beyond the card's is not known.
+    """
+    most = capacity_bytes if capacity_bytes is not None else MOST_BYTES
+    use: dict[int, tuple[tuple[str, ...], int | None]] = {}
+    for kind, found in lists:
+        for process in found or ():
+            pid, memory = int(process.pid), process.usedGpuMemory
+            if not 0 < pid < 2**31:
+                continue
+            if memory is not None and not 0 <= memory <= most:
+                memory = None
+            kinds, before = use.get(pid, ((), None))
+            known = [size for size in (before, memory) if size is not None]
+            use[pid] = (kinds if kind in kinds else (*kinds, kind), max(known) if known else None)
+    return use
+
+
+def busy_percent(samples: Iterable[Any], seen: int) -> tuple[dict[int, float], int]:
+    """Process number -> mean SM utilization of the samples after `seen`, and the newest time stamp (microseconds)."""
+    found: dict[int, list[int]] = defaultdict(list)
+    newest = seen
+    for sample in samples:
+        if int(sample.timeStamp) > seen and 0 <= sample.smUtil <= 100:
+            found[int(sample.pid)].append(int(sample.smUtil))
+            newest = max(newest, int(sample.timeStamp))
+    return {pid: sum(values) / len(values) for pid, values in found.items()}, newest
+
+
+def read_processes(
+    asker: Asker, opened: Opened, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
+) -> tuple[ProcessUse, ...] | None:
+    """Who uses the card, by process number (`nvidia-smi --query-compute-apps`, the graphics ones, `nvidia-smi pmon`).
+
+    None, with a problem, where that is not visible from here. `hidden`: this is a container with its own numbers.
+    A process is looked up once, as long as it stays. Raises `LostError` and `GoneError`.
+    """
+    lists = (("compute", asker.ask(opened, _COMPUTE)), ("graphics", asker.ask(opened, _GRAPHICS)))
+    if all(found is None for _, found in lists):
+        return None
+    use = merged(lists, card.memory_total_bytes)
+    if hidden and not use:
+        asker.miss(opened, _COMPUTE, HIDDEN, problem=True)
+        return None
+    known, opened.people = opened.people, {}
+    if not hidden:
+        for pid in use:
+            who = known.get(pid)
+            opened.people[pid] = who if who is not None and who.name is not None else facts(pid)
+    busy: dict[int, float] = {}
+    if use:
+        since = opened.processes_seen
+        question = Question("process_utilization", (lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since),))
+        busy, opened.processes_seen = busy_percent(asker.ask(opened, question) or (), since)
+    rows = []
+    for pid, (kinds, memory) in sorted(use.items()):
+        who = opened.people.get(pid, ProcessFacts())
+        rows.append(ProcessUse(pid, who.name, memory, who.user, who.command, ", ".join(kinds), busy.get(pid)))
+    return tuple(rows)

@@ -1,0 +1,210 @@
+"""How the cards are joined: what lies between each pair, NVLinks, peer access, and the CPUs and memory near each.
+Sampler threads.
+
+`nvidia-smi topo -m` shows the same; the codes are its. Nothing here is expected of every pair: what the driver does not
+tell is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetCpuAffinity, nvmlDeviceGetMemoryAffinity
+from devexplorer.core.devices.nvml.asking import Asker, LostError, Opened, Question
+from devexplorer.core.devices.nvml.links import LINKS
+from devexplorer.core.records.devices import NvLink, PeerLink
+
+_LEVELS = {
+    0: ("same board", "PSB"),
+    10: ("PCIe switch", "PIX"),
+    20: ("several PCIe switches", "PXB"),
+    30: ("host bridge", "PHB"),
+    40: ("NUMA node", "NODE"),
+    50: ("system", "SYS"),
+}
+"""nvmlGpuTopologyLevel_t: what the way between two cards crosses at most, in words and as `nvidia-smi topo` writes
+it."""
+
+_PEER = {
+    0: "ok",
+    1: "the chipset does not support it",
+    2: "one of the cards does not support it",
+    3: "the I/O hub between the cards does not support it",
+    4: "switched off by a driver setting",
+    5: "not supported",
+}
+"""nvmlGpuP2PStatus_t; 6 is unknown."""
+
+_READ, _WRITE, _NVLINK, _ATOMICS = 0, 1, 2, 3
+"""nvmlGpuP2PCapsIndex_t (pynvml's own constant for the first is a tuple by mistake)."""
+
+_WORDS = 16
+"""64-bit words of a set of CPUs or nodes: 1024 of them, more than the largest machines have."""
+
+
+def members(words: Iterable[int]) -> list[int]:
+    """The numbers in a set of 64-bit words, lowest first."""
+    return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1]
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """`[0, 1, 2, 3, 32]` -> `0-3,32`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in parts)
+
+
+def _cpus(nvml: Any, handle: Any) -> str:
+    found = members(nvmlDeviceGetCpuAffinity(nvml, handle, _WORDS))
+    if not found:
+        raise ValueError("the driver names no CPU")
+    return ranges_text(found)
+
+
+def _node(nvml: Any, handle: Any) -> int:
+    found = members(nvmlDeviceGetMemoryAffinity(nvml, handle, _WORDS, 0))
+    if len(found) != 1:
+        raise ValueError(f"near several NUMA nodes: {ranges_text(found)}" if found else "the driver names no NUMA node")
+    return found[0]
+
+
+CPUS = Question("cpus", (_cpus,))
+NUMA_NODE = Question("numa_node", (_node,))
+"""The node of the CPUs near the card. (nvmlDeviceGetNumaNodeId is about the card's own memory on machines where that is
+a node.)"""
+
+
+def numa_of_bus(bus_id: str | None) -> int | None:
+    """The NUMA node that Linux gives for a PCI address such as `00000000:3B:00.0`; None on other systems, and where
+    there is only one."""
+    if bus_id is None:
+        return None
+    domain, _, rest = bus_id.lower().partition(":")
+    try:
+        node = int(Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def numa_node(asker: Asker, opened: Opened) -> int | None:
+    """The NUMA node near a card: NVML's, else the system's for its PCI address."""
+    node: int | None = asker.ask(opened, NUMA_NODE)
+    if node is None and (node := numa_of_bus(opened.known_card.bus_id)) is not None:
+        asker.settle(opened, NUMA_NODE)
+    return node
+
+
+def same_bus(left: str | None, right: str | None) -> bool:
+    """Whether two PCI addresses are one; NVML writes the domain with eight digits, others with four."""
+    if left is None or right is None:
+        return False
+    return _bus(left) == _bus(right)
+
+
+def _bus(bus_id: str) -> tuple[str, str]:
+    domain, _, rest = bus_id.lower().partition(":")
+    return domain.lstrip("0"), rest
+
+
+class End(NamedTuple):
+    """One card as the end of pairs."""
+
+    device: str
+    opened: Opened
+    links: tuple[NvLink, ...] | None
+    """The active ones; None where the card does not tell."""
+    switched: int = 0
+    """How many of them lead to NVSwitches."""
+
+    @property
+    def bus_id(self) -> str | None:
+        """The card's PCI address."""
+        return self.opened.card.bus_id if self.opened.card else None
+
+
+def ends(asker: Asker, cards: Iterable[tuple[str, Opened]]) -> list[End]:
+    """The cards with their links. Raises `GoneError`; a lost card has none."""
+    found = []
+    for device, opened in cards:
+        try:
+            links = asker.ask(opened, LINKS)
+        except LostError:
+            links = None
+        found.append(End(device, opened, tuple(link for link in links if link.active) if links is not None else None))
+    return [end._replace(switched=_switched(end, found)) for end in found]
+
+
+def pair(asker: Asker, a: End, b: End) -> PeerLink:
+    """How two cards are joined. Raises `GoneError`; a lost card only leaves its own pairs without answers."""
+    try:
+        level = _between(
+            asker, a, b, "topology_level", lambda n, left, right: n.nvmlDeviceGetTopologyCommonAncestor(left, right)
+        )
+        read, write, atomics = (_status(asker, a, b, index) for index in (_READ, _WRITE, _ATOMICS))
+        links = nvlinks(asker, a, b)
+    except LostError:
+        return PeerLink(a=a.device, b=b.device)
+    words, code = _LEVELS.get(-1 if level is None else level, (None, None))
+    return PeerLink(
+        a=a.device,
+        b=b.device,
+        level=words,
+        code=f"NV{links}" if links else code,
+        nvlinks=links,
+        peer_read=_PEER.get(-1 if read is None else read),
+        peer_write=_PEER.get(-1 if write is None else write),
+        peer_atomics=_PEER.get(-1 if atomics is None else atomics),
+    )
+
+
+def nvlinks(asker: Asker, a: End, b: End) -> int | None:
+    """Active links from `a` to `b`: those that end there, else those by which both reach NVSwitches. None where a card
+    does not tell."""
+    if a.links is None or b.links is None:
+        return None
+    direct = sum(same_bus(link.remote_bus_id, b.bus_id) for link in a.links)
+    if direct:
+        return direct
+    switched = min(a.switched, b.switched)
+    if switched and _status(asker, a, b, _NVLINK) not in (0, None):
+        return 0  # there are switches, but they do not join these two
+    return switched
+
+
+def _switched(end: End, everyone: Sequence[End]) -> int:
+    """Active links of a card that lead to an NVSwitch.
+
+    A far end that is no card of this list is one only if NVML says so: in a container it may be a card that is not
+    visible. With drivers that do not say, a far end where another card ends, too, is taken for one.
+    """
+    count = 0
+    for link in end.links or ():
+        if any(same_bus(link.remote_bus_id, other.bus_id) for other in everyone):
+            continue
+        others = (far for other in everyone if other is not end for far in other.links or ())
+        meet = any(same_bus(link.remote_bus_id, far.remote_bus_id) for far in others)
+        count += link.remote_kind == "switch" if link.remote_kind is not None else meet
+    return count
+
+
+def _status(asker: Asker, a: End, b: End, index: int) -> int | None:
+    return _between(asker, a, b, f"peer_{index}", lambda n, left, right: n.nvmlDeviceGetP2PStatus(left, right, index))
+
+
+def _between(asker: Asker, a: End, b: End, what: str, ask: Any) -> int | None:
+    """A question about two cards; one that fails leaves no trace on either of them."""
+    if a.opened.handle is None or b.opened.handle is None:
+        return None
+    hanging = asker.hanging_at(
+        a.opened.known_card.index, "pairs"
+    )  # apart from the card's own: it is not to blame for the other one
+    trial = Opened(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=hanging)
+    answer = asker.ask(trial, Question(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
+    return answer if answer is None else int(answer)

@@ -1,0 +1,161 @@
+"""What a virtual GPU imitates: the datasheet figures of real cards, and how people name them. No torch, no thread.
+
+The figures come from `resources/gpu_profiles.csv`; its head comment says what each column means. `Profile.unverified`
+and `Profile.computed` keep which of them could not be checked against a source, or were derived from clocks and unit
+counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from devexplorer.core.base.errors import BadInput
+
+MAX_DEVICES = 64
+"""Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""
+
+_RATES = {
+    "fp32": ("float32",),
+    "tf32": ("tf32",),
+    "fp16": ("float16",),
+    "bf16": ("bfloat16",),
+    "fp8": ("float8_e4m3fn", "float8_e5m2"),
+    "int8": ("int8",),
+}
+"""CSV column -> dtypes that run at this rate, as torch writes them."""
+
+_COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE)
+_VENDOR_WORDS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One card: a row of the CSV in base units."""
+
+    name: str
+    """As nvidia-smi writes it."""
+    memory_bytes: int
+    """Total memory as nvidia-smi reports it."""
+    compute_capability: str
+    sm_count: int
+    memory_gb_s: float
+    """Decimal GB/s."""
+    link: str
+    """The fastest link to another card, in words."""
+    link_gb_s: float
+    """One direction of it, decimal GB/s."""
+    host_gb_s: float
+    """One direction of the link to the host, decimal GB/s."""
+    tflops: Mapping[str, float]
+    """Dense TFLOP/s per dtype as torch writes them, `tf32` as a key of its own; a dtype that the chip has no unit for
+    is absent."""
+    tdp_w: float | None
+    unverified: frozenset[str]
+    """CSV columns for which no source could be checked."""
+    computed: frozenset[str]
+    """CSV columns derived from clocks and unit counts."""
+
+
+def load_profiles() -> dict[str, Profile]:
+    """Read every profile, by name, in the file's order."""
+    text = (files("devexplorer.resources") / "gpu_profiles.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return {row["name"]: _profile(row) for row in rows}
+
+
+def _profile(row: dict[str, str]) -> Profile:
+    return Profile(
+        name=row["name"],
+        memory_bytes=int(row["memory_mib"]) << 20,
+        compute_capability=row["compute_capability"],
+        sm_count=int(row["sm_count"]),
+        memory_gb_s=float(row["memory_gb_s"]),
+        link=row["link"],
+        link_gb_s=float(row["link_gb_s"]),
+        host_gb_s=float(row["host_gb_s"]),
+        tflops={dtype: float(row[column]) for column, dtypes in _RATES.items() if row[column] for dtype in dtypes},
+        tdp_w=float(row["tdp_w"]) if row["tdp_w"] else None,
+        unverified=frozenset(filter(None, row["unverified"].split(";"))),
+        computed=frozenset(filter(None, row["computed"].split(";"))),
+    )
+
+
+def parse_virtual(spec: str) -> list[Profile]:
+    """Return the profiles that `[Nx ]PROFILE[, ...]` means, one per device.
+
+    Case does not matter, and a part of a name is enough when only one profile has it (`T4`, `V100 32GB`).
+    Raises `BadInput` with everything that is wrong.
+
+    >>> [profile.name for profile in parse_virtual("2x t4, nvidia a10")]
+    ['Tesla T4', 'Tesla T4', 'NVIDIA A10']
+    """
+    profiles = load_profiles()
+    chosen: list[Profile] = []
+    findings: list[str] = []
+    for part in (piece.strip() for piece in spec.split(",")):
+        try:
+            count, name = _split_count(part)
+            profile = _find(name, profiles)
+        except BadInput as problem:
+            findings.extend(problem.findings)
+            continue
+        if len(chosen) + count > MAX_DEVICES:
+            findings.append(f"'{part}' makes more than {MAX_DEVICES} virtual GPUs; ask for {MAX_DEVICES} at most")
+            continue
+        chosen.extend([profile] * count)
+    if findings:
+        raise BadInput(*findings)
+    return chosen
+
+
+def _split_count(part: str) -> tuple[int, str]:
+    match = _COUNT.fullmatch(part)
+    number, name = match.groups() if match else ("1", part)
+    if not name.strip():
+        raise BadInput('no virtual GPU is named; write it like "2x Tesla T4" or "Tesla T4, NVIDIA A10"')
+    count = 0 if "." in number else int(number[:9])  # enough digits to be too many, and few enough for int()
+    if count < 1:
+        raise BadInput(f"'{number}' of '{name}' is no number of GPUs; write a whole number from 1 on, like 2x {name}")
+    return count, name
+
+
+def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
+    wanted = " ".join(name.casefold().split())
+    for profile in profiles.values():
+        if profile.name.casefold() == wanted:
+            return profile
+    words = _words(wanted)
+    by_word = [p for p in profiles.values() if words and words <= _words(p.name)]
+    by_part = [p for p in profiles.values() if wanted in p.name.casefold()]
+    matches = by_word or by_part
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise BadInput(f"'{name}' could be {_one_of(p.name for p in matches)}; write more of the name")
+    raise BadInput(f"there is no profile '{name}'; {_hint(wanted, profiles)}")
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[\s-]+", name.casefold())) - _VENDOR_WORDS
+
+
+def _one_of(names: Iterable[str]) -> str:
+    *most, last = [f"'{name}'" for name in names]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _hint(wanted: str, profiles: Mapping[str, Profile]) -> str:
+    """The nearest names: of the whole name, or of its last word (people type `A1000` for `A100`)."""
+    spelled = {p.name.casefold(): p.name for p in profiles.values()}
+    close = [spelled[text] for text in difflib.get_close_matches(wanted, spelled, n=3, cutoff=0.5)]
+    if not close:
+        by_word = {word: p.name for p in profiles.values() for word in _words(p.name)}
+        close = [by_word[word] for word in difflib.get_close_matches(wanted.split()[-1], by_word, n=3, cutoff=0.6)]
+    if close:
+        return f"did you mean {_one_of(dict.fromkeys(close))}? docs/virtual_gpus.md lists all {len(profiles)}"
+    return f"there are {', '.join(profiles)}"

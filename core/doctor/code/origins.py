@@ -1,0 +1,201 @@
+"""Which line made what: attributes of modules, hooks, and tensors, noted while a model is built. The thread that builds
+it.
+
+`nn.Module`'s own methods are replaced for the duration, and a `TorchFunctionMode` sees every call that makes a tensor.
+Modules are kept by weak reference. Tensors must not be (`swap_tensors` refuses those): they are held, so that no other
+tensor can get the same `id()`, those that nobody else holds only for a little while, the others until `close`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from devexplorer.core.doctor.code.reading import assigned
+from devexplorer.core.isolation.source_location import SourceLocation, here
+from devexplorer.core.models.walk import ORDINARY
+
+HOOKS = (
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+    "register_backward_hook",
+)
+_NAMED = ("__setattr__", "register_buffer", "register_parameter", "register_module", "add_module")
+FEWEST, MOST_BYTES = 64, 64 * 1024 * 1024
+"""Tensors, and bytes of new ones, that may be held before those are dropped that nobody else holds."""
+_ONLY_HERE = 2
+"""What `getrefcount` says of a tensor that only the table holds: the table's reference and the argument."""
+_GETTERS = {"data"}
+"""Attributes of a tensor that make a tensor; others give what is there."""
+
+
+class Made(NamedTuple):
+    """How a tensor came to be."""
+
+    op: str
+    """`torch.randn`, `Tensor.to`, `Tensor.data`."""
+    place: SourceLocation
+
+
+class Origins:
+    """What was noted; empty where a model was built before, so that only its source can be read."""
+
+    def __init__(self) -> None:
+        self._attributes: dict[int, tuple[weakref.ref[nn.Module], dict[str, SourceLocation]]] = {}
+        self._hooks: dict[int, SourceLocation] = {}
+        self._data: dict[int, tuple[Tensor, SourceLocation]] = {}
+        self._made: dict[int, tuple[Tensor, Made]] = {}
+        self._most, self._bytes = FEWEST, 0
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Note what happens in this block."""
+        replaced = [(name, self._noting(getattr(nn.Module, name))) for name in _NAMED]
+        replaced += [(name, self._noting_hook(getattr(nn.Module, name))) for name in HOOKS]
+        before = {name: nn.Module.__dict__[name] for name, _ in replaced}
+        try:
+            for name, method in replaced:
+                setattr(nn.Module, name, method)
+            with _Watch(self):
+                yield
+        finally:
+            for name, method in replaced:
+                if nn.Module.__dict__.get(name) is method:  # what the user's code has put there since stays
+                    setattr(nn.Module, name, before[name])
+            self._let_go()
+
+    def attribute(self, module: nn.Module, name: str) -> SourceLocation | None:
+        """The line that set an attribute, buffer, parameter or child: as it was noted, or as the source of the class
+        says."""
+        held = self._attributes.get(id(module))
+        noted = held[1].get(name) if held is not None and held[0]() is module else None
+        if noted is not None and not noted.library:
+            return noted
+        return noted or assigned(type(module), name)
+
+    def hook(self, identity: int) -> SourceLocation | None:
+        """The line that registered a hook, by the key under which the module holds it."""
+        return self._hooks.get(identity)
+
+    def tensor(self, tensor: Tensor) -> Made | None:
+        """What made a tensor, where a call of torch's did while it was noted."""
+        known = self._made.get(id(tensor))
+        return None if known is None else known[1]
+
+    def data_set(self, tensor: Tensor) -> SourceLocation | None:
+        """The line that gave a tensor other memory: `tensor.data = …`."""
+        known = self._data.get(id(tensor))
+        return None if known is None else known[1]
+
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self._made.clear()
+        self._data.clear()
+
+    def note(self, function: Any, arguments: tuple[Any, ...], given: dict[str, Any], result: Any) -> None:
+        """A call of torch's has given this."""
+        name = _operation(function)
+        if name is None:
+            return
+        if name == "Tensor.data = …":
+            place = here(2)
+            if place is not None:
+                self._data[id(arguments[0])] = (arguments[0], place)
+            return
+        results = result if type(result) in (tuple, list) else (result,)
+        new = [
+            one
+            for one in results
+            if isinstance(one, Tensor) and not any(one is argument for argument in (*arguments, *given.values()))
+        ]
+        if not new:
+            return
+        place = here(2)
+        if place is None:
+            return
+        for tensor in new:
+            self._made.pop(id(tensor), None)  # so that the table is in the order in which they were made
+            self._made[id(tensor)] = (tensor, Made(name, place))
+            self._bytes += tensor.nbytes if type(tensor) in ORDINARY and tensor.layout is torch.strided else 0
+        if len(self._made) > self._most or self._bytes > MOST_BYTES:
+            self._let_go()
+
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
+            done = method(module, *arguments, **given)
+            key = arguments[0] if arguments else given.get("name")
+            place = here(2)
+            if place is not None and isinstance(key, str):
+                held = self._attributes.get(id(module))
+                if held is None or held[0]() is not module:
+                    held = self._attributes[id(module)] = (weakref.ref(module), {})
+                held[1][key] = place
+            return done
+
+        return noting
+
+    def _noting_hook(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
+            handle = method(module, *arguments, **given)
+            place = here(2)
+            if place is not None:
+                self._hooks[handle.id] = place
+            return handle
+
+        return noting
+
+    def _let_go(self) -> None:
+        """Drop the tensors that nobody else holds, the latest first: what was made of others holds them."""
+        for key in reversed(list(self._made)):
+            if sys.getrefcount(self._made[key][0]) <= _ONLY_HERE:
+                del self._made[key]
+        self._most, self._bytes = max(FEWEST, 2 * len(self._made)), 0
+
+
+class _Watch(TorchFunctionMode):
+    def __init__(self, origins: Origins) -> None:
+        super().__init__()
+        self._origins = origins
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self._origins.note(func, args, kwargs or {}, result)
+        return result
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(function: Any) -> str | None:
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str):
+        return None
+    if name in ("__get__", "__set__"):
+        attribute = getattr(getattr(function, "__self__", None), "__name__", "")
+        if attribute not in _GETTERS:
+            return None
+        return f"Tensor.{attribute}" if name == "__get__" else f"Tensor.{attribute} = …"
+    module = getattr(function, "__module__", None)
+    if module is None:
+        return f"Tensor.{name}"
+    return f"{module.replace('torch._C._', 'torch.')}.{name}"
+
+
+def _operation(function: Any) -> str | None:
+    """`torch.randn` or `Tensor.to`; None for what makes no tensor."""
+    try:
+        return _named(function)
+    except TypeError:  # without a hash
+        return None

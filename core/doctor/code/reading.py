@@ -1,0 +1,201 @@
+"""What the source of a class says: where it sets an attribute, and with what. The source is read, never executed. Any
+thread."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import types
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from devexplorer.core.doctor.code.parsed import Stamp, stamp_of, tree_of
+from devexplorer.core.isolation.source_location import SourceLocation, kind_of
+
+_REGISTERS = ("register_buffer", "register_parameter", "register_module", "add_module")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Assigned(NamedTuple):
+    """A line that sets an attribute."""
+
+    place: SourceLocation
+    value: ast.expr | None
+    """What it is set to, where the line says so."""
+
+
+class ClassSource(NamedTuple):
+    """The syntax tree of a class; its line numbers are those of the file."""
+
+    file: str
+    library: bool
+    tree: ast.ClassDef
+
+
+def class_source(kind: type) -> ClassSource | None:
+    """The source of a class of the user's or a library's; None where there is none, and for classes of torch and
+    Python."""
+    if kind.__module__.partition(".")[0] in ("torch", "builtins"):
+        return None
+    file = file_of(kind)
+    where = "skipped" if file is None else kind_of(file)
+    if file is None or where == "skipped":
+        return None
+    tree = _classes(file, stamp_of(file)).get(kind.__qualname__)
+    return None if tree is None else ClassSource(os.path.abspath(file), where == "library", tree)
+
+
+def file_of(kind: type) -> str | None:
+    """Where a class stands: as its own methods say, or else its module; None where nobody knows."""
+    for value in vars(kind).values():
+        function = value.__func__ if type(value) in (staticmethod, classmethod) else value
+        if type(function) is types.FunctionType and function.__qualname__.startswith(f"{kind.__qualname__}."):
+            file = function.__code__.co_filename
+            if kind_of(file) != "skipped":  # the methods that `dataclass` writes have no file, or its own
+                return file
+    module = sys.modules.get(kind.__module__)
+    named = None if module is None else vars(module).get("__file__")
+    return named if isinstance(named, str) else None
+
+
+@lru_cache(maxsize=64)
+def _classes(file: str, stamp: Stamp) -> dict[str, ast.ClassDef]:
+    """Every class in a file by its qualified name."""
+    tree = tree_of(file)
+    waiting: list[tuple[str, ast.AST]] = [] if tree is None else [("", tree)]
+    found: dict[str, ast.ClassDef] = {}
+    while waiting:
+        prefix, node = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[prefix + child.name] = child
+                waiting.append((f"{prefix}{child.name}.", child))
+            elif isinstance(child, Function):
+                waiting.append((f"{prefix}{child.name}.<locals>.", child))
+            elif isinstance(child, ast.stmt | ast.ExceptHandler):
+                waiting.append((prefix, child))
+    return found
+
+
+def functions_of(source: ClassSource) -> dict[str, Function]:
+    """The methods that stand in a class, by name."""
+    return {node.name: node for node in source.tree.body if isinstance(node, Function)}
+
+
+def assigned(kind: type, name: str) -> SourceLocation | None:
+    """The line that sets this attribute: the last one of `__init__`, else the first one elsewhere; bases are read as
+    well."""
+    for base in type.mro(kind):
+        source = class_source(base)
+        if source is None:
+            continue
+        found = [one for one in assignments(source) if one[0] == name]
+        in_init = [one for _, one in found if one.place.function == "__init__"]
+        if found:
+            return (in_init[-1] if in_init else found[0][1]).place
+    return None
+
+
+@lru_cache(maxsize=256)
+def assignments(source: ClassSource) -> tuple[tuple[str, Assigned], ...]:
+    """Every attribute that a class sets on itself, by name, in the order of the lines; read once, for all modules of
+    the class."""
+    return tuple(_assignments(source))
+
+
+def _assignments(source: ClassSource) -> Iterator[tuple[str, Assigned]]:
+    for node in source.tree.body:
+        for target, value in _assigned_by(node):
+            if isinstance(target, ast.Name):
+                yield target.id, _at(source, node, source.tree.name, value)
+    for function in functions_of(source).values():
+        first = self_name(function)
+        if first is None:
+            continue
+        nodes = [node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.Call))]
+        for inner in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
+            for name, value in _sets(inner, first):
+                yield name, _at(source, inner, function.name, value)
+
+
+def self_name(function: Function) -> str | None:
+    """What a method calls its object."""
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    return arguments[0].arg if arguments else None
+
+
+def own_attribute(node: ast.AST, first: str) -> str | None:
+    """`name` of `self.name`, and `layer.name` of `self.layer.name`."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join(reversed(names)) if names and isinstance(node, ast.Name) and node.id == first else None
+
+
+def _at(source: ClassSource, node: ast.stmt | ast.Call, function: str, value: ast.expr | None) -> Assigned:
+    return Assigned(SourceLocation(source.file, node.lineno, function, source.library), value)
+
+
+def _assigned_by(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                values = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else []
+                same = len(values) == len(target.elts)
+                for index, one in enumerate(target.elts):
+                    yield one, values[index] if same else None
+            else:
+                yield target, node.value
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+
+
+def _sets(node: ast.stmt | ast.Call, first: str) -> Iterator[tuple[str, ast.expr | None]]:
+    if isinstance(node, ast.stmt):
+        for target, value in _assigned_by(node):
+            name = own_attribute(target, first) or _key_of_dict(target, first)
+            if name is not None:
+                yield name, value
+        return
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _REGISTERS and isinstance(node.func.value, ast.Name):
+        named = node.args[:1] or [keyword.value for keyword in node.keywords if keyword.arg == "name"]
+        if node.func.value.id == first and named and (name := _text(named[0])) is not None:
+            yield name, node.args[1] if len(node.args) > 1 else None
+    elif _is_setattr(node.func):
+        given = (
+            node.args[1:]
+            if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == first
+            else node.args
+        )
+        if given and (name := _text(given[0])) is not None:
+            yield name, given[1] if len(given) > 1 else None
+
+
+def _is_setattr(function: ast.expr) -> bool:
+    """`setattr(…)`, `object.__setattr__(…)`, `super().__setattr__(…)`."""
+    if isinstance(function, ast.Name):
+        return function.id == "setattr"
+    return isinstance(function, ast.Attribute) and function.attr == "__setattr__"
+
+
+def _key_of_dict(target: ast.expr, first: str) -> str | None:
+    """`name` of `self.__dict__["name"]` and `vars(self)["name"]`."""
+    if not isinstance(target, ast.Subscript):
+        return None
+    held = target.value
+    through_vars = (
+        isinstance(held, ast.Call)
+        and isinstance(held.func, ast.Name)
+        and held.func.id == "vars"
+        and len(held.args) == 1
+        and isinstance(held.args[0], ast.Name)
+        and held.args[0].id == first
+    )
+    return _text(target.slice) if through_vars or own_attribute(held, first) == "__dict__" else None
+
+
+def _text(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

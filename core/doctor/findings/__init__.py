@@ -1,0 +1,1 @@
+"""What the doctor can find, how findings are collected, and which of them have one cause. No torch, no thread."""

@@ -1,0 +1,164 @@
+"""Collects what the rules find, each thing once. Runs where the model is examined: the main thread of its own
+process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from devexplorer.core.doctor.findings.causes import with_consequence
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, code_lines
+from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked, Uncompiled
+
+AT_EVERY_CALL = " at every call"
+
+
+@dataclass(slots=True)
+class _Entry:
+    finding: Finding
+    place: SourceLocation
+
+
+def _key(rule: str, place: SourceLocation, path: str = "") -> tuple[str, str, int, str]:
+    """What is one finding: a rule at a line, or about a path where no line is known."""
+    return rule, place.file, place.line, "" if place.line else path
+
+
+class FindingCollector:
+    """Findings and what could not be checked; `path` is the module that is at work now, which whoever watches keeps up
+    to date."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self._entries: dict[tuple[str, str, int, str], _Entry] = {}
+        self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
+        self._no_gradient: list[NoGradient] = []
+        self._ignoring = False
+        self.used: dict[str, bool] | None = None
+        """After a forward that went through: tensors that are not registered and took part -> whether that makes every
+        call slow."""
+        self._uncompiled: dict[Uncompiled, None] = {}
+
+    def add(
+        self,
+        rule: str,
+        message: str,
+        fix: str,
+        *,
+        path: str | None = None,
+        place: SourceLocation | None = None,
+        severity: str | None = None,
+        bytes: int | None = None,
+        seconds: float | None = None,
+        simulated: bool = False,
+        patch: str | None = None,
+        consequence: Finding | None = None,
+    ) -> None:
+        """Note a finding. `path` is where the model is at work now unless it is given.
+
+        The same rule at the same line, or for the same path where there is no line, is one finding that happened
+        several times. What is only slow in an installed library is a note: its user cannot change it.
+        """
+        where = self.path if path is None else path
+        at = place or NOWHERE
+        if self.again(rule, at, where):
+            return
+        weight = severity or RULES[rule].severity
+        if weight == "warning" and at.library:
+            weight = "note"
+        finding = Finding(
+            rule=rule,
+            path=where,
+            file=at.file,
+            line=at.line,
+            message=message,
+            fix=fix,
+            severity=weight,
+            bytes=bytes,
+            seconds=seconds,
+            simulated=simulated,
+            patch=patch,
+            consequences=() if consequence is None else (consequence,),
+        )
+        self._entries[_key(rule, at, where)] = _Entry(finding, at)
+
+    def again(self, rule: str, place: SourceLocation | None, path: str = "") -> bool:
+        """Whether that was found there before: then it has happened once more, and nobody need find words for it."""
+        if self._ignoring:
+            return True
+        known = self._entries.get(_key(rule, place or NOWHERE, path))
+        if known is not None:
+            known.finding = replace(known.finding, count=known.finding.count + 1)
+        return known is not None
+
+    def not_checked(self, what: str, reason: str, place: SourceLocation | None = None) -> None:
+        """Note that something could not be looked at."""
+        if self._ignoring:
+            return
+        at = place or NOWHERE
+        self._unchecked.setdefault(
+            (what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line)
+        )
+
+    def without_gradient(self, some: NoGradient) -> None:
+        """Note parameters that a backward gave no gradient."""
+        self._no_gradient.append(some)
+
+    def no_gradient(self) -> tuple[NoGradient, ...]:
+        """All of them, in order."""
+        return tuple(self._no_gradient)
+
+    def left_uncompiled(self, what: str, place: SourceLocation | None) -> None:
+        """Note that code runs as it is written which `what` (`torch.compile`) would compile, and the line that asks for
+        it."""
+        at = place or NOWHERE
+        self._uncompiled[Uncompiled(what=what, file=at.file, line=at.line)] = None
+
+    def has(self, rule: str, place: SourceLocation, *, problem: bool = False) -> bool:
+        """Whether that rule was found at that line, with `problem` as more than a note."""
+        entry = self._entries.get(_key(rule, place))
+        return entry is not None and not (problem and entry.finding.severity == "note")
+
+    def made_fail(self, rule: str, place: SourceLocation, consequence: Finding) -> None:
+        """What was found at that line made the run fail elsewhere: it is an error, and says so."""
+        entry = self._entries[_key(rule, place)]
+        entry.finding = with_consequence(entry.finding, consequence)
+
+    @contextmanager
+    def ignoring(self) -> Iterator[None]:
+        """Within, nothing is noted or counted."""
+        self._ignoring = True
+        try:
+            yield
+        finally:
+            self._ignoring = False
+
+    def once(self, rules: Collection[str], second: FindingCollector) -> None:
+        """Of what was found by these rules: what a `second` call had not again happened once, and costs nothing after
+        that."""
+        for key, entry in self._entries.items():
+            finding = entry.finding
+            if finding.rule in rules and finding.severity == "warning" and key not in second._entries:
+                message = finding.message.replace(AT_EVERY_CALL, " in the first call")
+                if message == finding.message:
+                    message += " That happens in the first call only."
+                entry.finding = replace(finding, message=message, severity="note")
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything with its code, in the order in which it was found."""
+        return tuple(
+            replace(entry.finding, code=code_lines(entry.place) if entry.place.line else None)
+            for entry in self._entries.values()
+        )
+
+    def unchecked(self) -> tuple[Unchecked, ...]:
+        """What could not be looked at, in order."""
+        return tuple(self._unchecked.values())
+
+    def uncompiled(self) -> tuple[Uncompiled, ...]:
+        """What runs as it is written rather than compiled, in order."""
+        return tuple(self._uncompiled)

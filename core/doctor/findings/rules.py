@@ -1,0 +1,153 @@
+"""The list of everything that the doctor can find. No torch, no thread: the window and the command line read it too.
+
+Each rule has a page in docs/doctor/ with an example of the defect and the fix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEVERITIES = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding."""
+
+    key: str
+    """`unregistered-module`; also the name of its page."""
+    title: str
+    """A few words for a heading: `Module that is not registered`."""
+    severity: str
+    """What a finding of it usually is: `error`, `warning` or `note`."""
+    summary: str
+    """One sentence: what it is about and why it matters."""
+
+
+_ALL = (
+    # found by looking at the model
+    Rule(
+        "unregistered-module",
+        "Module that is not registered",
+        "error",
+        "A module in a plain list, tuple, dict, set or closure has no parameters as far as PyTorch knows, and no move"
+        " reaches it.",
+    ),
+    Rule(
+        "unregistered-parameter",
+        "Parameter that is not registered",
+        "error",
+        "A Parameter in a plain container is not trained, not saved and not moved.",
+    ),
+    Rule(
+        "unregistered-tensor",
+        "Tensor that is not registered",
+        "error",
+        "A tensor that is a plain attribute stays where it was made when the model moves; a buffer follows.",
+    ),
+    Rule(
+        "parameter-not-leaf",
+        "Parameter that a move made into a plain tensor",
+        "error",
+        "`nn.Parameter(x).to(device)` gives a tensor that is no leaf and no Parameter: it is not registered and gets no"
+        " gradient.",
+    ),
+    Rule(
+        "stale-alias",
+        "Alias that stays behind",
+        "error",
+        "An attribute that shares memory with a parameter or buffer goes on pointing at the old memory when the model"
+        " has moved.",
+    ),
+    Rule(
+        "tie-lost",
+        "Tied weights that a move unties",
+        "error",
+        "Two Parameters over one memory are two tensors after a move; one Parameter under two names stays one.",
+    ),
+    Rule(
+        "optimizer-before-move",
+        "Optimizer that does not follow",
+        "error",
+        "An optimizer keeps the tensors it was given, and its state where that was made.",
+    ),
+    Rule(
+        "lazy-parameter",
+        "Lazy parameter that never gets its shape",
+        "warning",
+        "Until a forward reaches its layer, a lazy parameter can be neither counted nor trained, and its checkpoint is"
+        " refused.",
+    ),
+    Rule(
+        "offload-hooks",
+        "Hooks of accelerate",
+        "warning",
+        "A model that accelerate has dispatched is placed by its hooks; `.to()` works against them.",
+    ),
+    Rule(
+        "unsaved-buffer",
+        "Buffer that a checkpoint misses",
+        "warning",
+        "A non-persistent buffer is not in the state_dict: what was drawn or learned in it is lost.",
+    ),
+    # found by watching a forward (and backward)
+    Rule(
+        "mixed-devices", "Operands on different devices", "error", "PyTorch computes with tensors of one device only."
+    ),
+    Rule(
+        "default-device",
+        "Tensor made on the default device",
+        "error",
+        "A tensor that forward makes without naming a device is on the CPU, wherever the model is.",
+    ),
+    Rule(
+        "hidden-sync",
+        "Hidden synchronisation",
+        "warning",
+        "`.item()`, `.tolist()`, `.cpu()`, `.numpy()` and a condition on a tensor wait until the device has done all"
+        " its work.",
+    ),
+    Rule(
+        "device-hop",
+        "Copy between devices in forward",
+        "warning",
+        "What forward copies between devices it copies at every call, over a link that is far slower than the device's"
+        " memory.",
+    ),
+    Rule(
+        "hard-coded-device",
+        "Device written into the code",
+        "error",
+        '`.cuda()` and `"cuda:0"` in a model work on one machine and one card only.',
+    ),
+    Rule(
+        "dtype-promotion",
+        "Result that doubles its memory",
+        "warning",
+        "An operand of a wider dtype makes the result as wide: twice the memory, and slower products.",
+    ),
+    Rule(
+        "cut-from-autograd",
+        "Values without their history",
+        "error",
+        "`.data`, `.detach()`, `no_grad`, `.item()` and operations without a derivative keep gradients from the"
+        " parameters before them.",
+    ),
+    Rule(
+        "no-gradient",
+        "Parameter that gets no gradient",
+        "note",
+        "Forward does not use it, or what is computed from it is not part of the result: it keeps its initial values.",
+    ),
+    Rule(
+        "fails-on-device",
+        "Works on the CPU, fails there",
+        "error",
+        "The forward or the backward fails on this device and not on the CPU.",
+    ),
+)
+
+DEVICES_MEET = ("mixed-devices", "default-device")
+"""Rules whose findings say why an operation failed: its operands were on several devices."""
+RULES = {rule.key: rule for rule in _ALL}
+"""Every rule by its key, those found by looking at the model first."""

@@ -1,0 +1,1 @@
+"""What only the live model of the workspace can show: it was moved, split and trained there. Jobs thread."""

@@ -1,0 +1,105 @@
+"""What only the model of the workspace can show, because it was moved, split and trained there: where its parts are
+now. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.models import samples
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import device_id, named_modules
+from devexplorer.core.records.doctor import Finding
+
+
+def live_findings(name: str, model: nn.Module, extras: Extras) -> list[Finding]:
+    """All of it, as findings without a line: no line of code did it."""
+    return [*_optimizer(model, extras), *_ties(name, model, extras), *_parts(name, model, extras)]
+
+
+def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
+    if extras.optimizer is None:
+        return
+    paths = {id(parameter): path for path, parameter in model.named_parameters()}
+    held = [parameter for group in extras.optimizer.param_groups for parameter in group["params"]]
+    strange = [parameter for parameter in held if id(parameter) not in paths]
+    kind = type(extras.optimizer).__name__
+    if strange:
+        yield _finding(
+            "optimizer-before-move",
+            "",
+            f"{kind} holds {count_text(len(strange), 'tensor')} that the model does not have any more, so a step"
+            " changes nothing of it.",
+            "Give the model a new optimizer, now that it is where it shall be trained.",
+        )
+    for parameter in held:
+        for key, value in extras.optimizer.state.get(parameter, {}).items():
+            if (
+                isinstance(value, Tensor)
+                and value.dim() > 0
+                and value.device != parameter.device
+                and id(parameter) in paths
+            ):
+                there, here = device_id(value.device), device_id(parameter.device)
+                yield _finding(
+                    "optimizer-before-move",
+                    paths[id(parameter)],
+                    f"{kind} keeps its {key} of {paths[id(parameter)]} on {there}, and the parameter is on {here}: a"
+                    " step fails.",
+                    "Move the optimizer's state after its parameters, or make the optimizer after the move.",
+                )
+                return
+
+
+def _ties(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
+    """Against the sample model as it is made: only of that it is known what was tied."""
+    if extras.recipe is None:
+        return
+    groups: dict[int, list[str]] = {}
+    for path, parameter in samples.meta(extras.recipe).named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(path)
+    now = dict(model.named_parameters(remove_duplicate=False))
+    for paths in groups.values():
+        there = [path for path in paths if path in now]
+        if len({id(now[path]) for path in there}) > 1:
+            yield _finding(
+                "tie-lost",
+                there[-1],
+                f"{' and '.join(there)} were one Parameter when {name} was made, and are several now: each is trained"
+                " alone.",
+                "Tie them again, and keep both names on one device.",
+                "warning",
+            )
+
+
+def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
+    devices = sorted({device_id(tensor.device) for tensor in (*model.parameters(), *model.buffers())})
+    if extras.hops is not None and extras.hops.latest:
+        latest = extras.hops.latest
+        size, times = sum(hop.bytes for hop in latest), f"{len(latest)} {'copy' if len(latest) == 1 else 'copies'}"
+        yield _finding(
+            "device-hop",
+            "",
+            f"The hops of {name} carried {bytes_text(size)} between {' and '.join(devices)} in its latest forward, in"
+            f" {times}.",
+            "Join it on one device where it fits there.",
+            "note",
+            bytes=size,
+        )
+    if len(devices) > 1 and extras.hops is None and dispatched(named_modules(model)) is None:
+        yield _finding(
+            "mixed-devices",
+            "",
+            f"The parts of {name} are on {', '.join(devices)}, and nothing carries its activations from one to the"
+            " other.",
+            "Join it on one device, or let hops carry the activations.",
+        )
+
+
+def _finding(
+    rule: str, path: str, message: str, fix: str, severity: str = "error", *, bytes: int | None = None
+) -> Finding:
+    return Finding(rule=rule, path=path, file="", line=0, message=message, fix=fix, severity=severity, bytes=bytes)

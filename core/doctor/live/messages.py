@@ -1,0 +1,109 @@
+"""What the doctor's answer says in words. Pure functions, any thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.doctor.findings.verdict import verdict, without_gradient
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.records.messages import Answer, Fact
+
+MOST_SAID = 3
+"""Problems that the words tell; the tree and the doctor's panel show all."""
+
+
+def answer(name: str, found: Diagnosis, request: DoctorRequest | None) -> Answer:
+    """The answer to a check; not failed, whatever was found: it was checked."""
+    return Answer(
+        title=f"{name}: {verdict(found)}",
+        words=_words(found),
+        facts=tuple(_facts(found)),
+        code=_code(name, found, request),
+        subject=name,
+    )
+
+
+def _words(found: Diagnosis) -> str:
+    simulated = f" (a simulated {found.device_name})" if found.simulated else ""
+    ran = "forward, backward and a step" if found.train else "a forward"
+    if found.inputs:
+        said = [
+            f"The doctor made it again in a process of its own, moved it to {found.device}{simulated} and watched"
+            f" {ran}."
+        ]
+    else:
+        said = [f"The doctor looked at it for {found.device}{simulated}; nothing of it ran."]
+    if not found.problems and not found.unchecked:
+        said.append("Every tensor is where it should be.")
+    said += [sentence(one) for one in found.problems[:MOST_SAID]]
+    more = len(found.problems) - MOST_SAID
+    if more > 0:
+        said.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
+    said += [f"Not checked: {one.what}; {one.reason}" for one in found.unchecked]
+    return " ".join(said)
+
+
+def sentence(finding: Finding) -> str:
+    """What is wrong and what would be right, with the line."""
+    where = f"{os.path.basename(finding.file)}, line {finding.line}: " if finding.line else ""
+    return f"{where}{finding.message} {finding.fix}"
+
+
+def _facts(found: Diagnosis) -> list[Fact]:
+    facts = [Fact("device", f"{found.device}, {found.device_name}{' (simulated)' if found.simulated else ''}")]
+    if found.inputs:
+        facts.append(Fact("inputs", found.inputs))
+    facts.append(Fact("watched", count_text(found.operations, "operation")))
+    for severity, plural in (("error", "errors"), ("warning", "warnings")):
+        count = sum(one.severity == severity for one in found.problems)
+        facts.append(
+            Fact(plural, _titles([one for one in found.problems if one.severity == severity]) if count else "none")
+        )
+    if found.notes:
+        facts.append(Fact("notes", _titles(found.notes)))
+    if found.no_gradient:
+        facts.append(Fact("without a gradient", without_gradient(found)))
+    if found.uncompiled:
+        facts.append(
+            Fact("examined as written, without", ", ".join(dict.fromkeys(one.what for one in found.uncompiled)))
+        )
+    if found.unchecked:
+        facts.append(Fact("not checked", ", ".join(dict.fromkeys(one.what for one in found.unchecked))))
+    return facts
+
+
+def _titles(findings: Sequence[Finding]) -> str:
+    counts: dict[str, int] = {}
+    for one in findings:
+        counts[one.rule] = counts.get(one.rule, 0) + 1
+    return ", ".join(
+        f"{count} × {RULES[rule].title}" if count > 1 else RULES[rule].title for rule, count in counts.items()
+    )
+
+
+def _code(name: str, found: Diagnosis, request: DoctorRequest | None) -> str:
+    """The same in a test of one's own; in a script it prints what it finds and goes on."""
+    if request is None:
+        call = [variable(name), quoted(found.device)]
+        given = ["allow_unchecked=True"]
+    else:
+        call = [quoted(request.source), quoted(request.device)]
+        call += [quoted(request.inputs)] if request.inputs else []
+        given = ["train=True"] if request.train else []
+        given += [
+            f"{key}={quoted(value)}" for key in ("folder", "virtual", "dtype") if (value := getattr(request, key))
+        ]
+        given += [f"seed={request.seed}"] if request.seed else []
+    lines = [
+        "from devexplorer.core.doctor.testing import assert_placement_clean",
+        "",
+        "try:",
+        f"    assert_placement_clean({', '.join([*call, *given])})",
+        "except AssertionError as _error:",
+        "    print(_error)",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""Models of which nobody knows what made them: what can be said without running them, on a copy. Jobs thread."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.diagnosis import diagnosis
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.moving import moved
+from devexplorer.core.doctor.static.checks import StaticChecks
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.inputs import CHEAP_BYTES
+from devexplorer.core.models.walk import every_tensor, is_uninitialised, size_of
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.doctor import Diagnosis
+
+WHY = "nobody knows what made this model, so it cannot be made again in a process of its own, where its code could run."
+
+
+def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
+    """What a look at a copy says, before and after a move. Raises `BadInput` where it is too large, or cannot be
+    copied."""
+    size = sum(size_of(tensor) for tensor in every_tensor(model) if not is_uninitialised(tensor))
+    if size > CHEAP_BYTES:
+        raise BadInput(f"'{name}' has {bytes_text(size)}, too much for a copy to look at, and {WHY.rstrip('.')}")
+    try:
+        second = deep_copy(model)
+    except Exception as error:
+        raise BadInput(f"'{name}' cannot be copied ({first_line(error)}), and {WHY.rstrip('.')}") from error
+    book, origins = FindingCollector(), Origins()
+    survey = StaticChecks(second, origins, book)
+    survey.before()
+    survey.moved(info.id if moved(second, info, None, book) is not None else None)
+    origins.close()
+    book.not_checked("the forward", WHY)
+    return diagnosis(book, name, info, train=False, inputs="", operations=0)

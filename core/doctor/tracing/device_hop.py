@@ -1,0 +1,137 @@
+"""Copies between devices that forward makes at every call. The thread that is watched.
+
+Copies to the CPU are those of `hidden_sync`, except where nobody waits for them. An index on the CPU is copied without
+a word: CUDA takes one in `x[i]`, `x[i] = y` and `index_put_` (ATen's `TensorAdvancedIndexingUtils.h`), and refuses it
+in `index_select` or `gather`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.doctor.findings.collector import AT_EVERY_CALL
+from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
+from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
+from devexplorer.core.doctor.tracing.sources import Origin, capital, line
+from devexplorer.core.models.walk import device_id
+
+
+class DeviceHop:
+    """Finds them."""
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call was made."""
+        if call.kind.name in _INDEXED:
+            _index(call)
+        if not call.kind.copies:
+            return
+        ends = _ends(call, result)
+        if ends is None:
+            return
+        source, destination = ends
+        run, here = call.run, source.device
+        if here == destination or "meta" in (here.type, destination.type) or source.numel() == 0:
+            return
+        if destination.type == "cpu" and not _without_waiting(call):
+            return  # a hidden synchronisation
+        if call.place is not None and run.book.has("hard-coded-device", call.place, problem=True):
+            return  # told there
+        if run.book.again("device-hop", call.place, run.path):
+            return
+        origin = origin_of(call, source)
+        if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
+            return  # there and back in one line: the way there has been told
+        upload = here.type == "cpu"
+        nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
+        run.book.add(
+            "device-hop",
+            f"{capital(origin.words(run.path))} is copied from {device_id(here)} to"
+            f" {device_id(destination)}{AT_EVERY_CALL}.",
+            (
+                _fix(origin)
+                if upload
+                else (
+                    "Keep what works together on one device where nothing has to be copied; of a split model it is the"
+                    " price."
+                )
+            ),
+            place=call.place,
+            severity=None if upload and not call.by_torch else "note",
+            bytes=nbytes,
+            seconds=copy_seconds(here, destination, nbytes),
+            simulated=simulated(here, destination),
+        )
+
+
+_INDEXED = ("__getitem__", "__setitem__", "index_put", "index_put_")
+
+
+def _index(call: Call) -> None:
+    """An index of more than one number that is on the CPU, of a tensor that is not."""
+    first, run = (call.args[0] if call.args else None), call.run
+    if not isinstance(first, Tensor) or first.device.type in ("cpu", "meta"):
+        return
+    given = call.args[1] if len(call.args) > 1 else call.kwargs.get("indices")
+    for index in given if isinstance(given, (tuple, list)) else (given,):
+        if isinstance(index, Tensor) and index.device.type == "cpu" and index.dim() > 0:
+            run.sources.use([index], slow=True)
+            if run.book.again("device-hop", call.place, run.path):
+                return
+            origin, there = origin_of(call, index), device_id(first.device)
+            run.book.add(
+                "device-hop",
+                f"{capital(origin.words(run.path))} is an index on the CPU: it is copied from cpu to"
+                f" {there}{AT_EVERY_CALL}.",
+                _fix(origin),
+                place=call.place,
+                severity="note" if call.by_torch else None,
+                bytes=index.nbytes,
+                seconds=copy_seconds(index.device, first.device, index.nbytes),
+                simulated=simulated(index.device, first.device),
+            )
+            return
+
+
+def _ends(call: Call, result: Any) -> tuple[Tensor, torch.device] | None:
+    """What is copied, and where to."""
+    args, kwargs, name = call.args, call.kwargs, call.kind.name
+    if call.kind.writes:
+        value = args[-1] if len(args) > 1 else kwargs.get("src")
+        ends = isinstance(value, Tensor) and value.dim() > 0 and isinstance(args[0], Tensor)
+        return (value, args[0].device) if ends and isinstance(value, Tensor) else None
+    if not isinstance(result, Tensor):
+        return None
+    source = next(
+        (one for one in args[1 if name == "new_tensor" else 0 :] if isinstance(one, Tensor)), kwargs.get("data")
+    )
+    return (source, result.device) if isinstance(source, Tensor) else None
+
+
+def _without_waiting(call: Call) -> bool:
+    return bool(call.kwargs.get("non_blocking")) or any(one is True for one in call.args[1:3])
+
+
+def _fix(origin: Origin) -> str:
+    if origin.kind == "factory":
+        made = made_there(origin)
+        return f"{made[:-1]} ({line(origin.place)})." if origin.place is not None else made
+    if origin.kind == "attribute":
+        named = (
+            f'self.register_buffer("{origin.name}", ...)' if origin.name.isidentifier() else "self.register_buffer(...)"
+        )
+        return f"Make it a buffer, which moves with the model once: {named} in __init__."
+    if origin.kind == "hidden":
+        return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model, once."
+    if origin.kind == "input":
+        return "Let the caller move the input, so that it can be done ahead of time."
+    if origin.kind == "copy":
+        return (
+            f"Compute on the device what is computed on the CPU meanwhile: it was copied there at {line(origin.place)}."
+        )
+    if origin.kind in ("parameter", "buffer"):
+        return "Move the whole model to the device, once."
+    return "Keep it in a buffer of the module that uses it, which moves with the model, once."

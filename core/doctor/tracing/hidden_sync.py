@@ -1,0 +1,165 @@
+"""Calls that make the host wait until the device has done all its work. The thread that is watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
+from devexplorer.core.doctor.tracing.kinds import WAITS
+from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
+from devexplorer.core.doctor.tracing.sources import capital
+from devexplorer.core.models.walk import device_id
+
+_HOST = ("cpu", "meta")
+_ALWAYS = frozenset({
+    "item", "tolist", "numpy", "__array__", "__bool__", "is_nonzero", "__int__", "__index__", "__long__", "__float__",
+    "__complex__", "__contains__", "__format__", "__repr__", "nonzero", "argwhere", "unique", "unique_consecutive",
+    "equal",
+    "masked_select", "allclose", "bincount",
+})  # fmt: skip
+_NUMBERS = frozenset({"arange", "full", "linspace"})
+"""Functions that take a tensor of one element for a number, and ask for its value."""
+_FILLS = frozenset({"copy_", "__setitem__"})
+"""They bring values to where their first argument is."""
+_TOLD = ("attribute", "hidden")
+"""Kinds of origins that should be where the model is: that they are not is a finding of its own."""
+_FIXES = {
+    "item": "Keep the value a tensor of the device and compute on with it; ask for it after the forward, once.",
+    "__bool__": "Decide without asking for the value: torch.where(condition, a, b), or a flag that Python knows.",
+    "cpu": "Leave the tensor where it is and compute on there; copy over what is needed after the forward.",
+    "numpy": "Compute it with torch, on the device.",
+    "nonzero": (
+        "Where only the values count, take torch.where(condition, a, b) or a product with the mask: the shape stays the"
+        " same."
+    ),
+    "unique": (
+        "Work it out once, outside of forward: how much it returns depends on values, which the host has to wait for."
+    ),
+    "repeat_interleave": "Give output_size=..., so that nobody has to ask the device how long the result is.",
+    "print": "Leave the printing away, or do it after the forward.",
+    "number": "Take the number from the shape or keep it in Python; the value of a tensor has to be waited for.",
+    "stack": "Put them together on the device: torch.stack.",
+    "equal": "Compare with ==, which stays on the device, and ask for the answer after the forward.",
+}
+_OF_TORCH = (
+    "Nothing in this line is wrong; an argument may make the check unnecessary (is_causal=True, validate_args=False)."
+)
+_FIX_OF = {
+    "tolist": "item", "__int__": "item", "__index__": "number", "__long__": "item", "__float__": "item",
+    "__complex__": "item",
+    "is_nonzero": "__bool__", "__contains__": "__bool__", "to": "cpu", "type": "cpu", "type_as": "cpu", "copy_": "cpu",
+    "__array__": "numpy",
+    "argwhere": "nonzero", "where": "nonzero", "masked_select": "nonzero", "__getitem__": "nonzero",
+    "__setitem__": "nonzero",
+    "unique_consecutive": "unique", "bincount": "unique", "__format__": "print", "__repr__": "print",
+    "arange": "number",
+    "full": "number", "tensor": "stack", "as_tensor": "stack", "asarray": "stack", "linspace": "number",
+    "allclose": "equal",
+}  # fmt: skip
+
+
+class HiddenSync:
+    """Finds them."""
+
+    def after(self, call: Call, result: Any) -> None:
+        """A call was made."""
+        if not call.kind.waits:
+            return
+        waited = _waited_for(call, result)
+        if waited is None:
+            return
+        run, name = call.run, call.kind.name
+        if run.book.again("hidden-sync", call.place, run.path):
+            return
+        words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
+        what = run.sources.of(waited).words(run.path)
+        copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
+        copied = result.nbytes if copies and result.device.type in _HOST else None
+        read = f"is read by {words}: the host waits until {device_id(waited.device)} has come so far."
+        filled = call.args[0] if name in _FILLS and call.args else None
+        if isinstance(filled, Tensor) and filled.device.type == "cpu":
+            origin, copied = origin_of(call, filled), waited.nbytes
+            if origin.kind in _TOLD:
+                run.sources.use([filled], slow=True)
+                return
+            read = (
+                f"is written into {origin.words(run.path)}, on the CPU: the host waits until {device_id(waited.device)}"
+                " has come so far."
+            )
+            fix = (
+                made_there(origin)
+                if origin.kind == "factory"
+                else "Let what it is written into be on the device as well."
+            )
+        run.book.add(
+            "hidden-sync",
+            f"In PyTorch's own code {what} {read}" if call.by_torch else f"{capital(what)} {read}",
+            _OF_TORCH if call.by_torch else fix,
+            place=call.place,
+            severity="note" if call.by_torch else None,
+            bytes=copied,
+            seconds=None if copied is None else copy_seconds(waited.device, torch.device("cpu"), copied),
+            simulated=copied is not None and simulated(waited.device),
+        )
+
+
+def _waited_for(call: Call, result: Any) -> Tensor | None:
+    """The tensor whose values the host asks for; None where it need not."""
+    name, args, kwargs = call.kind.name, call.args, call.kwargs
+    first = args[0] if args else None
+    if name in _NUMBERS:
+        into = kwargs.get("out")  # written, not read
+        return next((one for one in call.operands if one is not into and _there(one)), None)
+    if name in ("tensor", "as_tensor", "asarray"):
+        return next((one for one in call.operands if _there(one)), None) if isinstance(first, (list, tuple)) else None
+    if name in _FILLS and isinstance(first, Tensor) and first.device.type == "cpu":
+        source = args[-1] if len(args) > 1 else kwargs.get("src")
+        return source if isinstance(source, Tensor) and _there(source) and not kwargs.get("non_blocking") else None
+    if name in ("__getitem__", "__setitem__"):
+        return _by_index(name, args)
+    if not isinstance(first, Tensor):
+        first = kwargs.get("input")
+    if not isinstance(first, Tensor) or not _there(first):
+        return None
+    if name in _ALWAYS:
+        return first
+    if name in ("cpu", "to", "type", "type_as"):
+        model = args[1] if len(args) > 1 else None
+        if isinstance(model, Tensor) and call.run.sources.of(model).kind in _TOLD:
+            call.run.sources.use([model], slow=True)
+            return None
+        blocking = not (kwargs.get("non_blocking") or any(one is True for one in args[1:3]))
+        return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None
+    if name == "where":
+        return first if len(args) + len(kwargs) == 1 else None
+    if name == "repeat_interleave":
+        repeats = args[1] if len(args) > 1 else kwargs.get("repeats", first)
+        return (
+            repeats if isinstance(repeats, Tensor) and repeats.dim() > 0 and kwargs.get("output_size") is None else None
+        )
+    return None
+
+
+def _there(tensor: Tensor) -> bool:
+    return tensor.device.type not in _HOST
+
+
+def _by_index(name: str, args: Any) -> Tensor | None:
+    """A mask whose true elements have to be counted, or a bound of a slice."""
+    index = args[1] if len(args) > 1 else None
+    for one in index if isinstance(index, (tuple, list)) else (index,):
+        if isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) and one.dim() > 0 and _there(one):
+            value = args[2] if len(args) > 2 else None
+            if name == "__getitem__" or (
+                isinstance(value, Tensor) and value.dim() > 0
+            ):  # a number is filled in without counting
+                return one
+        if isinstance(one, slice):
+            for bound in (one.start, one.stop, one.step):
+                if isinstance(bound, Tensor) and _there(bound):
+                    return bound
+    return None

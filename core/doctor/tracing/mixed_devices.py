@@ -1,0 +1,177 @@
+"""A call whose operands are on several devices, and that fails for it: which is where, where each comes from, and how
+that is put right.
+
+The thread that is watched. What is to blame is the operand that is not where the model is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.tracing.operands import exchanged, operands
+from devexplorer.core.doctor.tracing.sources import ELSEWHERE, Origin, line
+from devexplorer.core.doctor.tracing.unseen import unseen
+from devexplorer.core.isolation.source_location import NOWHERE
+from devexplorer.core.models.walk import device_id
+from devexplorer.core.records.doctor import Finding
+
+RULE = "mixed-devices"
+
+
+class Mixed:
+    """The call with all of its operands on one device."""
+
+    def __init__(self, call: Call, given: list[Tensor], strays: list[Tensor], target: torch.device) -> None:
+        self._call, self._strays = call, strays
+        brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
+        self.args: Any = exchanged(call.args, lambda tensor: brought.get(id(tensor), tensor))
+        self.kwargs: Any = exchanged(call.kwargs, lambda tensor: brought.get(id(tensor), tensor))
+
+    def repeated(self, func: Any) -> Any:
+        """Call it so."""
+        return func(*self.args, **self.kwargs)
+
+    def note(self) -> None:
+        """Blame the operands that are on the wrong device; those that forward made there, at the line that made
+        them."""
+        call, run = self._call, self._call.run
+        origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
+        said = [
+            f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}"
+            for one in _one_per_origin(call.operands, origins)
+        ]
+        message = f"{call.kind.sentence} gets operands from several devices: {_listed(said)}."
+        at = call.place or NOWHERE
+        rest = []
+        for stray in self._strays:
+            origin = origins[id(stray)]
+            failed = Finding(
+                rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=_fix(origin, stray, call)
+            )
+            if origin.place is not None and run.book.has("hard-coded-device", origin.place):
+                run.book.made_fail("hard-coded-device", origin.place, failed)
+                continue
+            if origin.kind == "factory" and origin.place is not None and not origin.named_device:
+                _default_device(call, stray, origin, failed)
+            else:
+                rest.append(failed)
+        if rest:
+            run.book.add(RULE, message, rest[0].fix, place=call.place)
+
+
+def mixed_devices(call: Call) -> Mixed | None:
+    """Whether this is what failed: then who is to blame, and where all of them could meet."""
+    given = _counted(call)
+    devices = list(dict.fromkeys(tensor.device for tensor in given))
+    if len(devices) < 2 or any(device.type == "meta" for device in devices):
+        return None
+    home = call.run.device
+    if home not in devices:
+        home = next((tensor.device for tensor in given if isinstance(tensor, nn.Parameter)), given[0].device)
+    first = call.args[0] if call.args else None
+    rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
+    target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
+    return Mixed(call, given, [tensor for tensor in given if tensor.device != home], target)
+
+
+def _counted(call: Call) -> list[Tensor]:
+    """The operands that have to be on one device. From the CPU a number may join any (among numbers alone it may not),
+    and an index."""
+    given = call.operands
+    numbers = all(one.dim() == 0 for one in given)
+    indices = (
+        {id(one) for one in operands(call.args[1:2], {})} if call.kind.name in ("__getitem__", "__setitem__") else set()
+    )
+    return [one for one in given if one.device.type != "cpu" or ((one.dim() > 0 or numbers) and id(one) not in indices)]
+
+
+def origin_of(call: Call, tensor: Tensor) -> Origin:
+    """Where an operand comes from, as far as the calls and else the line itself say."""
+    origin = call.run.sources.of(tensor)
+    return (
+        unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient") or origin.path == ELSEWHERE else origin
+    )
+
+
+def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) -> None:
+    run = call.run
+    where = (
+        "at the same line"
+        if origin.place == call.place
+        else f"at {line(call.place)}"
+        if call.place is not None
+        else "later"
+    )
+    made = (
+        f"{origin.op} is made in forward, with parameters"
+        if origin.op.startswith("nn.")
+        else f"{origin.op} makes its tensor"
+    )
+    run.book.add(
+        "default-device",
+        f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
+        f"the rest is on {device_id(run.device)}.",
+        made_there(origin),
+        path=origin.path,
+        place=origin.place,
+        consequence=failed,
+    )
+
+
+def made_there(origin: Origin) -> str:
+    """How a tensor is made on the right device in the first place."""
+    if origin.op.startswith("nn."):
+        return (
+            f"Make the layer in __init__, as an attribute: self.… = {origin.op}(…) is moved, trained and saved with the"
+            " model."
+        )
+    if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
+        what = (
+            "torch.as_tensor(..., device=x.device)"
+            if "Tensor" not in origin.op
+            else "torch.tensor(..., device=x.device)"
+        )
+        return f"Make it on the device of what it meets: {what} in place of {origin.op}(...)."
+    return f"Make it on the device of what it meets: {origin.op}(..., device=x.device)."
+
+
+def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
+    home = device_id(call.run.device)
+    if origin.kind == "attribute":
+        name = origin.name
+        if name.isidentifier():
+            return f'Make it a buffer, which moves with the model: self.register_buffer("{name}", ...) in __init__.'
+        return (
+            "Keep it in a buffer (self.register_buffer), which moves with the model, rather than in a plain container."
+        )
+    if origin.kind == "hidden":
+        return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model."
+    if origin.kind == "input":
+        return f"Move the input to where the model is before the call: x = x.to({home!r})."
+    if origin.kind in ("parameter", "buffer"):
+        there = call.written(origin.path)
+        over = f"bring what meets {origin.path} over" + (f": x.to({there}.device)" if there is not None else "")
+        return f"Move all of the model to one device, or {over}."
+    if origin.kind == "factory":
+        return made_there(origin)
+    if origin.kind == "copy":
+        return (
+            f"Leave the copy to {device_id(stray.device)} away, or bring the result back to what it meets:"
+            " .to(x.device)."
+        )
+    if origin.kind == "variable":
+        return "Make it a buffer of the module that uses it, or bring it to what it meets: .to(x.device)."
+    return "Let it hop to what it meets: .to(x.device)."
+
+
+def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:
+    """The first of each origin and device, at most four."""
+    return list({(origins[id(one)], one.device): one for one in reversed(tensors)}.values())[::-1][:4]
+
+
+def _listed(said: list[str]) -> str:
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"

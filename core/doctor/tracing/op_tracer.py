@@ -1,0 +1,290 @@
+"""Sees every call of torch's that a model makes in forward and backward, and shows it to the rules. The thread that is
+watched.
+
+A `TorchFunctionMode` is called in place of each function that Python calls; what such a function calls itself is not
+shown again. While the rules look, neither modes nor subclasses are asked: what is on top of a user's own mode must not
+use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from devexplorer.core.base.errors import first_line
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.tracing.call import BELOW, OPS, Call, Histories, Rule, Run
+from devexplorer.core.doctor.tracing.device_hop import DeviceHop
+from devexplorer.core.doctor.tracing.dtype_promotion import DtypePromotion
+from devexplorer.core.doctor.tracing.hidden_sync import HiddenSync
+from devexplorer.core.doctor.tracing.kinds import DATA, Kind, kind_of_function
+from devexplorer.core.doctor.tracing.made import note_results
+from devexplorer.core.doctor.tracing.modules import Modules
+from devexplorer.core.doctor.tracing.on_host import OnHost
+from devexplorer.core.doctor.tracing.repairs import REPAIRS, Repair
+from devexplorer.core.doctor.tracing.sources import Sources
+from devexplorer.core.models.walk import is_irregular, named_modules
+from devexplorer.core.virtual.device.books import KIND
+
+WITHOUT_GRADIENT = "what gets no gradient"
+T = TypeVar("T")
+_Quiet: Any = torch._C.DisableTorchFunction
+NO_CARD = "virtual GPUs hold dense tensors only"
+
+
+class OpTracer(TorchFunctionMode):
+    """`with Watching(model, device, book, origins, inputs) as watching: out = model(*inputs)`; findings are in the
+    book.
+
+    `device` is where the model was moved; `origins` knows which line made what before (None: nobody does). Operands
+    that are on the wrong device are brought over once that is noted, so that the rest is examined too: a forward that
+    works in here may fail outside.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device | str,
+        book: FindingCollector,
+        origins: Origins | None,
+        inputs: Sequence[Tensor],
+        gradients: Histories | None = None,
+    ) -> None:
+        """`gradients` follows histories through the forward, where somebody wants to know what backward does not
+        reach."""
+        super().__init__()
+        self._gradients = gradients
+        self.operations = 0
+        """Calls that were watched."""
+        self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
+        self._modules = Modules(self._run, self._returned)
+        self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, _held(model)))
+        self._rules: tuple[tuple[str, Rule], ...] = (
+            ("hidden-sync", HiddenSync()),
+            ("device-hop", DeviceHop()),
+            ("dtype-promotion", DtypePromotion()),
+        )
+        self._kinds: dict[Any, Kind] = {}
+        self._backwards = 0
+        self._thread = threading.get_ident()
+        self._broken: set[str] = set()
+        self._run_backward: Any = vars(torch.autograd)["_engine_run_backward"]
+        self._swap: Any = torch.utils.swap_tensors
+        self._undo = contextlib.ExitStack()
+        self._patches = (
+            patch.object(torch.autograd, "_engine_run_backward", self._backward),
+            patch.object(torch.utils, "swap_tensors", self._swapped),
+        )
+
+    @property
+    def used(self) -> dict[str, bool]:
+        """Paths of tensors that are not registered and took part -> whether that makes every call slow."""
+        return self._run.sources.used
+
+    @property
+    def irregular(self) -> bool:
+        """Whether there were tensors that a virtual GPU cannot hold, so that a failure may be its doing."""
+        return self._run.irregular
+
+    def __enter__(self) -> OpTracer:
+        self._run.until = _outside(sys._getframe(1))
+        self._run.book.path = ""
+        with contextlib.ExitStack() as undo:  # carried out here only when something raises
+            undo.callback(self._over)
+            self._modules.attach()
+            undo.callback(self._modules.remove)
+            for patched in self._patches:
+                undo.enter_context(patched)
+            if self._gradients is not None:
+                undo.enter_context(self._gradients.watching(self._run.until))
+            super().__enter__()  # type: ignore[no-untyped-call]
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        finally:
+            self._undo.close()
+
+    def _over(self) -> None:
+        self._run.until = None
+        self._run.book.path = ""
+        self._run.sources.forget()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        frame = sys._getframe(1)
+        if frame.f_code is _Again.__torch_function__.__code__:
+            frame = frame.f_back or frame
+        if frame.f_code.co_filename == OPS:
+            frame = frame.f_back or frame
+        if frame.f_code.co_filename.startswith(BELOW):
+            result = func(*args, **kwargs)
+            if self._gradients is not None and frame.f_code.co_name == "data" and frame.f_back is not None:
+                self._follow(
+                    Call(self._run, DATA, args, kwargs, frame.f_back), result
+                )  # a virtual tensor's own property
+            return result
+        if self._gradients is not None and func is torch._C._set_grad_enabled and not self._backwards:
+            self._gradients.switch(bool(args[0]), frame)
+        try:
+            kind = self._kinds.get(func)
+            if kind is None:
+                kind = self._kinds[func] = kind_of_function(func)
+        except Exception:  # a function without a hash, or with a name that raises
+            return func(*args, **kwargs)
+        if kind.asks or not (self._modules.running or self._backwards):
+            return func(*args, **kwargs)
+        self.operations += 1
+        given, named = args, kwargs
+        repaired = self._off_card(func, Call(self._run, kind, args, kwargs, frame)) if self._run.irregular else None
+        try:
+            result = func(*args, **kwargs) if repaired is None else None
+        except (RuntimeError, TypeError) as error:
+            repaired = self._repaired(func, Call(self._run, kind, args, kwargs, frame), error)
+            if repaired is None:
+                raise
+        if repaired is not None:
+            result, args, kwargs = repaired
+        with _Quiet():
+            call = Call(self._run, kind, args, kwargs, frame)
+            for name, rule in self._rules:
+                if name not in self._broken:
+                    try:
+                        rule.after(call, result)
+                    except Exception as error:
+                        self._gave_up(name, error)
+            self._guarded("where tensors come from", lambda: note_results(call, result))
+            asked = call if given is args else Call(self._run, kind, given, named, frame)
+            self._run.sources.use(asked.operands)
+            if self._gradients is not None:
+                self._follow(asked, result)
+        return result
+
+    def _follow(self, call: Call, result: Any) -> None:
+        """Note what becomes of histories; those of a backward are none of forward's."""
+        gradients = self._gradients
+        if gradients is not None and not self._backwards and self._modules.running:
+            with _Quiet():
+                self._guarded(WITHOUT_GRADIENT, lambda: gradients.after(call, result))
+
+    def _returned(self, output: Any) -> None:
+        gradients = self._gradients
+        if gradients is not None and not self._backwards:
+            with _Quiet():
+                self._guarded(WITHOUT_GRADIENT, lambda: gradients.output(output))
+
+    def _off_card(self, func: Any, call: Call) -> tuple[Any, Any, Any] | None:
+        """The same for a call that works on the CPU's sparse tensors as they are: on a card its dense results would be
+        there."""
+        with _Quiet():
+            irregular = any(map(is_irregular, call.operands))
+        return self._repaired(func, call, RuntimeError(NO_CARD)) if irregular else None
+
+    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any] | None:
+        """What a call that failed for where its operands are gives elsewhere, and its operands there; None: it failed
+        for something else.
+
+        It raises nothing: the error's traceback would hold this frame, which holds the error, and activations with it.
+        """
+        repair: Repair | None = None
+        if not isinstance(error, torch.OutOfMemoryError):
+            with _Quiet():
+                repair = self._guarded(
+                    "mixed-devices", lambda: next(filter(None, (repair_of(call) for repair_of in REPAIRS)), None)
+                )
+        if repair is None:
+            return None
+        try:
+            repaired: tuple[Any, Any, Any] | None = repair.repeated(func), repair.args, repair.kwargs
+        except Exception:  # it was not only the devices
+            repaired = None
+        if repaired is not None or ("device" in str(error) and not isinstance(repair, OnHost)):
+            with _Quiet():
+                self._guarded("mixed-devices", repair.note)
+        return repaired
+
+    def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
+        """What looks at tensors of strangers' classes may raise anything: then it is the rule that ends, not the
+        model."""
+        if name in self._broken:
+            return None
+        try:
+            return look()
+        except Exception as error:
+            self._gave_up(name, error)
+            return None
+
+    def _gave_up(self, name: str, error: Exception) -> None:
+        self._broken.add(name)
+        at = f" in '{self._run.book.path}'" if self._run.book.path else ""
+        self._run.book.not_checked(
+            name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({first_line(error)})."
+        )
+
+    def _swapped(self, first: Tensor, second: Tensor) -> None:
+        """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
+        self._run.sources.drop(first, second)
+        if self._gradients is not None:
+            self._gradients.drop(first, second)
+        self._swap(first, second)
+
+    def _backward(self, *args: Any, **kwargs: Any) -> Any:
+        """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this
+        mode."""
+        gradients = self._gradients
+        if gradients is not None and not self._backwards and not self._modules.running:
+            self._guarded(WITHOUT_GRADIENT, lambda: gradients.backward(args[0]))
+        self._backwards += 1
+        self._run.sources.backward = True
+        try:
+            if threading.get_ident() != self._thread or any(
+                mode is self for mode in _get_current_function_mode_stack()
+            ):
+                return self._run_backward(*args, **kwargs)
+            with _Again(self):
+                return self._run_backward(*args, **kwargs)
+        finally:
+            self._backwards -= 1
+            self._run.sources.backward = self._backwards > 0
+
+
+class _Again(TorchFunctionMode):
+    """The same watcher once more, without what its own `with` begins and ends."""
+
+    def __init__(self, watching: OpTracer) -> None:
+        super().__init__()
+        self._watching = watching
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._watching.__torch_function__(func, types, args, kwargs)
+
+
+def _held(model: nn.Module) -> Iterator[Tensor]:
+    """Its parameters and buffers; unlike torch's own walk, this one asks no module for a hash."""
+    for _, module in named_modules(model):
+        yield from (one for one in (*module._parameters.values(), *module._buffers.values()) if one is not None)
+
+
+def _numbered(device: torch.device, model: nn.Module) -> torch.device:
+    """Tensors say `cuda:0` and `mps:0` where their user may say `cuda` and `mps`."""
+    tensors: tuple[Tensor, ...] = (*model.parameters(), *model.buffers()) if device.index is None else ()
+    return next((tensor.device for tensor in tensors if tensor.device.type == device.type), device)
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """Whoever has the `with`; `contextlib` may stand in between."""
+    while frame is not None and frame.f_code.co_filename == contextlib.__file__:
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,273 @@
+"""Where every tensor of a forward comes from: an attribute, an input, a line that made it. The thread that is watched.
+
+What a model holds when watching begins is held here too, so that no identity is used twice meanwhile; of results there
+are only weak references (never of parameters: what has one cannot be moved in place).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import NamedTuple
+
+from torch import Tensor, UntypedStorage, nn
+
+from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.static.hidden import hidden
+from devexplorer.core.isolation.source_location import SourceLocation
+from devexplorer.core.models.walk import RegisteredIds, named_modules
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+
+SWEEP_AT = 20_000
+"""Results that are remembered before the dead ones among them are forgotten; as many as live then may come until the
+next time, because training keeps all of them alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a tensor comes from."""
+
+    kind: str
+    """`parameter`, `buffer`, `attribute` (not registered), `hidden` (of a module that is not registered), `input`,
+    `factory`, `output` (of a module), `result` (of an operation), `copy` (that forward made on another device),
+    `variable` (a name of the user's code, such as a global), `gradient`, `unknown`."""
+    path: str = ""
+    """In the model: `encoder.0.mask`; of an input its number; of what forward made, the module that did it; of a
+    variable its name."""
+    owner: str = ""
+    """Path of the module that holds the attribute."""
+    name: str = ""
+    """The attribute after its owner: `mask`, `cache['key']`."""
+    op: str = ""
+    """What made it: `torch.zeros`."""
+    place: SourceLocation | None = None
+    """Where it was made."""
+    derived: bool = False
+    """Whether the tensor was computed from this rather than being it."""
+    named_device: bool = False
+    """Whether the call that made it says a device itself."""
+    cast: bool = False
+    """Whether somebody asked for its dtype."""
+
+    def words(self, at: str = "") -> str:
+        """For a sentence; `at` is the path of the module at work, whose attributes are `self.…`."""
+        said = self._named(at)
+        return f"what was computed from {said}" if self.derived else said
+
+    def _named(self, at: str) -> str:
+        if self.kind in ("parameter", "buffer"):
+            return f"{self.kind} {self.path}"
+        if self.kind in ("attribute", "hidden"):
+            made = (
+                f"made by {self.op} at {line(self.place)}, never moved"
+                if self.place is not None and self.op
+                else "not registered"
+            )
+            made = f"set at {line(self.place)}, not registered" if self.place is not None and not self.op else made
+            return f"{self.attribute(at)} ({made})"
+        if self.kind == "input":
+            return f"input {self.path}"
+        if self.kind == "output":
+            return f"output of {self.path}" if self.path else "output of the model"
+        at_line = f" ({line(self.place)})" if self.place is not None else ""
+        if self.kind == "factory":
+            return f"what {self.op} made in this forward{at_line}"
+        if self.kind == "copy":
+            return f"the copy that {self.op} made on the CPU in this forward{at_line}"
+        if self.kind == "result":
+            where = f" in {self.path}" if self.path else ""
+            return f"result of {self.op}{where}{at_line}"
+        if self.kind == "variable":
+            made = (
+                f" (made by {self.op} at {line(self.place)}, never moved)" if self.place is not None and self.op else ""
+            )
+            return f"{self.path}{made}"
+        return "a gradient" if self.kind == "gradient" else "a tensor from elsewhere"
+
+    def attribute(self, at: str) -> str:
+        """The attribute as Python would write it in the module at `at`."""
+        if self.kind == "hidden":
+            return self.path
+        return f"self.{self.name}" if self.owner == at else f"{self.owner}.{self.name}" if self.owner else self.name
+
+
+_NOT_REGISTERED = ("attribute", "hidden", "variable")
+ELSEWHERE = "a tensor that was made before"
+UNKNOWN, GRADIENT = Origin("unknown"), Origin("gradient")
+
+
+def line(place: SourceLocation | None) -> str:
+    """`net.py:12`."""
+    return "" if place is None else f"{PurePath(place.file).name}:{place.line}"
+
+
+def capital(words: str) -> str:
+    """For the beginning of a sentence; names stay as they are."""
+    return words[:1].upper() + words[1:] if words.partition(" ")[0] in _ORDINARY else words
+
+
+_ORDINARY = ("a", "buffer", "input", "output", "parameter", "result", "the", "what")
+
+
+def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Tensor | nn.Module]]:
+    """What a module holds besides what is registered, as Python would write it after the module."""
+    found: list[tuple[str, Tensor | nn.Module]] = []
+    try:
+        for attribute in hidden(module, known):
+            for one in attribute.things:
+                if isinstance(one.thing, (Tensor, nn.Module)):
+                    found.append((one.path if one.path.startswith(attribute.name) else attribute.name, one.thing))
+    except Exception:  # code of the user's, which says so itself when it runs
+        pass
+    return found
+
+
+class _Made(NamedTuple):
+    tensor: weakref.ref[Tensor]
+    origin: Origin
+
+
+class Sources:
+    """Remembers what a model and its inputs are, and what becomes of them."""
+
+    def __init__(self, model: nn.Module, origins: Origins | None, inputs: Sequence[Tensor]) -> None:
+        self._origins = origins
+        self._held: dict[int, tuple[Tensor, Origin]] = {}
+        self._unregistered: dict[str, Tensor] = {}
+        self._made: dict[int, _Made] = {}
+        self._sweep_at = SWEEP_AT
+        self._memory: dict[int, tuple[weakref.ref[UntypedStorage], Origin]] = {}
+        """Storages that factories have made: a Parameter around one is another tensor."""
+        self.paths: dict[int, str] = {}
+        """`id()` of each module, those that are not registered too, -> its path."""
+        for number, tensor in enumerate(inputs):
+            self._hold(tensor, Origin("input", path=str(number)))
+        self.used: dict[str, bool] = {}
+        """Paths of tensors that are not registered and took part in the run -> whether that makes every call slow."""
+        self.backward = False
+        """Whether backward is under way: what nobody knows then is a gradient."""
+        self._model: nn.Module | None = model
+        self._walk(model, "", "")
+
+    def _walk(self, root: nn.Module, prefix: str, hidden: str) -> None:
+        modules = named_modules(root, prefix)
+        known = RegisteredIds(modules)
+        for path, module in modules:
+            if id(module) in self.paths:
+                continue
+            self.paths[id(module)] = path
+            for register, kind in ((module._parameters, "parameter"), (module._buffers, "buffer")):
+                for name, tensor in list(register.items()):
+                    if tensor is not None:
+                        full = f"{path}.{name}" if path else name
+                        self._hold(
+                            tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name, place=None)
+                        )
+            for name, thing in _unregistered(module, known):
+                full = f"{path}.{name}" if path else name
+                if isinstance(thing, Tensor) and " " in name:
+                    self._hold(
+                        thing, Origin("variable", path=f"a tensor that the {name} of {path or 'the model'} holds")
+                    )
+                elif isinstance(thing, Tensor):
+                    self._hold(thing, Origin("attribute", path=full, owner=path, name=name))
+                elif id(thing) not in self.paths:
+                    self._walk(thing, full, full)
+
+    def _hold(self, tensor: Tensor, origin: Origin) -> None:
+        self._held.setdefault(id(tensor), (tensor, origin))
+        if origin.kind in _NOT_REGISTERED:
+            self._unregistered.setdefault(origin.path, tensor)
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self._held.clear()
+        self._unregistered.clear()
+        self._made.clear()
+        self._memory.clear()
+        self.paths.clear()
+        self._model = None
+
+    def use(self, tensors: Sequence[Tensor], *, slow: bool = False) -> None:
+        """These took part in a call."""
+        for tensor in tensors:
+            held = self._held.get(id(tensor))
+            if held is not None and held[1].kind in ("attribute", "hidden"):
+                self.used[held[1].path] = slow or self.used.get(held[1].path, False)
+
+    def note(self, tensor: Tensor, origin: Origin) -> None:
+        """A call has made this tensor."""
+        if id(tensor) in self._held or isinstance(tensor, nn.Parameter):
+            return
+        if len(self._made) >= self._sweep_at:
+            self._made = {key: made for key, made in self._made.items() if made.tensor() is not None}
+            self._memory = {key: held for key, held in self._memory.items() if held[0]() is not None}
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._made))
+        self._made[id(tensor)] = _Made(weakref.ref(tensor), origin)
+        if origin.kind == "factory" and not origin.derived:
+            storage = _storage(tensor)
+            if storage is not None:
+                self._memory[id(storage)] = weakref.ref(storage), origin
+
+    def drop(self, *tensors: Tensor) -> None:
+        """Forget where these come from."""
+        for tensor in tensors:
+            self._made.pop(id(tensor), None)
+
+    def known(self, tensor: Tensor) -> Origin | None:
+        """What is remembered of it."""
+        made = self._made.get(id(tensor))
+        if made is not None and made.tensor() is tensor:
+            return made.origin
+        held = self._held.get(id(tensor))
+        if held is not None:
+            return held[1]
+        storage = _storage(tensor) if isinstance(tensor, nn.Parameter) else None
+        memory = None if storage is None else self._memory.get(id(storage))
+        return memory[1] if memory is not None and memory[0]() is storage else None
+
+    def of(self, tensor: Tensor) -> Origin:
+        """Everything that can be found out, the line included that made it before forward began."""
+        origin = self.known(tensor)
+        if origin is None:
+            made = self._built(tensor)
+            if made is None:
+                return GRADIENT if self.backward else UNKNOWN
+            return Origin("variable", path=ELSEWHERE, op=made[0], place=made[1])
+        return self.placed(origin, tensor)
+
+    def placed(self, origin: Origin, tensor: Tensor | None = None) -> Origin:
+        """The same with the line that made an attribute."""
+        if origin.kind not in _NOT_REGISTERED or origin.place is not None:
+            return origin
+        held = self._unregistered.get(origin.path, tensor)
+        made = None if held is None else self._built(held)
+        if made is None and origin.name and self._origins is not None and self._model is not None:
+            module = self._owner(origin.owner)
+            place = None if module is None else self._origins.attribute(module, origin.name.partition("[")[0])
+            return _with(origin, "", place) if place is not None else origin
+        return origin if made is None else _with(origin, made[0], made[1])
+
+    def _built(self, tensor: Tensor) -> tuple[str, SourceLocation] | None:
+        made = None if self._origins is None else self._origins.tensor(tensor)
+        return None if made is None else (made.op, made.place)
+
+    def _owner(self, path: str) -> nn.Module | None:
+        try:
+            return None if self._model is None else self._model.get_submodule(path)
+        except AttributeError:
+            return None
+
+
+def _storage(tensor: Tensor) -> UntypedStorage | None:
+    """The storage itself: an address is used again when its storage is gone."""
+    try:
+        return (tensor._inner if type(tensor) is VirtualTensor else tensor).untyped_storage()
+    except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
+        return None
+
+
+def _with(origin: Origin, op: str, place: SourceLocation) -> Origin:
+    return replace(origin, op=op, place=place)

@@ -1,0 +1,69 @@
+"""Reads allocators, and devices that nothing outside the engine can watch, ten times a second. A thread of its own
+(`gauge`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.records.messages import Event, Log
+from devexplorer.core.workspace.workspace import Workspace
+
+
+class AllocatorSampler:
+    """`read` sends one reading of everything; `start` does so every `interval_s` seconds until `stop`."""
+
+    def __init__(
+        self, send: Callable[[Event], None], fleet: DeviceRegistry, workspace: Workspace, clock: Callable[[], float]
+    ) -> None:
+        self._send, self._fleet, self._workspace, self._clock = send, fleet, workspace, clock
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._complaints: dict[str, str] = {}
+
+    def start(self, interval_s: float) -> None:
+        """Read from a thread."""
+        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="gauge", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> bool:
+        """End the thread; False when it is stuck in a driver call."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(max(deadline_s, 0))
+        return self._thread is None or not self._thread.is_alive()
+
+    def read(self) -> None:
+        """One reading of each device; one that fails costs the others nothing and is said once."""
+        for device in self._fleet.usable():
+            try:
+                self._read(device)
+            except Exception as error:  # on a real card any call can fail at any time
+                complaint = f"{device} could not be read: {error}"
+                if self._complaints.get(device) != complaint:
+                    self._complaints[device] = complaint
+                    self._send(Log(level="warning", text=complaint, time_unix_s=self._clock()))
+
+    def _read(self, device: str) -> None:
+        now, backend = self._clock(), self._fleet.backend(device)
+        allocator, reading = backend.readings(device, now)
+        if allocator is not None:
+            held = self._workspace.holdings()
+            self._send(
+                msgspec.structs.replace(
+                    allocator, workspace_bytes=held.totals.get(device, 0), objects=held.objects.get(device, ())
+                )
+            )
+        if reading is not None:
+            self._send(reading)
+
+    def _run(self, interval_s: float) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self.read()
+            due = max(due + interval_s, time.monotonic())  # a late reading is not followed by a burst
+            self._stop.wait(due - time.monotonic())

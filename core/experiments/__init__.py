@@ -1,0 +1,1 @@
+"""Small experiments that explain themselves: questions to tensors, replicas, timing, CPU against GPU. Jobs thread."""

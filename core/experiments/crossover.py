@@ -1,0 +1,107 @@
+"""Times one product over growing sizes on the CPU and on a device, copies left out and included. Runs on the jobs
+thread.
+
+The CPU is timed on this thread and on no other: a second one that computes would make small products several times
+slower.
+"""
+
+from __future__ import annotations
+
+import threading
+from statistics import median
+
+import torch
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.experiments.crossover_words import crossed
+from devexplorer.core.experiments.products import ROUGH_CPU_FLOP_PER_S, check_size, make_product, refuse_long
+from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.workspace import Workspace
+
+BLOCKS = 5
+"""Figures of which the median is taken."""
+BLOCK_SECONDS = 0.01
+"""About how long each of them lasts, where one product does not take longer."""
+MOST_PER_BLOCK = 1000
+MOST_SIZES = 16
+
+
+def crossover(workspace: Workspace, command: Crossover, watch: Watch) -> CommandResult:
+    """The figures and where the device overtakes. Raises `BadInput` before anything is allocated.
+
+    When it is stopped, the sizes that were measured until then are answered with; a `DevExplorerError` where there are
+    none.
+    """
+    fleet = workspace.fleet
+    device, sizes = _checked(command, fleet)
+    points: list[CrossoverPoint] = []
+    for number, size in enumerate(sizes):
+        if watch.cancelled():
+            break
+        watch.progress(number / len(sizes), f"size {size}")
+        points.append(_point(size, device, fleet))
+    if not points:
+        raise DevExplorerError("it was stopped; nothing was measured")
+    measured = CrossoverMeasured(device=device, simulated=fleet.info(device).simulated, points=tuple(points))
+    return CommandResult(crossed(measured, len(sizes), torch.get_num_threads()), events=(measured,))
+
+
+def _checked(command: Crossover, fleet: DeviceRegistry) -> tuple[str, tuple[int, ...]]:
+    device = fleet.choose(command.device)
+    if device == "cpu":
+        raise BadInput(
+            "there is no device to compare with: the CPU cannot overtake itself; choose a GPU",
+            virtual_helps=not any(info.simulated for info in fleet.infos()),
+        )
+    sizes = tuple(sorted(set(command.sizes)))
+    if not 2 <= len(sizes) <= MOST_SIZES:
+        raise BadInput(
+            f"{len(sizes)} different sizes are no curve that could cross another; choose from 2 to {MOST_SIZES}"
+        )
+    checks = Checks(fleet)
+    for size in sizes:
+        for where in ("cpu", device):
+            # defaults for a lambda
+            checks.checked(lambda size=size, where=where: check_size(where, size, fleet))  # type: ignore[misc]
+    checks.demand_none()
+    refuse_long(
+        sum((BLOCKS + 1) * 2 * size**3 for size in sizes) / ROUGH_CPU_FLOP_PER_S,
+        "the largest sizes on the CPU",
+        "smaller ones",
+    )
+    return device, sizes
+
+
+def _point(size: int, device: str, fleet: DeviceRegistry) -> CrossoverPoint:
+    """One size, in the order CPU, device, device with copies."""
+    host = make_product(check_size("cpu", size, fleet), fleet)
+    cpu = _median(CpuTimer(), host.operation)
+    timer = timer_for(device, fleet, threading.Event(), paced=False)
+    there = _median(timer, make_product(check_size(device, size, fleet), fleet).operation)
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    if fleet.info(device).simulated:
+        # The copies go through the dispatcher, the product's time is known: the CPU need not compute it again in place
+        # of the card.
+        copied = there + _median(timer, lambda: (a.to(device), b.to(device).cpu()))
+    else:
+        backend = fleet.backend(device)
+        backend.synchronize(device)
+        copied = _median(
+            CpuTimer(), lambda: torch.mm(a.to(device), b.to(device)).cpu()
+        )  # .cpu() waits until it is done
+    return CrossoverPoint(size=size, cpu_seconds=cpu, device_seconds=there, device_with_copies_seconds=copied)
+
+
+def _median(timer: BlockTimer, operation: Operation) -> float:
+    """Seconds of one call: the median of a few blocks, after one call that warms up and says how many make a block."""
+    each = timer.block(operation, 1).seconds
+    if timer.simulated:
+        return each  # nothing about it is random
+    each = min(each, timer.block(operation, 1).seconds)
+    count = int(min(max(BLOCK_SECONDS / max(each, 1e-9), 1), MOST_PER_BLOCK))
+    return median(sample for _ in range(BLOCKS) for sample in timer.block(operation, count).samples)

@@ -1,0 +1,127 @@
+"""What one file of tensors holds, whatever its format, and how its values get to where they shall be. Runs on the jobs
+thread."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.workspace.moves import Watch
+
+CHUNK_BYTES = 16 << 20
+"""Values are read, copied and written in pieces of this size; a multiple of every element size."""
+KEY_LIMIT = 1000
+"""Characters of a key."""
+DIMENSIONS_LIMIT = 64
+"""PyTorch's own limit."""
+
+Tick = Callable[[int], None]
+"""Told the bytes of each piece before it is copied; raises to stop."""
+
+
+class Stopped(DevExplorerError):
+    """Cancelled: what had been begun is taken back."""
+
+
+class Entry(NamedTuple):
+    """One tensor of a file, known before any value is read."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    place: tuple[str | int, ...]
+    """How Python gets at it in what the file holds: `["model"]["0.weight"]`; empty: the file is this tensor."""
+    device: str | None = None
+    """Where it was when it was saved, as far as the file says."""
+    same_as: str | None = None
+    """The key of the tensor that this one is (a tie): its values are in the file once."""
+    requires_grad: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Elements × element size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Readable(Protocol):
+    """An open file. Everything that can be wrong with its structure was found when it was opened, before a value is
+    read."""
+
+    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+        """The values in order, as flat tensors in the host's memory that are valid until the next one; `BadInput` when
+        reading fails."""
+        ...
+
+
+def fill(file: Readable, entry: Entry, target: Tensor, tick: Tick) -> None:
+    """Write the values of an entry into a tensor of the same shape, on whatever device and in whatever dtype it is."""
+    with torch.no_grad():
+        target = target.detach()
+        straight = target.is_contiguous()
+        flat = target.view(-1) if straight else torch.empty(target.numel(), dtype=entry.dtype)
+        start = 0
+        for piece in file.pieces(entry):
+            tick(piece.nbytes)
+            flat[start : start + piece.numel()].copy_(piece)
+            start += piece.numel()
+        if not straight:
+            target.copy_(flat.view(entry.shape))
+
+
+def cut(flat: Tensor) -> Iterator[Tensor]:
+    """A flat tensor in pieces of at most `CHUNK_BYTES`."""
+    step = CHUNK_BYTES // flat.element_size()
+    for start in range(0, flat.numel(), step):
+        yield flat[start : start + step]
+
+
+class Ticker:
+    """Passes progress on, and stops where somebody has cancelled; `state` says what is left as it was."""
+
+    def __init__(self, watch: Watch, total_bytes: int, doing: str, state: str) -> None:
+        self._watch, self._total, self._doing, self._state = watch, max(total_bytes, 1), doing, state
+        self._done = 0
+
+    def __call__(self, count: int) -> None:
+        """`count` bytes are about to be copied."""
+        if self._watch.cancelled():
+            raise Stopped(f"cancelled; {self._state}")
+        self._watch.progress(min(self._done / self._total, 1.0), self._doing)
+        self._done += count
+
+
+def checked_key(key: str) -> str:
+    """The key, if it can be shown and sent; `BadInput` when not."""
+    if len(key) > KEY_LIMIT:
+        raise BadInput(f"a tensor in it has a name of {len(key):,} characters; {KEY_LIMIT:,} is the most")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise BadInput("the name of a tensor in it is no text") from None
+    return key
+
+
+def device_said(text: str) -> str | None:
+    """The device that a file names; None for what is none."""
+    return text if re.fullmatch(r"[a-z]{1,20}(:\d{1,4})?", text) else None
+
+
+def wrong_shape(shape: Sequence[int]) -> str | None:
+    """Why PyTorch could not have a tensor of this shape; None when it could."""
+    if len(shape) > DIMENSIONS_LIMIT:
+        return f"{len(shape)} dimensions"
+    if any(length < 0 for length in shape):
+        return "a negative size"
+    return "more elements than can be counted" if math.prod(max(length, 1) for length in shape) >= 1 << 60 else None
+
+
+def shown(key: str) -> str:
+    """A key in a message of one line."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in key)
+    return line if len(line) <= 80 else f"{line[:77]}…"

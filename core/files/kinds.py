@@ -1,0 +1,81 @@
+"""What a file is that somebody wants to open: a model's Python, tensors, a recording, an allocator snapshot. Any
+thread; reads a few bytes.
+
+By its first bytes where those say it, by its name where they do not: every pickle looks alike. Nothing of a file is run
+or unpickled here.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+MODEL, TENSORS, RECORDING, SNAPSHOT = "model", "tensors", "recording", "snapshot"
+CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")
+"""What torch.save writes, under the names that people give it."""
+SNAPSHOTS = (".pickle", ".pkl")
+SUFFIXES = (".py", ".safetensors", ".npy", *CHECKPOINTS, ".devrec", *SNAPSHOTS)
+"""Of everything that can be opened, for a file dialog."""
+OPENED = "a model (.py), tensors (.safetensors, .pt, .npy), a recording (.devrec) or an allocator snapshot (.pickle)"
+_NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK\x03\x04", b"\x80"
+_HEADER = 9
+"""A safetensors file begins with the length of its header, eight bytes, and the header with a brace."""
+
+
+class FileKind(NamedTuple):
+    """What a file is, or one line that says why it cannot be opened."""
+
+    path: Path
+    kind: str | None
+    reason: str = ""
+
+
+def recognise(path: Path) -> FileKind:
+    """What `path` is; never raises."""
+    from devexplorer.core.recording.format import MAGIC  # its decoders take longer to make than the rest of this takes
+
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return FileKind(path, None, f"{path.name} is a folder: open a file in it.")
+        if not stat.S_ISREG(mode):  # reading a pipe would wait for whoever writes into it
+            return FileKind(path, None, f"{path.name} is not a regular file.")
+        with path.open("rb") as file:
+            head = file.read(max(_HEADER, len(MAGIC)))
+        size = path.stat().st_size
+    except OSError as error:
+        return FileKind(path, None, f"{path.name} cannot be read: {error.strerror or error}.")
+    suffix = path.suffix.lower()
+    if not size:
+        return FileKind(path, None, f"{path.name} is empty.")
+    kind = RECORDING if head.startswith(MAGIC) else _by_content(head, size, suffix)
+    if kind is not None:
+        return FileKind(path, kind)
+    if suffix in SUFFIXES:
+        return FileKind(path, None, f"{path.name} is not what its name says: {_expected(suffix)}")
+    return FileKind(path, None, f"{path.name} cannot be opened: DevExplorer opens {OPENED}.")
+
+
+def _by_content(head: bytes, size: int, suffix: str) -> str | None:
+    if head.startswith(_NPY):
+        return TENSORS
+    if head.startswith(_ZIP):
+        return TENSORS if suffix in CHECKPOINTS else None
+    if len(head) >= _HEADER and head[8:9] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
+        return TENSORS  # safetensors
+    if head.startswith(_PICKLE):
+        return TENSORS if suffix in CHECKPOINTS else SNAPSHOT if suffix in SNAPSHOTS else None
+    return MODEL if suffix == ".py" and b"\0" not in head else None
+
+
+def _expected(suffix: str) -> str:
+    words = {
+        ".py": "it is not text.",
+        ".safetensors": "it has no safetensors header.",
+        ".npy": "it does not begin as a NumPy array does.",
+    }
+    words |= {".devrec": "it does not begin as a recording does."} | dict.fromkeys(
+        CHECKPOINTS, "torch.save did not write it."
+    )
+    return words.get(suffix, "it is no pickle.")

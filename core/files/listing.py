@@ -1,0 +1,94 @@
+"""Carries out `ListFile`: what is in a file, without reading a value. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.files import code
+from devexplorer.core.files.entries import shown
+from devexplorer.core.files.load import MOST_TENSORS
+from devexplorer.core.files.manifest import SEPARATOR
+from devexplorer.core.files.opening import AnyFile, opened
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.records.laboratory import FileContents, FileEntry, FileListed, ListFile, Load
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.moves import Watch
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+LISTED = 5000
+"""Entries that are listed."""
+
+
+def list_file(workspace: Workspace, command: ListFile, watch: Watch) -> CommandResult:
+    """Look into the file."""
+    with opened(command.path) as file:
+        contents = contents_of(file)
+        return CommandResult(_answer(command, file, contents), events=(FileListed(contents=contents),))
+
+
+def contents_of(file: AnyFile) -> FileContents:
+    """The record: tensors, or for a workspace file its objects."""
+    objects = file.document.objects if file.document is not None else ()
+    models = {one.name: one.type for one in objects if one.kind != "tensor" and one.name}
+    entries: list[FileEntry] = []
+    totals: Counter[str] = Counter()
+    for key, entry in file.entries.items():
+        head = key.partition(SEPARATOR)[0]
+        own = 0 if entry.same_as is not None else entry.nbytes
+        if head in models:
+            totals[head] += own
+        else:
+            entries.append(FileEntry(key, entry.shape, dtype_name(entry.dtype), own))
+    entries = [FileEntry(shown(name), (), shown(kind), totals[name]) for name, kind in models.items()] + entries
+    saved_on = sorted({entry.device for entry in file.entries.values() if entry.device is not None})
+    return FileContents(
+        path=file.path,
+        form="workspace" if models else file.form,
+        entries=tuple(entries[:LISTED]),
+        bytes=file.size,
+        count=len(file.entries),
+        saved_on=", ".join(saved_on) or None,
+    )
+
+
+def _answer(command: ListFile, file: AnyFile, contents: FileContents) -> Answer:
+    dtypes = Counter(dtype_name(entry.dtype) for entry in file.entries.values())
+    nbytes = sum(entry.nbytes for entry in file.entries.values() if entry.same_as is None)
+    tied = [entry for entry in file.entries.values() if entry.same_as is not None]
+    words = [
+        f"{count_text(contents.count, 'tensor')} with {bytes_text(nbytes)} of values; none of them was read for this."
+    ]
+    if contents.form == "workspace" and file.document is not None:
+        sample = [one.name for one in file.document.objects if one.recipe]
+        words.append(f"It is a workspace of {count_text(len(file.document.objects), 'object')}.")
+        if sample:
+            words.append(f"Loading it builds {', '.join(sample)} again; a file never runs the code of any other model.")
+    if tied:
+        words.append(f"{tied[0].key} is the very same tensor as {tied[0].same_as}: it is in the file once.")
+    if contents.saved_on:
+        words.append(f"When it was saved it was on {contents.saved_on}; it can be loaded to any device.")
+    words += file.notes
+    facts = (
+        Fact("file", f"{command.path}, {bytes_text(file.size)}"),
+        Fact(
+            "format",
+            {"pt": "torch.save", "npy": "numpy", "workspace": "safetensors, a workspace"}.get(
+                contents.form, contents.form
+            ),
+        ),
+        Fact("dtypes", ", ".join(f"{count:,} {name}" for name, count in dtypes.most_common()) or "none"),
+        Fact("saved on", contents.saved_on or "the file does not say"),
+    )
+    offers = (Offer("Load all of it", Load(path=command.path)),) if 0 < len(contents.entries) <= MOST_TENSORS else ()
+    return Answer(
+        title=f"{count_text(contents.count, 'tensor')} in the file",
+        words=" ".join(words),
+        facts=facts,
+        code=code.listed(command, file.form),
+        offers=offers,
+    )

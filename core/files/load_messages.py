@@ -1,0 +1,219 @@
+"""Says what a `Load` did: where things were saved, where they are, and what was not opened. Pure, jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from devexplorer.core.base.formats import bytes_text, count_text, shape_text
+from devexplorer.core.base.python_names import quoted, variable
+from devexplorer.core.files import code
+from devexplorer.core.files.entries import Entry, shown
+from devexplorer.core.files.manifest import SEPARATOR
+from devexplorer.core.files.opening import AnyFile
+from devexplorer.core.models.casts import dtype_name
+from devexplorer.core.records.laboratory import Load, LoadCheckpoint
+from devexplorer.core.records.messages import Answer, Fact, Move, Offer
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.virtual.device.books import KIND
+
+if TYPE_CHECKING:
+    from devexplorer.core.files.load import Chosen, Loaded
+
+
+def loaded(
+    command: Load,
+    device: str,
+    file: AnyFile,
+    chosen: Chosen,
+    made: Loaded,
+    snapshots: Sequence[ObjectSnapshot],
+    usable: Collection[str],
+) -> Answer:
+    """What was loaded."""
+    names = [*made.models, *made.bound]
+    title = f"{names[0]} is on {device}" if len(names) == 1 else f"{count_text(len(names), 'object')} are loaded"
+    words = []
+    for name, entry in list(made.bound.items())[:1]:
+        others = f", and {count_text(len(made.bound) - 1, 'other tensor')}" if len(made.bound) > 1 else ""
+        words.append(f"{name} is {shape_text(entry.shape)} {dtype_name(entry.dtype)}{others}.")
+    for name, one in made.models.items():
+        words.append(f"{name} was built again as the sample model {one.recipe}, with the values of the file.")
+    words += _device_words(file, device, made)
+    words += _tie_words(made)
+    words += file.notes
+    words += _values_only(chosen)
+    nbytes = sum(
+        size
+        for snapshot in snapshots
+        if snapshot.name not in tied_names(made)
+        for size in snapshot.bytes_by_device.values()
+    )
+    saved_on = _saved_on(file, made)
+    facts = (
+        Fact("file", command.path),
+        Fact("loaded", f"{count_text(len(names), 'object')}, {bytes_text(nbytes)} on {device}"),
+        Fact("saved on", ", ".join(saved_on) or "the file does not say"),
+    )
+    back = [one for one in saved_on if one != device and one in usable]
+    offers = (
+        [Offer(f"Move to {back[0]}, where it was", Move(targets=tuple(names), device=back[0]))]
+        if len(saved_on) == 1 and back
+        else []
+    )
+    offers += _checkpoint_offers(command, chosen)
+    return Answer(
+        title=title,
+        words=" ".join(words),
+        facts=facts,
+        code=_code(command, device, file, made),
+        offers=tuple(offers),
+        subject=names[0] if len(names) == 1 else None,
+    )
+
+
+def only_offers(command: Load, chosen: Chosen) -> Answer:
+    """Nothing was made: everything asked for waits for a model that is there."""
+    names = " and ".join(chosen.waiting)
+    return Answer(
+        title="Nothing new was loaded",
+        words=(
+            f"The file has the values of {names}, which {'is' if len(chosen.waiting) == 1 else 'are'} in the workspace"
+            " with the same keys. A file never builds a model by running somebody's code, but its values can be loaded"
+            " into the one that is there."
+        ),
+        offers=tuple(_checkpoint_offers(command, chosen)),
+        code=f"# {variable(chosen.waiting[0])} is there already",
+        subject=chosen.waiting[0],
+    )
+
+
+def _device_words(file: AnyFile, device: str, made: Loaded) -> list[str]:
+    saved = _saved_on(file, made)
+    if file.form == "pt":
+        if saved == [device]:
+            words = [
+                f"It was saved on {device} and is on {device} again; map_location={quoted(device)} would have put it"
+                " there from anywhere."
+            ]
+        else:
+            words = [
+                f"It was saved on {' and '.join(saved)}, and map_location={quoted(device)} put it on {device} instead."
+            ]
+            words.append(
+                "Without map_location torch.load goes back to the device of the file, and fails where there is none of"
+                " that name."
+            )
+        return words
+    if file.form == "npy":
+        return [
+            "A numpy file knows no devices: it was read on the"
+            f" CPU{'' if device == 'cpu' else f' and moved to {device}'}."
+        ]
+    where = f"It was saved on {' and '.join(saved)}" if saved else "The file does not say where it was saved"
+    if saved == [device]:
+        return [f"{where} and is on {device} again."]
+    if device == "cpu" or device.startswith(KIND):
+        return [f"{where}; it is on {device} now, because that was asked for: values in a file are on no device."]
+    return [
+        f"{where}; load_file(…, device={quoted(device)}) put it on {device}, which is what map_location is for"
+        " torch.load."
+    ]
+
+
+def _saved_on(file: AnyFile, made: Loaded) -> list[str]:
+    entries: list[Entry] = list(made.bound.values())
+    heads = {one.name for one in made.models.values()}
+    entries += [entry for key, entry in file.entries.items() if key.partition(SEPARATOR)[0] in heads] if heads else []
+    return sorted({entry.device for entry in entries if entry.device is not None})
+
+
+def _tie_words(made: Loaded) -> list[str]:
+    tied = tied_names(made)
+    if not tied:
+        return []
+    name, first = next(iter(tied.items()))
+    return [
+        f"{first} and {name} are two names of one tensor, as they were when they were saved: changing one changes both."
+    ]
+
+
+def tied_names(made: Loaded) -> dict[str, str]:
+    """New name -> the earlier one that means the very same tensor."""
+    first: dict[str, str] = {}
+    tied = {}
+    for name, entry in made.bound.items():
+        same = first.setdefault(entry.same_as or entry.key, name)
+        if same != name:
+            tied[name] = same
+    return tied
+
+
+def _values_only(chosen: Chosen) -> list[str]:
+    words = []
+    if chosen.values_only:
+        names = " and ".join(shown(one.name) for one in chosen.values_only)
+        source = next((one.source for one in chosen.values_only if one.source), None)
+        again = f" ({shown(source)})" if source else ""
+        words.append(
+            f"Of {names} only the tensors were loaded: the model itself would be built by code, which a file never"
+            f" runs. Open the model again{again}, then load this file into it."
+        )
+    if chosen.waiting:
+        words.append(
+            f"The values of {' and '.join(chosen.waiting)} were left in the file: the model of that name is there to"
+            " take them."
+        )
+    return words
+
+
+def _checkpoint_offers(command: Load, chosen: Chosen) -> list[Offer]:
+    return [Offer(f"Load into {name}", LoadCheckpoint(target=name, path=command.path)) for name in chosen.waiting[:3]]
+
+
+def _code(command: Load, device: str, file: AnyFile, made: Loaded) -> str:
+    tied = tied_names(made)
+    bound = []
+    for name, entry in made.bound.items():
+        bound.append((name, variable(tied[name]) if name in tied else code.index(entry.place)))
+    if not made.models:
+        return code.loaded(command.path, file.form, device, bound)
+    lines = code.loaded(command.path, file.form, "cpu", [])
+    lines = lines.replace("\n\n", "\nfrom devexplorer.core.models import samples\n\n", 1)
+    made_lines = []
+    for name, one in made.models.items():
+        made_lines += _model_code(variable(name), one.name, one.recipe or "", one.seed, device)
+        dtypes = {
+            e.dtype
+            for k, e in file.entries.items()
+            if k.startswith(f"{one.name}{SEPARATOR}") and e.dtype.is_floating_point
+        }
+        if len(dtypes) == 1 and (dtype := dtype_name(next(iter(dtypes)))) != "float32":
+            made_lines.insert(-2, f"{variable(name)}.to(torch.{dtype})")
+            lines = f"import torch\n{lines}" if "import torch\n" not in lines else lines
+        if one.frozen:
+            made_lines += [
+                f"for _path in {list(one.frozen)!r}:",
+                f"    {variable(name)}.get_parameter(_path).requires_grad_(False)",
+            ]
+        if not one.training:
+            made_lines.append(f"{variable(name)}.eval()")
+    rest = code.to(device)
+    tensors = [
+        f"{variable(name)} = {below if below.isidentifier() else f'{code.TENSORS}{below}{rest}'}"
+        for name, below in bound
+    ]
+    return "\n".join([lines, *made_lines, *tensors])
+
+
+def _model_code(name: str, saved: str, recipe: str, seed: int, device: str) -> list[str]:
+    prefix = quoted(f"{saved}{SEPARATOR}")
+    return [
+        f"{name} = samples.build({quoted(recipe)}, seed={seed})",
+        (
+            f"{code.STATE} = {{key.removeprefix({prefix}): value for key, value in {code.TENSORS}.items() if"
+            f" key.startswith({prefix})}}"
+        ),
+        f"{name}.load_state_dict({code.STATE}, strict=False)  # a tied key is in the file once",
+        f"{name}.to({quoted(device)})",
+    ]

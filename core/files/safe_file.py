@@ -1,0 +1,171 @@
+"""Reads safetensors files: a length, a header in JSON, values. The header is checked to the last byte first. Jobs
+thread.
+
+The format is that of github.com/huggingface/safetensors: the header ends where it says, tensors follow each other
+without gaps or overlaps and fill the file exactly. Values are read with plain reads and not mapped, so that a file that
+shrinks meanwhile is an error in words instead of a signal that ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.files.entries import CHUNK_BYTES, Entry, checked_key, device_said, shown, wrong_shape
+from devexplorer.core.files.manifest import KEY, Document, decoded
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "C64": torch.complex64,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+HEADER_LIMIT = 100_000_000
+"""Bytes of a header; the format's own limit."""
+
+
+class SafeFile:
+    """An open safetensors file."""
+
+    form = "safetensors"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = Path(path).expanduser().open("rb", buffering=0)
+        try:
+            self.size = os.fstat(self._file.fileno()).st_size
+            self._start, header = self._header()
+            metadata = _metadata(path, header.pop("__metadata__", {}))
+            self._offsets: dict[str, int] = {}
+            self.entries: dict[str, Entry] = {}
+            self._take(header)
+            self.document: Document | None = decoded(metadata.get(KEY))
+            self.notes = (
+                ["What it says about the objects in it cannot be read."]
+                if KEY in metadata and not self.document
+                else []
+            )
+            self._tie(metadata)
+        except BaseException:
+            self._file.close()
+            raise
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+        """The values in order; each piece is overwritten by the next one."""
+        if self._buffer.numel() < min(entry.nbytes, CHUNK_BYTES):
+            self._buffer = torch.empty(min(entry.nbytes, CHUNK_BYTES), dtype=torch.uint8)
+        begin = self._offsets[entry.same_as or entry.key]
+        for at in range(0, entry.nbytes, CHUNK_BYTES):
+            part = self._buffer[: min(CHUNK_BYTES, entry.nbytes - at)]
+            self._read(begin + at, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
+            yield part != 0 if entry.dtype == torch.bool else part.view(entry.dtype)
+
+    def _read(self, at: int, into: memoryview) -> None:
+        try:
+            self._file.seek(at)
+            while into:
+                count = self._file.readinto(into)
+                if not count:
+                    raise BadInput(f"'{self.path}' ended while it was read: something has changed it meanwhile")
+                into = into[count:]
+        except OSError as error:
+            raise BadInput(f"'{self.path}' could not be read: {error.strerror or error}") from error
+
+    # --- opening
+
+    def _header(self) -> tuple[int, dict[str, Any]]:
+        head = self._file.read(8)
+        if len(head) < 8:
+            self._refuse("it is cut off")
+        (length,) = struct.unpack("<Q", head)
+        if length > HEADER_LIMIT:
+            self._refuse("the length of its header makes no sense")
+        if 8 + length > self.size:
+            self._refuse("it is cut off inside its header")
+        raw = bytearray(length)
+        self._read(8, memoryview(raw))
+        try:
+            header = json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
+        except BadInput as error:
+            self._refuse(str(error))
+        except (ValueError, RecursionError):
+            self._refuse("its header is damaged")
+        if not isinstance(header, dict):
+            self._refuse("its header is damaged")
+        return 8 + length, header
+
+    def _take(self, header: dict[str, Any]) -> None:
+        places = []
+        for key, about in header.items():
+            shape, dtype, begin, end = self._described(key, about)
+            if (wrong := wrong_shape(shape)) is not None:
+                self._refuse(f"'{shown(key)}' has {wrong}")
+            if end - begin != math.prod(shape) * dtype.itemsize:
+                self._refuse(f"'{shown(key)}' has not as many bytes as its shape and dtype need")
+            places.append((begin, end, key))
+            self._offsets[key] = self._start + begin
+            self.entries[key] = Entry(checked_key(key), shape, dtype, (key,))
+        at = 0
+        for begin, end, key in sorted(places):
+            if begin != at:
+                self._refuse(f"'{shown(key)}' overlaps another tensor, or there is a gap before it")
+            at = end
+        if self._start + at != self.size:
+            self._refuse(
+                "it is cut off" if self._start + at > self.size else "there is something after its last tensor"
+            )
+
+    def _described(self, key: str, about: Any) -> tuple[tuple[int, ...], torch.dtype, int, int]:
+        match about:
+            case {"dtype": str(name), "shape": [*shape], "data_offsets": [int(begin), int(end)]} if _whole(
+                *shape, begin, end
+            ):
+                if name not in DTYPES:
+                    self._refuse(f"'{shown(key)}' is {shown(name)}, for which there is no dtype here")
+                return tuple(shape), DTYPES[name], begin, end
+            case _:
+                return self._refuse(f"its header says nothing sensible about '{shown(key)}'")
+
+    def _tie(self, metadata: Mapping[str, str]) -> None:
+        """Names of tensors that are in the file under another name, as `safetensors.torch.save_model` writes them
+        down."""
+        for key, kept in metadata.items():
+            if key not in self.entries and kept in self._offsets:
+                self.entries[key] = self.entries[kept]._replace(key=checked_key(key), same_as=kept)
+        if self.document is not None:
+            for key, device in self.document.devices(self.entries).items():
+                self.entries[key] = self.entries[key]._replace(device=device_said(device))
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise BadInput(f"'{self.path}' cannot be opened: {why}")
+
+
+def _whole(*numbers: Any) -> bool:
+    return all(type(number) is int for number in numbers)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadInput("its header names something twice")
+    return found
+
+
+def _metadata(path: str, found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise BadInput(f"'{path}' cannot be opened: its header is damaged")
+    return found

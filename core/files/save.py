@@ -1,0 +1,172 @@
+"""Carries out `Save`: gathers, writes, and says what the file is good for. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.files import code
+from devexplorer.core.files.entries import Ticker
+from devexplorer.core.files.gathering import Gathered, Item, gather
+from devexplorer.core.files.manifest import KEY, encoded
+from devexplorer.core.files.writing import Hosted, checked_path, write_safetensors, write_torch, written
+from devexplorer.core.models.walk import device_id
+from devexplorer.core.records.laboratory import Save
+from devexplorer.core.records.messages import Answer, Fact, Offer
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.workspace.refused import Refused
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+FORMS = ("safetensors", "pt", "module")
+HEADER_BYTES = 200
+"""Room for what is not values, for each tensor, when it is asked whether the disk has room."""
+
+
+def save(workspace: Workspace, command: Save, watch: Watch) -> CommandResult:
+    """Write the file."""
+    if command.form not in FORMS:
+        raise BadInput(f"there is no form '{command.form}'; there are {', '.join(FORMS)}")
+    gathered = _module(workspace, command) if command.form == "module" else gather(workspace, command.targets)
+    target = checked_path(command.path, command.form)
+    replaced = target.exists()
+    if replaced and not command.overwrite:
+        again = msgspec.structs.replace(command, overwrite=True, request=0)
+        raise Refused(
+            f"there is a file '{command.path}' already; take another name, or overwrite it",
+            offers=(Offer("Overwrite it", again),),
+        )
+    tick = Ticker(watch, gathered.nbytes, f"writing {target.name}", "nothing was written")
+    with written(command.path, target, gathered.nbytes + HEADER_BYTES * len(gathered.tensors)) as temporary:
+        if command.form == "safetensors":
+            size = write_safetensors(temporary, gathered.tensors, _metadata(gathered), tick)
+        elif command.form == "pt":
+            size = write_torch(temporary, _plain(gathered), tick)
+        else:
+            size = write_torch(temporary, gathered.items[0].thing, tick)
+    return CommandResult(_answer(command, gathered, size, replaced))
+
+
+def _metadata(gathered: Gathered) -> dict[str, str]:
+    """For transformers the format; for everybody the ties, as `safetensors.torch.save_model` writes them; then our
+    own."""
+    objects = tuple(
+        msgspec.structs.replace(item.about, name="") if gathered.plain else item.about for item in gathered.items
+    )
+    return {**gathered.ties, "format": "pt", KEY: encoded(objects)}
+
+
+def _plain(gathered: Gathered) -> Any:
+    """A tensor, a state dict, or a dict of them."""
+    hosted = Hosted()
+
+    def of(item: Item) -> Any:
+        if isinstance(item.thing, Tensor):
+            return hosted(item.thing)
+        return {key: hosted(tensor) for key, tensor in item.tensors.items()}
+
+    if len(gathered.items) == 1:
+        return of(gathered.items[0])
+    return {item.name: of(item) for item in gathered.items}
+
+
+def _module(workspace: Workspace, command: Save) -> Gathered:
+    if len(command.targets) != 1 or not isinstance(workspace.aim(command.targets[0]).thing, nn.Module):
+        raise BadInput("the form 'module' is for one model, or one part of a model; take 'safetensors' or 'pt'")
+    return gather(workspace, command.targets)
+
+
+def _answer(command: Save, gathered: Gathered, size: int, replaced: bool) -> Answer:
+    count = len(gathered.tensors)
+    words = [f"{count_text(count, 'tensor')}, {bytes_text(gathered.nbytes)} of values."]
+    if gathered.ties and command.form != "module":
+        key, kept = next(iter(gathered.ties.items()))
+        also = "" if len(gathered.ties) == 1 else f", and there are {len(gathered.ties) - 1:,} more such names"
+        words.append(
+            f"{key} is the very same tensor as {kept}{also}: it is in the file once, and loading ties the names again."
+        )
+    words += {"safetensors": _on_safetensors, "pt": _on_pt, "module": _on_module}[command.form](gathered)
+    waiting = [f"{item.name}:{key}" for item in gathered.items for key in item.about.waiting]
+    if waiting:
+        words.append(
+            f"{count_text(len(waiting), 'lazy parameter')} had no values yet and will have none: {waiting[0]}."
+        )
+    hidden = [item.name for item in gathered.items if not item.tensors and not item.about.waiting]
+    if hidden:
+        words.append(f"{_and(hidden)} has no registered tensors: no value of it is in the file.")
+    words.append(
+        "It was written beside its place and put there when it was whole"
+        + (", so the old file was never half a new one." if replaced else ".")
+    )
+    devices = sorted({device_id(tensor.device) for tensor in gathered.tensors.values()})
+    facts = (
+        Fact("file", command.path),
+        Fact("size", bytes_text(size)),
+        Fact("tensors", f"{count:,}"),
+        Fact("they were on", ", ".join(devices) or "no device"),
+    )
+    named = (
+        command.targets[0]
+        if len(command.targets) == 1
+        else ("everything" if not command.targets else f"{len(command.targets)} objects")
+    )
+    title = f"{named} is saved" if len(command.targets) < 2 else f"{named} are saved"
+    subject = command.targets[0].partition(":")[0] if len(command.targets) == 1 else None
+    return Answer(title=title, words=" ".join(words), facts=facts, code=code.save(command, gathered), subject=subject)
+
+
+def _on_safetensors(gathered: Gathered) -> Sequence[str]:
+    words = [
+        "A safetensors file is a table of contents and bytes: nothing in it can run code, and parts of it can be read"
+        " alone."
+    ]
+    models = [item for item in gathered.items if item.about.kind == "model"]
+    if not gathered.plain and models:
+        sample = [item.name for item in models if item.about.recipe]
+        own = [item.name for item in models if not item.about.recipe]
+        if sample:
+            words.append(f"Loading it builds {_and(sample)} again.")
+        if own:
+            words.append(
+                f"Of {_and(own)} it has the values alone: a file never runs the code that makes a model. Open it again,"
+                " then load."
+            )
+    return words
+
+
+def _on_pt(gathered: Gathered) -> Sequence[str]:
+    words = [
+        "torch.save writes a pickle and the bytes; with weights_only=True it loads without running anything from it."
+    ]
+    devices = {tensor.device.type for tensor in gathered.tensors.values()} - {"cpu", KIND}
+    if devices:
+        words.append(
+            "Every tensor in it remembers its device: where there is none of that name, loading needs map_location."
+        )
+    if any(tensor.device.type == KIND for tensor in gathered.tensors.values()):
+        words.append("What was on a virtual GPU is a tensor of the CPU in the file, so that it loads everywhere.")
+    return words
+
+
+def _on_module(gathered: Gathered) -> Sequence[str]:
+    item = gathered.items[0]
+    own = type(item.thing)
+    return [
+        f"torch.save(model) pickles the {own.__name__} object itself: the file names its class"
+        f" ({own.__module__}.{own.__qualname__}) and not its code. Loading it imports that class, as it is then,"
+        " and runs what the pickle says, so weights_only has to be False, and a file from somebody else could do"
+        " anything. It breaks when the class is moved or renamed. A state dict has the values alone and loads into"
+        " any model with those names: that is the better file, and DevExplorer opens no other."
+    ]
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,233 @@
+"""Reads torch.save files (`.pt`): looked through without running anything, then `torch.load(weights_only=True)`,
+mapped. Jobs thread.
+
+Such a file is a zip archive: `data.pkl` says what there is, every storage is a record of its own, uncompressed. All of
+it is checked before torch gets the file: the names in the pickle, that every tensor lies in its storage, and every
+storage in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.files.entries import Entry, checked_key, cut, device_said, shown, wrong_shape
+from devexplorer.core.files.pickle_tree import Stored, Tree, leaves, read
+
+PICKLE_LIMIT = 32 << 20
+"""Bytes of the pickle: that of 50,000 tensors has 8 MB."""
+ROOT_KEY = "tensor"
+"""What the one tensor of a file is called that is nothing but a tensor."""
+RIGHT = "save its state_dict() instead: torch.save(model.state_dict(), …), or safetensors"
+
+
+class TorchFile:
+    """A file of torch.save that holds tensors in containers, and nothing that would have to be called."""
+
+    form = "pt"
+    document = None
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        where = Path(path).expanduser()
+        self._where = where
+        if where.suffix == ".safetensors":
+            self._refuse("its name says safetensors and it is a file of torch.save; rename it to .pt")
+        self.size = where.stat().st_size
+        try:
+            with zipfile.ZipFile(where) as archive:
+                tree = self._tree(archive)
+                self._storages = _Storages(path, archive, self._prefix, self.size)
+                self._take(tree)
+        except (BadInput, OSError):
+            raise
+        # a damaged archive or pickle can fail in any way: BadZipFile, struct.error, KeyError, ValueError, …
+        except Exception as error:
+            raise BadInput(f"'{path}' cannot be opened: it is damaged or cut off ({type(error).__name__})") from None
+        self._loaded: Any = None
+
+    def close(self) -> None:
+        """Let go of the file, and of what is mapped of it."""
+        self._loaded = None
+
+    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+        """The values in order, out of the mapped file."""
+        yield from cut(self._tensor(entry).contiguous().view(-1))
+
+    def _tensor(self, entry: Entry) -> Tensor:
+        if self._loaded is None:
+            try:
+                self._loaded = torch.load(self._where, map_location="cpu", weights_only=True, mmap=True)
+            except Exception as error:
+                raise BadInput(f"'{self.path}' cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+        found = self._loaded
+        for part in entry.place:
+            found = found[part]
+        if not isinstance(found, Tensor) or tuple(found.shape) != entry.shape or found.dtype != entry.dtype:
+            raise BadInput(
+                f"'{self.path}' is not what it was when it was looked into: something has changed it meanwhile"
+            )
+        return Tensor.detach(found)  # without what the file may have hung on it
+
+    # --- opening
+
+    def _tree(self, archive: zipfile.ZipFile) -> Tree:
+        names = [info.filename for info in archive.infolist()]
+        self._prefix = names[0].partition("/")[0] if names else ""
+        if f"{self._prefix}/constants.pkl" in names:
+            self._refuse(
+                "it is a TorchScript archive, which is a program; load it with torch.jit.load where you trust it"
+            )
+        if archive.comment or len({name.lower() for name in names}) != len(names):
+            self._refuse("torch.save did not write it: it has a comment, or two records of one name")
+        pickled = f"{self._prefix}/data.pkl"
+        if pickled not in names:
+            self._refuse("it is a zip archive and no file of torch.save")
+        info = archive.getinfo(pickled)
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size > min(PICKLE_LIMIT, self.size):
+            self._refuse(f"what it says about its tensors is compressed, or longer than {bytes_text(PICKLE_LIMIT, 0)}")
+        try:
+            tree = read(archive.read(info))
+        except BadInput as error:
+            self._refuse(str(error))
+        if tree.foreign:
+            self._refuse(foreign_text(tree.foreign, tree.is_module, self.path))
+        return tree
+
+    def _take(self, tree: Tree) -> None:
+        self.entries: dict[str, Entry] = {}
+        others: list[str] = []
+        first: dict[tuple[Any, ...], str] = {}
+        for place, leaf in leaves(tree.root):
+            key = "/".join(map(str, place)) or ROOT_KEY
+            if not isinstance(leaf, Stored):
+                others.append(shown(key))
+                continue
+            if checked_key(key) in self.entries:
+                self._refuse(f"two tensors in it would be called '{shown(key)}'")
+            self._check(key, leaf)
+            same = first.setdefault((leaf.storage.key, leaf.offset, leaf.shape, leaf.stride, leaf.dtype), key)
+            device = device_said(leaf.storage.location)
+            self.entries[key] = Entry(
+                key,
+                leaf.shape,
+                leaf.dtype,
+                place,
+                device,
+                None if same == key or not leaf.shape else same,
+                leaf.requires_grad,
+            )
+        self.notes = []
+        if others:
+            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            what = (
+                "1 of its values is no tensor" if len(others) == 1 else f"{len(others):,} of its values are no tensors"
+            )
+            self.notes.append(f"{what} ({some}) and left alone.")
+
+    def _check(self, key: str, leaf: Stored) -> None:
+        wrong = wrong_shape(leaf.shape)
+        if (
+            wrong is not None
+            or len(leaf.stride) != len(leaf.shape)
+            or leaf.offset < 0
+            or any(step < 0 for step in leaf.stride)
+        ):
+            self._refuse(f"'{shown(key)}' has {wrong or 'strides that make no sense'}")
+        size = self._storages.bytes(leaf.storage.key)
+        own = leaf.storage.dtype or torch.uint8
+        last = (
+            0
+            if 0 in leaf.shape
+            else leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
+        )
+        if max(leaf.storage.elements * own.itemsize, last * leaf.dtype.itemsize) > size:
+            self._refuse(f"'{shown(key)}' reaches beyond what is in the file")
+        elements = 1
+        for length in leaf.shape:
+            elements *= length
+        if elements * leaf.dtype.itemsize > size:
+            self._refuse(f"'{shown(key)}' is expanded: it has more elements than values; save its clone() instead")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise BadInput(f"'{self.path}' cannot be opened: {why}")
+
+
+class _Storages:
+    """The records of an archive that hold storages."""
+
+    def __init__(self, path: str, archive: zipfile.ZipFile, prefix: str, size: int) -> None:
+        self._path, self._size, self._file = path, size, archive.fp
+        head = f"{prefix}/data/"
+        self._records = {
+            info.filename[len(head) :]: info for info in archive.infolist() if info.filename.startswith(head)
+        }
+        self._checked: dict[str, int] = {}
+
+    def bytes(self, key: str) -> int:
+        """Size of a storage that lies in the file, uncompressed."""
+        if key not in self._checked:
+            self._checked[key] = self._check(key)
+        return self._checked[key]
+
+    def _check(self, key: str) -> int:
+        info = self._records.get(key)
+        if info is None:
+            raise BadInput(f"'{self._path}' cannot be opened: a storage that it needs is not in it")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+            raise BadInput(
+                f"'{self._path}' cannot be opened: its values are compressed or encrypted, which torch.save does not do"
+            )
+        assert self._file is not None
+        self._file.seek(info.header_offset)
+        head = self._file.read(30)
+        if head[:4] != b"PK\x03\x04" or len(head) < 30:
+            raise BadInput(f"'{self._path}' cannot be opened: it is damaged")
+        name, extra = struct.unpack("<HH", head[26:30])
+        if info.header_offset + 30 + name + extra + info.file_size > self._size:
+            raise BadInput(f"'{self._path}' cannot be opened: a storage in it reaches beyond its end")
+        return info.file_size
+
+
+_DANGEROUS = {
+    "builtins",
+    "__builtin__",
+    "os",
+    "posix",
+    "nt",
+    "sys",
+    "subprocess",
+    "importlib",
+    "runpy",
+    "shutil",
+    "socket",
+    "ctypes",
+    "pty",
+}
+"""Modules that no model needs in its pickle, and that can do anything."""
+
+
+def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
+    """Why a pickle that asks for these names is not opened, and what would be right."""
+    dangerous = [name for name in names if name.partition(".")[0] in _DANGEROUS]
+    some = ", ".join(shown(name) for name in (dangerous or names)[:4]) + (
+        " and others" if len(dangerous or names) > 4 else ""
+    )
+    if dangerous:
+        what = "a model with something else in it" if is_module else "something else than tensors"
+        why = f"it holds {what}, and loading it would run code: it asks for {some}"
+        return f"{why}; nothing of it was run; do not load it anywhere else either"
+    what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
+    line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
+    return (
+        f"{what}, and loading it would run code: it asks for {some}; nothing of it was run; {RIGHT}; "
+        f"only where you trust the file and have its classes, in a script of your own: {line}"
+    )

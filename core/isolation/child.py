@@ -1,0 +1,183 @@
+"""Runs something in a process of its own: the side that works, `python -P -m MODULE FD`, where the `__main__` of MODULE
+calls `serve`.
+
+The request is one line of JSON on standard input, which stays open for as long as somebody waits. The answer goes to
+descriptor FD in lines of JSON: how far it is, and in the end a result or an error. Whatever the code that is run here
+prints goes to the descriptors that the process was given. The main thread works; a second one, `lifeline`, ends the
+whole group when nobody waits any more, or when the time is over, and then says which line was being run. No torch here:
+what is heavy is imported when the work begins.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.isolation.source_location import kind_of, place_of
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+Progress = Callable[[float, str], None]
+"""Gets the share that is done, 0 to 1, and what is being done."""
+PROGRESS_SECONDS = 0.05
+"""Between two lines about the same thing; more often than that nobody looks."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """The line on standard input."""
+
+    title: str
+    """What a sentence about this work begins with: `'net:make'`."""
+    seconds: float
+    """Time limit, the start of the process included."""
+    until: float
+    """The moment on `time.monotonic` when the time is over."""
+    request: msgspec.Raw
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the answer: a result, an error, or progress when it is neither."""
+
+    done: float = 0.0
+    text: str = ""
+    result: msgspec.Raw = msgspec.Raw()
+    """Empty: none."""
+    error: tuple[str, ...] | None = None
+    """Everything that is wrong."""
+    virtual_helps: bool = False
+    """Of an error: it would work with virtual GPUs."""
+
+
+def serve(
+    request_type: type[Q], carry_out: Callable[[Q, Progress], msgspec.Struct], home: Callable[[Q], str]
+) -> NoReturn:
+    """Carry out the one request of this process and end it, without waiting for threads or exit handlers of the code's
+    own.
+
+    What `carry_out` raises travels back as one line. `home` says which folder the user's code is in: a line of it is
+    named when the time is over.
+    """
+    out = _Out(int(sys.argv[1]))
+    envelope, lifeline = _envelope()
+    request = msgspec.json.decode(envelope.request, type=request_type)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what it prints is seen at once, also when it never returns
+    watched = (lifeline, out, envelope, home(request), threading.main_thread().ident or 0)
+    threading.Thread(target=_watch, args=watched, name="lifeline", daemon=True).start()
+    try:
+        said = Said(result=msgspec.Raw(msgspec.json.encode(carry_out(request, out.progress))))
+    except DevExplorerError as error:
+        said = Said(
+            error=getattr(error, "findings", (str(error),)), virtual_helps=getattr(error, "virtual_helps", False)
+        )
+    except BaseException as error:  # of ours, or raised out of a handler that the code installed
+        said = Said(error=(f"{envelope.title} failed: {_one_line(error)}",))
+    out.say(said)
+    os._exit(0)
+
+
+class _Out:
+    """Where the answer goes; two threads may say something, one line at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._process = os.getpid()
+        self._speaking = threading.Lock()
+        self._last = ("", -1.0)
+
+    @property
+    def step(self) -> str:
+        """What is being done."""
+        return self._last[0]
+
+    def progress(self, done: float, text: str) -> None:
+        """Say how far it is, not too often."""
+        now = time.monotonic()
+        about, at = self._last
+        if text != about or now - at >= PROGRESS_SECONDS:
+            self._last = text, now
+            self.say(Said(done=done, text=text))
+
+    def say(self, said: Said) -> None:
+        """Say one line, after everything that was printed until now; never in a child that the code forked."""
+        if os.getpid() != self._process:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass  # the code closed or replaced it
+        data = memoryview(msgspec.json.encode(said) + b"\n")
+        held = self._speaking.acquire(timeout=1.0)  # whoever holds it for longer will never be done
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:  # nobody listens, or the code closed the descriptor
+            os._exit(1)
+        finally:
+            if held:
+                self._speaking.release()
+
+
+def _envelope() -> tuple[Envelope, int]:
+    """The request, and the descriptor that ends when nobody waits any more; the code's own standard input is empty."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            os._exit(1)
+        line += piece
+    lifeline = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return msgspec.json.decode(bytes(line), type=Envelope), lifeline
+
+
+def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread: int) -> None:
+    try:
+        ended, _, _ = select.select([lifeline], [], [], max(envelope.until - time.monotonic(), 0.0))
+        if not ended:
+            where = _where(sys._current_frames().get(main_thread), home, out.step)
+            out.say(Said(error=(f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}",)))
+    finally:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _where(frame: FrameType | None, home: str, step: str) -> str:
+    """` (it was at net.py, line 4)`: the innermost line of the user's folder, else of their code elsewhere.
+
+    Where none of theirs is being run it is the step, ` (while: importing torch)`: a line of a library would say
+    nothing. Empty for neither.
+    """
+    innermost, below = frame, os.path.join(os.path.abspath(home), "")
+    while frame is not None:
+        file = os.path.abspath(frame.f_code.co_filename)
+        if file.startswith(below) and kind_of(frame.f_code.co_filename) == "user":
+            return f" (it was at {os.path.basename(file)}, line {frame.f_lineno})"
+        frame = frame.f_back
+    place = place_of(innermost)
+    if place is not None and not place.library:
+        return f" (it was at {os.path.basename(place.file)}, line {place.line})"
+    return f" (while: {step})" if step else ""
+
+
+def _one_line(error: BaseException) -> str:
+    """`ValueError: first line`, whatever the error does when it is asked for its text."""
+    try:
+        text = str(error).strip().splitlines()
+    except BaseException:
+        text = []
+    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__

@@ -1,0 +1,187 @@
+"""Runs something in a process of its own, so that nothing it does can cost this one: the side that waits. Any thread;
+no torch.
+
+The process leads a session of its own and is killed with everything that it started, whether it ended, was cancelled or
+took too long. What it prints goes where this process prints its errors: in the engine that becomes lines of the log.
+The other side is `core.isolation.child`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
+from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.isolation.child import Envelope, Said
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+SPARE_SECONDS = 3.0
+"""For a process that is so stuck that it cannot even say that its time is over."""
+ASK_SECONDS = 0.1
+"""Between two looks whether it was cancelled."""
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""Variable that keeps torch, when it is 0, from loading backends of other packages as it is imported
+(torch/__init__.py)."""
+RESULT_LIMIT = 64 << 20
+"""A larger result is none of ours."""
+
+
+class Cancelled(DevExplorerError):
+    """The user did not want to wait."""
+
+
+def run_apart(
+    module: str,
+    request: msgspec.Struct,
+    result: type[R],
+    *,
+    title: str,
+    seconds: float,
+    watch: Watch = NOBODY,
+    lacking: str = "no result",
+    virtual: bool = False,
+) -> R:
+    """Let `module`, whose `__main__` calls `apart_process.serve`, carry out a request within so many seconds, its start
+    included.
+
+    Raises `BadInput` with what it says is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended
+    (it was at net.py, line 4)`, `… ended its process by signal SIGSEGV and gave no model`): `title` begins such a
+    sentence, `lacking` ends it. Raises `Cancelled`, and `Unavailable` where this system has no process groups.
+    `virtual`: it is all about virtual GPUs, for which torch has the one place that another backend would take as torch
+    is imported.
+    """
+    if os.name != "posix":
+        raise Unavailable(f"{title} runs in a process group of its own, which this system does not have")
+    envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
+    process, readable = _started(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
+    last: Said | None = None
+    try:
+        for said in _heard(process, readable, title, seconds, watch):
+            if said.error is not None or bytes(said.result):
+                last = said
+                break
+            watch.progress(min(max(said.done, 0.0), 1.0), said.text)
+    finally:
+        os.close(readable)
+        code = _ended(process)
+    if last is None:
+        raise BadInput(f"{title} ended its process {_how(code)} and gave {lacking}")
+    if last.error is not None:
+        raise BadInput(*last.error, virtual_helps=last.virtual_helps)
+    try:
+        return msgspec.json.decode(last.result, type=result)
+    except msgspec.MsgspecError:
+        raise BadInput(
+            f"{title} gave something else than its result: code that it ran wrote where the result goes"
+        ) from None
+
+
+def _started(module: str, envelope: Envelope, environ: dict[str, str] | None) -> tuple[subprocess.Popen[bytes], int]:
+    """The process with its request, and where it answers."""
+    readable, writable = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(writable)],
+            stdin=subprocess.PIPE,
+            stdout=2,  # standard output may be somebody's document
+            stderr=2,
+            pass_fds=[writable],
+            start_new_session=True,
+            env=environ,
+        )
+    except OSError as error:
+        os.close(readable)
+        raise Unavailable(f"no process could be started for {envelope.title}: {error}") from error
+    finally:
+        os.close(writable)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(msgspec.json.encode(envelope) + b"\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # it ended at once; its exit code is told later
+    except BaseException:
+        os.close(readable)
+        _ended(process)
+        raise
+    return process, readable
+
+
+def _heard(process: subprocess.Popen[bytes], readable: int, title: str, seconds: float, watch: Watch) -> Iterator[Said]:
+    """What the process says until it ends; raises `BadInput` when its time is over, and `Cancelled`.
+
+    A child of it may hold the descriptor open for longer than it lives itself, so its end is what counts.
+    """
+    data = bytearray()
+    end = time.monotonic() + seconds + SPARE_SECONDS
+    waiting = select.poll()  # `select` knows no descriptor from 1024 on, and the engine may have many files open
+    waiting.register(readable, select.POLLIN)
+    while True:
+        over = _is_over(process)
+        ready = waiting.poll(0 if over else 1000 * ASK_SECONDS)
+        piece = os.read(readable, 1 << 16) if ready else b""
+        if watch.cancelled():
+            raise Cancelled("cancelled; nothing has changed")
+        data += piece
+        if b"\n" in piece:
+            *lines, rest = data.split(b"\n")
+            data = bytearray(rest)
+            yield from filter(None, map(_said, lines))
+        if len(data) > RESULT_LIMIT:
+            raise BadInput(f"{title} gave a result of more than {RESULT_LIMIT >> 20} MiB, which is none of ours")
+        if over and not piece:
+            return
+        if ready and not piece:  # nobody can say anything any more; the process ends next
+            time.sleep(ASK_SECONDS / 10)
+        if time.monotonic() > end:
+            raise BadInput(f"{title} was not ready after {seconds:g} s and was ended")
+
+
+def _said(line: bytes | bytearray) -> Said | None:
+    """One line; None for what is none of ours."""
+    try:
+        return msgspec.json.decode(line, type=Said)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process has ended; it is not reaped, so that its group's number stays its own."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Kill the whole group, then reap the process."""
+    ended = _is_over(process)
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    code = process.wait()
+    assert process.stdin is not None
+    try:
+        process.stdin.close()
+    except OSError:
+        pass
+    return code if ended else -signal.SIGKILL
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"itself with exit code {code} (sys.exit or os._exit)"
+    if code == -signal.SIGKILL:
+        return "by signal SIGKILL (as the system does when memory runs out)"
+    try:
+        return f"by signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"

@@ -1,0 +1,207 @@
+"""What the commands about allocators do, and what they answer: release the cache, record, save and open snapshots. Jobs
+thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.python_names import quoted
+from devexplorer.core.devices.device_id import torch_module
+from devexplorer.core.memory import snapshot_file
+from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.records.messages import (
+    Answer,
+    Fact,
+    OpenSnapshot,
+    RecordAllocator,
+    ReleaseCache,
+    SaveSnapshot,
+    SnapshotOpened,
+)
+
+if TYPE_CHECKING:
+    from devexplorer.core.engine.engine import Engine
+
+AllocatorCommand = ReleaseCache | RecordAllocator | SaveSnapshot | OpenSnapshot
+
+
+def title(command: AllocatorCommand) -> str:
+    """What the status bar shows while the command runs."""
+    match command:
+        case ReleaseCache(device=device):
+            return f"releasing the cache of {device}"
+        case RecordAllocator(on=on):
+            return "starting to record allocations" if on else "ending the recording of allocations"
+        case SaveSnapshot(device=device):
+            return f"saving the allocator snapshot of {device}"
+        case OpenSnapshot(device=device, path=path):
+            return f"looking at the allocator of {device}" if path is None else f"opening {os.path.basename(path)}"
+
+
+def handle(engine: Engine, command: AllocatorCommand) -> Answer:
+    """Carry out one command; what it found is sent, what it did is answered."""
+    match command:
+        case ReleaseCache(device=device):
+            return _release(engine, engine.fleet.choose(device))
+        case RecordAllocator(on=on):
+            return _record(engine, on)
+        case SaveSnapshot(device=device, path=path):
+            return _save(engine, engine.fleet.choose(device), path)
+        case OpenSnapshot():
+            return _open(engine, command)
+
+
+class _Figures(NamedTuple):
+    allocated: int
+    reserved: int
+    used: int | None
+    """By everybody, as the driver says."""
+    largest_free: int | None
+
+
+def _figures(engine: Engine, device: str) -> _Figures | None:
+    backend = engine.fleet.backend(device)
+    sample = backend.allocator_sample(device, engine.clock())
+    if sample is None:
+        return None
+    return _Figures(
+        sample.allocated_bytes, sample.reserved_bytes, backend.used_bytes(device), sample.largest_free_block_bytes
+    )
+
+
+def _release(engine: Engine, device: str) -> Answer:
+    if device == "cpu":
+        raise BadInput("the CPU has no cache to release: torch gives memory there back as soon as a tensor is gone")
+    before = _figures(engine, device)
+    if before is None:
+        raise BadInput(f"this engine has nothing on {device}, so nothing is cached there")
+    engine.fleet.backend(device).empty_cache(device)
+    after = _figures(engine, device) or before
+    given = before.reserved - after.reserved
+    kept = after.reserved - after.allocated
+    words = (
+        f"{bytes_text(given)} that torch kept for the next tensors are free again."
+        if given
+        else "No segment was wholly free."
+    )
+    if kept:
+        words += (
+            f" {bytes_text(kept)} stay cached: they lie in segments in which tensors live, and a segment goes back only"
+            " as a whole."
+        )
+    if not before.reserved - before.allocated:
+        words = "Nothing was cached: every byte that torch has reserved is in use."
+    words += " What tensors hold is as it was."
+    pairs = (
+        ("used by everybody", before.used, after.used),
+        ("reserved by torch", before.reserved, after.reserved),
+        ("allocated", before.allocated, after.allocated),
+        ("largest free block", before.largest_free, after.largest_free),
+    )
+    facts = tuple(
+        Fact(label, f"{bytes_text(was)} → {bytes_text(now)}")
+        for label, was, now in pairs
+        if was is not None and now is not None
+    )
+    kind = device.partition(":")[0]
+    heading = f"{device} gave back {bytes_text(given)}" if given else f"{device} had nothing to give back"
+    return Answer(
+        title=heading,
+        words=words,
+        facts=facts,
+        code=f"{torch_module(kind)}.empty_cache()  # of every {kind} device at once",
+    )
+
+
+def _record(engine: Engine, on: bool) -> Answer:
+    able = engine.fleet.record(on)
+    if on and not able:
+        raise BadInput(
+            "there is no allocator that could record: torch's CPU allocator keeps no list of blocks, and there is no"
+            " CUDA device here",
+            virtual_helps=True,
+        )
+    where = ", ".join(able) if len(able) <= 4 else f"{able[0]} to {able[-1]}"
+    if not on:
+        words = "What was recorded stays in the snapshots until the tensors are gone."
+        code = "torch.cuda.memory._record_memory_history(None)"
+        return Answer(title="Allocations are no longer recorded", words=words, code=code)
+    words = (
+        f"From now on the allocators of {where} note where in the code each block is asked for: a snapshot shows the"
+        " lines that hold most memory. Blocks from before have no line. It costs some microseconds an allocation."
+    )
+    if any(device.startswith("cuda") for device in able):
+        words += " On a CUDA device that nothing has touched yet it begins a moment after the first tensor."
+    code = 'torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=100_000)'
+    return Answer(title="Allocations are being recorded", words=words, code=code)
+
+
+def _save(engine: Engine, device: str, path: str) -> Answer:
+    taken = engine.fleet.backend(device).snapshot(device)
+    size = snapshot_file.save(taken, path)
+    counts = [
+        (segment["total_size"], segment["allocated_size"], len(segment["blocks"])) for segment in taken["segments"]
+    ]
+    counted = _counted(counts, sum(map(len, taken.get("device_traces", ()))))
+    words = (
+        f"{path} has {bytes_text(size)}: {counted}. It is in PyTorch's own format, which pytorch.org/memory_viz and"
+        " torch.cuda._memory_viz read, and so does this window."
+    )
+    if engine.fleet.info(device).simulated:
+        words += " The file says that the device is simulated."
+    code = f"torch.cuda.memory._dump_snapshot({quoted(path)})  # of every CUDA device"
+    return Answer(title=f"The snapshot of {device} is saved", words=words, code=code)
+
+
+def _open(engine: Engine, command: OpenSnapshot) -> Answer:
+    if (command.path is None) == (command.device is None):
+        raise BadInput("a snapshot is of a device or of a file; name one of the two")
+    if command.path is not None:
+        source = os.path.basename(command.path)
+        read = snapshot_file.load(command.path, _progress(engine, command.request, source))
+        try:
+            found = digest(read, source)
+        except BadInput as error:
+            raise BadInput(f"{source} was not opened: {error}") from None
+    else:
+        source = engine.fleet.choose(command.device or "")
+        backend = engine.fleet.backend(source)
+        found = digest(backend.snapshot(source), source, simulated=engine.fleet.info(source).simulated)
+    engine.send(SnapshotOpened(request=command.request, snapshot=found))
+    segments = [(one.bytes, one.allocated_bytes, len(one.blocks)) for one in found.segments]
+    words = f"{_counted(segments, found.trace_entries)}."
+    if found.cut:
+        words += f" {count_text(found.cut, 'block')} are not shown: only the largest are."
+    if not found.stacks:
+        words += " No line of code is known: recording was off when the blocks were asked for."
+    return Answer(title=f"The allocator snapshot of {source}", words=words, code=_viewer(command.path))
+
+
+def _viewer(path: str | None) -> str:
+    return "torch.cuda.memory._snapshot()" if path is None else f"python -m torch.cuda._memory_viz stats {quoted(path)}"
+
+
+def _counted(segments: Sequence[tuple[int, int, int]], steps: int) -> str:
+    """In words; a segment is its bytes, those in use, and its number of blocks."""
+    reserved, allocated, blocks = (sum(column) for column in zip(*segments, strict=True)) if segments else (0, 0, 0)
+    parts = [
+        f"{count_text(len(segments), 'segment')} of {bytes_text(reserved)}",
+        f"{bytes_text(allocated)} in use",
+        count_text(blocks, "block"),
+    ]
+    return ", ".join([*parts, count_text(steps, "recorded step")] if steps else parts)
+
+
+def _progress(engine: Engine, request: int, source: str) -> Callable[[float], None]:
+    tell, cancelled = engine.progress(request), engine.cancelled(request)
+
+    def report(share: float) -> None:
+        if cancelled():
+            raise DevExplorerError(f"{source} was not opened: reading was cancelled")
+        tell(share, f"reading {source}")
+
+    return report

@@ -1,0 +1,58 @@
+"""What the workspace knows about an object beside the object itself. No thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.records.laboratory import Hop
+
+
+class HopHooks(Protocol):
+    """Hooks that let activations follow the parts of a split model (`core.partition.hops`)."""
+
+    @property
+    def latest(self) -> tuple[Hop, ...]:
+        """The hops of the latest forward, in their order."""
+        ...
+
+    def attach(self) -> None:
+        """Put the hooks on."""
+        ...
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        ...
+
+
+@dataclass(slots=True)
+class Extras:
+    """All of it; everything may be missing."""
+
+    recipe: str | None = None
+    """The sample model it was built from."""
+    source: str | None = None
+    """What it was opened from, as `OpenModel.source`."""
+    folder: str = ""
+    """The folder that was importable then, absolute; empty where there is no source."""
+    inputs: str = ""
+    """Shapes of what its forward gets, as the user gave them."""
+    guessed: str = ""
+    """The same, found by trying; so that it is not tried again at every run."""
+    optimizer: torch.optim.Optimizer | None = None
+    optimizer_text: str | None = None
+    """`Adam, lr 0.001`."""
+    seed: int = 0
+    """Of the sample model's initial values."""
+    hops: HopHooks | None = None
+    """Not None: activations follow its parts."""
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Tensors that belong to the object without being in it: the optimizer's state."""
+        if self.optimizer is not None:
+            for state in self.optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, Tensor))

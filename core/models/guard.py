@@ -1,0 +1,208 @@
+"""Takes back what code of others changes for the whole process while it makes a model. Jobs thread (or the main thread
+of a command).
+
+What matters to everybody else is named, so that it can be told; random generators, streams and filters are put back
+without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from devexplorer.core.models.loading import LeftInstead
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One thing that is global to the process or the thread."""
+
+    words: str
+    get: Callable[[], Any]
+    put: Callable[[Any], object]
+    code: Callable[[Any], str]
+    """Python that puts it back; empty: a script need not."""
+
+
+def _put_device(before: torch.device) -> None:
+    torch.set_default_device(None if before == torch.device("cpu") else before)
+
+
+def _put_environment(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+_SETTINGS = (
+    _Setting(
+        "the default dtype",
+        torch.get_default_dtype,
+        torch.set_default_dtype,
+        lambda was: f"torch.set_default_dtype({was})",
+    ),
+    _Setting(
+        "the default device",
+        lambda: torch.get_default_device(),
+        _put_device,
+        lambda was: f'torch.set_default_device("{was}")',
+    ),
+    _Setting(
+        "gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, lambda was: f"torch.set_grad_enabled({was})"
+    ),
+    _Setting(
+        "the number of CPU threads",
+        torch.get_num_threads,
+        torch.set_num_threads,
+        lambda was: f"torch.set_num_threads({was})",
+    ),
+    _Setting(
+        "deterministic algorithms",
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+        lambda was: f"torch.use_deterministic_algorithms({was})",
+    ),
+    _Setting(
+        "the precision of float32 products",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        lambda was: f'torch.set_float32_matmul_precision("{was}")',
+    ),
+    _Setting("the current folder", os.getcwd, os.chdir, lambda was: ""),
+    _Setting("environment variables", lambda: dict(os.environ), _put_environment, lambda was: ""),
+    _Setting("sys.path", lambda: list(sys.path), lambda was: sys.path.__setitem__(slice(None), was), lambda was: ""),
+    _Setting("sys.argv", lambda: list(sys.argv), lambda was: sys.argv.__setitem__(slice(None), was), lambda was: ""),
+)
+
+
+@dataclass(slots=True)
+class Changes:
+    """What was changed and has been taken back."""
+
+    words: list[str] = field(default_factory=list)
+    """`the default dtype (torch.float64 instead of torch.float32)`"""
+    code: list[str] = field(default_factory=list)
+    """What a script has to say after the same code, to have it as it was."""
+    random: bool = False
+    """Python's generator was drawn from, or set."""
+    numpy: bool = False
+    """NumPy's was."""
+
+
+@contextmanager
+def settings_kept(changes: Changes | None = None) -> Iterator[None]:
+    """Put every setting of the process back to what it was, whatever happens within; what was changed is noted in
+    `changes`."""
+    before = [setting.get() for setting in _SETTINGS]
+    noted = Changes() if changes is None else changes
+    try:
+        yield
+    finally:
+        for setting, was in zip(_SETTINGS, before, strict=True):
+            _take_back(setting, was, noted)
+
+
+@contextmanager
+def kept(seed: int) -> Iterator[Changes]:
+    """Seed every generator, and put everything back afterwards, whatever happens; the object is filled at the end.
+
+    Within, `os._exit` raises `LeftInstead` in this process (its children may use it); `SystemExit` and the like are the
+    caller's.
+    """
+    changes = Changes()
+    python, numpy = random.getstate(), np.random.get_state()
+    streams = sys.stdin, sys.stdout, sys.stderr
+    with settings_kept(changes), warnings.catch_warnings(), torch.random.fork_rng(devices=[]), staying(), _alone():
+        try:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            seeded = random.getstate(), _numbers(np.random.get_state())
+            yield changes
+            changes.random, changes.numpy = random.getstate() != seeded[0], _numbers(np.random.get_state()) != seeded[1]
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            sys.stdin, sys.stdout, sys.stderr = streams
+
+
+def _take_back(setting: _Setting, was: Any, changes: Changes) -> None:
+    try:
+        now = setting.get()
+        if now == was:
+            return
+        setting.put(was)
+    except OSError:  # the current folder was removed, or the one before is gone
+        setting.put(was)
+        now = None
+    instead = (
+        f" ({now} instead of {was})"
+        if isinstance(was, (bool, int, str, torch.dtype, torch.device)) and now is not None
+        else ""
+    )
+    changes.words.append(f"{setting.words}{instead}")
+    if setting.code(was):
+        changes.code.append(setting.code(was))
+
+
+def _numbers(state: Any) -> tuple[Any, ...]:
+    """NumPy's state as something that can be compared."""
+    return tuple(part.tobytes() if isinstance(part, np.ndarray) else part for part in state)
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """`os._exit` in this process raises instead; whoever holds on to it has the real one back afterwards."""
+    real, process, active = os._exit, os.getpid(), True
+
+    def leave(status: int) -> NoReturn:
+        if active and os.getpid() == process:
+            raise LeftInstead(f"it called os._exit({status}), which would have ended this process")
+        real(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        active = False
+        os._exit = real
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Children that the code forks here are ended and reaped; those of multiprocessing have somebody who looks after
+    them."""
+    real, children = getattr(os, "fork", None), list[int]()
+    if real is None:
+        yield
+        return
+
+    def fork() -> int:
+        child: int = real()
+        if child and not str(sys._getframe(1).f_globals.get("__name__")).startswith("multiprocessing"):
+            children.append(child)
+        return child
+
+    os.fork = fork
+    try:
+        yield
+    finally:
+        os.fork = real
+        for child in children:
+            try:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            except OSError:  # the code has waited for it itself
+                pass

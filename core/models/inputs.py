@@ -1,0 +1,205 @@
+"""Inputs for a model that nobody here knows: shapes as the user gives them, or a guess that was tried. Jobs thread.
+
+A guess comes from the configuration of a transformers model, or from the names of forward's arguments and the first
+layers; it is tried on a copy of the model without values (device `meta`), and where that cannot run, on a small copy on
+the CPU. The model itself is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput, first_line
+from devexplorer.core.base.formats import shape_text
+from devexplorer.core.models import samples
+from devexplorer.core.models.casts import dtype_name, torch_dtype
+from devexplorer.core.models.clones import twin
+from devexplorer.core.models.copies import deep_copy
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.guard import settings_kept
+from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
+from devexplorer.core.models.shapes import parse_input_shapes
+from devexplorer.core.models.walk import is_uninitialised, size_of
+
+CHEAP_BYTES = 512 << 20
+"""A model of up to this size is copied to try a guess with values."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One argument of forward."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None = None
+    """None: the model's own floating dtype."""
+    below: int = 2
+    """Whole numbers are drawn from 0 up to it, left out."""
+    ones: bool = False
+    """All ones, as a mask that hides nothing."""
+
+    def tensor(self, floating: torch.dtype, generator: torch.Generator, device: str = "cpu") -> Tensor:
+        """Values from the generator; none on `meta`."""
+        dtype = self.dtype or floating
+        if device == "meta":
+            return torch.empty(self.shape, dtype=dtype, device=device)
+        if self.ones:
+            return torch.ones(self.shape, dtype=dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            made = torch.randn(
+                self.shape, generator=generator, dtype=torch.complex64 if dtype.is_complex else torch.float32
+            )
+            return made.to(dtype)
+        return torch.randint(2 if dtype == torch.bool else self.below, self.shape, generator=generator).to(dtype)
+
+    @property
+    def text(self) -> str:
+        """As `--input` takes it."""
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return shape if self.dtype is None else f"{shape}:{dtype_name(self.dtype)}"
+
+
+class UnknownInputs(BadInput):
+    """Nobody gave the shapes, and no guess worked: what forward wants, why the first guess failed, and how shapes would
+    be written."""
+
+    def __init__(self, title: str, wanted: Sequence[Need], failure: BaseException | None) -> None:
+        self.arguments = (
+            ", ".join(need.name for need in wanted if need.required)
+            or ", ".join(need.name for need in wanted)
+            or "nothing"
+        )
+        self.failure = failure
+        """Of the first guess; None where there was none."""
+        self.example = ",".join("2x16" for need in wanted if need.required) or "2x16"
+        reason = "" if failure is None else f" ({first_line(failure)})"
+        super().__init__(
+            f"nobody knows what '{title}' takes: its forward wants {self.arguments}, and no guess worked{reason};"
+            " choose tensors for it, or give the shapes when opening it (on the command line with --input), as in"
+            f" {self.example}, with a dtype where it is not floating: 2x16:int64"
+        )
+
+
+def parse_inputs(text: str) -> tuple[InputSpec, ...]:
+    """`2x16:int64,4x12` -> two specifications. Raises `BadInput`."""
+    return tuple(
+        InputSpec(shape, None if dtype is None else torch_dtype(dtype)) for shape, dtype in parse_input_shapes(text)
+    )
+
+
+def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = False) -> tuple[InputSpec, ...]:
+    """What forward gets: what the user gave, else a guess that works. Raises `BadInput` that says what forward wants.
+
+    A guess that fails without values is tried with values where the error says that it is for want of them; with
+    `values` in any case.
+    """
+    if given.strip():
+        return tuple(_completed(model, parse_inputs(given)))
+    failure: BaseException | None = None
+    for guess in _guesses(model):
+        error = _on_meta(model, guess)
+        if error is not None and (
+            values or isinstance(error, NotImplementedError) or "meta" in str(error)
+        ):  # for want of values
+            error = _with_values(model, guess)
+        if error is None:
+            return guess
+        failure = failure or error
+    raise UnknownInputs(title, needs(model), failure)
+
+
+def tensors(model: nn.Module, specs: Sequence[InputSpec], *, batch: int | None = None, seed: int = 0) -> list[Tensor]:
+    """The inputs on the CPU, floating ones in the model's dtype; the same for the same seed. `batch` replaces each
+    first dimension."""
+    generator = torch.Generator().manual_seed(seed)
+    wide = (
+        specs if batch is None else [replace(one, shape=(batch, *one.shape[1:])) if one.shape else one for one in specs]
+    )
+    return [one.tensor(floating_dtype(model), generator) for one in wide]
+
+
+def sampled(model: nn.Module, title: str, extras: Extras) -> list[Tensor]:
+    """Inputs of a model of the workspace, on the device of its first parameter and in its dtype."""
+    if extras.recipe is not None:
+        return samples.sample_for(model, extras.recipe)
+    specs = specs_for(model, title, extras.inputs or extras.guessed)
+    if not extras.inputs:
+        extras.guessed = ",".join(spec.text for spec in specs)
+    return _there(model, specs)
+
+
+def sample_inputs(model: nn.Module, shapes: str = "") -> list[Tensor]:
+    """The same for scripts: inputs of these shapes (`2x16:int64,4x12`; empty: a guess), the very values that a run in
+    the window gets."""
+    return _there(model, specs_for(model, type(model).__name__, shapes))
+
+
+def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
+    first = next(model.parameters(), None)
+    made = tensors(model, specs)
+    return made if first is None else [one.to(first.device) for one in made]
+
+
+def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSpec]:
+    """Whole numbers within the vocabulary; where no dtype was given, whole numbers for what is an argument of ids by
+    its name or layer."""
+    wanted = needs(model)
+    first = next(iter(candidates(model)), ())
+    for at, spec in enumerate(specs):
+        need = wanted[at] if at < len(wanted) else Need("", False)
+        ids = need.whole or (at < len(first) and first[at].whole)
+        dtype = torch.int64 if spec.dtype is None and ids else spec.dtype
+        yield replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask)
+
+
+def _guesses(model: nn.Module) -> Iterator[tuple[InputSpec, ...]]:
+    below = vocabulary(model)
+    for shapes in candidates(model):
+        yield tuple(InputSpec(one.shape, torch.int64 if one.whole else None, below, one.mask) for one in shapes)
+
+
+def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
+    """The error of a forward without values; None when it went through."""
+    if any(is_uninitialised(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        return NotImplementedError("it has lazy parameters, whose shapes appear with the first forward")
+    try:
+        with settings_kept(), torch.no_grad():
+            copied = twin(model, lambda tensor: torch.empty_like(tensor, device="meta"))
+            copied(*(one.tensor(floating_dtype(model), torch.Generator(), "meta") for one in guess))
+    except (Exception, SystemExit) as error:
+        return error
+    return None
+
+
+def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:
+    """The same on a copy with values, for models that look at them or hold tensors that PyTorch does not see."""
+    if (
+        sum(size_of(tensor) for tensor in (*model.parameters(), *model.buffers()) if not is_uninitialised(tensor))
+        > CHEAP_BYTES
+    ):
+        return RuntimeError("it cannot be tried without values, and is too large to be copied for it")
+    try:
+        with settings_kept(), torch.random.fork_rng(devices=[]), torch.no_grad():
+            deep_copy(model).to("cpu")(*tensors(model, guess))
+    except (Exception, SystemExit) as error:
+        return error
+    return None
+
+
+def floating_dtype(model: nn.Module) -> torch.dtype:
+    """The model's own: that of most elements of its parameters; the default one where there are none."""
+    elements: dict[torch.dtype, int] = {}
+    for one in model.parameters():
+        if one.is_floating_point():
+            elements[one.dtype] = elements.get(one.dtype, 0) + (0 if is_uninitialised(one) else one.numel())
+    return max(elements, key=lambda dtype: elements[dtype], default=torch.get_default_dtype())
+
+
+def words(specs: Sequence[InputSpec]) -> str:
+    """`2×16 int64 and 4×12`."""
+    return " and ".join(
+        f"{shape_text(one.shape)}{'' if one.dtype is None else ' ' + dtype_name(one.dtype)}" for one in specs
+    )

@@ -1,0 +1,264 @@
+"""Models of installed libraries, with random weights: transformers from a configuration, torchvision by name. Jobs
+thread.
+
+Nothing is downloaded: a name that only a hub knows is refused, and so is every option that asks for weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
+from devexplorer.core.base.python_names import nearest, quoted
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.source import Source
+
+HEADS: Mapping[str, str] = {
+    "base": "AutoModel",
+    "seq2seq-lm": "AutoModelForSeq2SeqLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "causal-lm": "AutoModelForCausalLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "image-classification": "AutoModelForImageClassification",
+}
+"""`head=` -> the class of transformers that makes a model with it."""
+LANGUAGE = ("seq2seq-lm", "masked-lm", "causal-lm")
+"""Tried in this order where neither `head=` nor the configuration says which: BERT fills masks, GPT-2 and Llama
+continue a text."""
+WEIGHTS = ("weights", "weights_backbone", "pretrained", "pretrained_backbone")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that can be made, and its Python."""
+
+    make: Callable[[], nn.Module]
+    imports: tuple[str, ...]
+    lines: tuple[str, ...]
+    """Come before the expression."""
+    expression: str
+    summary: str
+    """What it is, in a phrase."""
+
+
+def prepare(source: Source, folder: str) -> Prepared:
+    """Everything short of making the model. Raises `BadInput`, or `Unavailable` where the library is not installed."""
+    with _offline():
+        return _transformers(source, folder) if source.kind == "transformers" else _torchvision(source)
+
+
+def made(prepared: Prepared, source: Source) -> nn.Module:
+    """Make it where torch's default device is; raises `BadInput` when the library refuses."""
+    try:
+        with _offline():
+            model = prepared.make()
+    except DevExplorerError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{source.kind} cannot make {source.text}: {one_line(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{source.kind} gave a {type(model).__name__} for {source.text}; a torch.nn.Module is needed")
+    return model
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] != name:
+            raise Unavailable(f"the package {name} cannot be imported: {one_line(error)}") from error
+        how = (
+            'pip install "devexplorer[models]"'
+            if name == "transformers"
+            else f"pip install {name}, in the version that fits this torch"
+        )
+        raise Unavailable(f"the package {name} is not installed; get it with {how}") from error
+
+
+# --- transformers
+
+
+def _transformers(source: Source, folder: str) -> Prepared:
+    if not source.place.endswith(".json") and "/" in source.place:
+        raise BadInput(
+            f"'{source.place}' is a name on a hub, and nothing is downloaded; save its config.json and name that file,"
+            " or take a model type as in transformers:llama"
+        )
+    transformers = _library("transformers")
+    options = dict(source.options)
+    head = options.pop("head", None)
+    if head is not None and head not in HEADS:
+        raise BadInput(f"there is no head '{head}'; {nearest(str(head), HEADS)}")
+    content = _content(source, folder) if source.place.endswith(".json") else {}
+    kind = content.get("model_type", source.place) if content else source.place
+    mapping = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    if kind not in mapping:
+        raise BadInput(
+            f"transformers {transformers.__version__} has no model type '{kind}'; {_near(kind, list(mapping.keys()))}"
+            " (names of a hub are not looked up)"
+        )
+    try:
+        config = _config(mapping[kind], content, options, kind)
+    except DevExplorerError:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"transformers refuses this configuration of {kind}: {' '.join(str(error).split())[:200]}"
+        ) from error
+    auto, direct = _architecture(transformers, config, head, kind)
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    line = f"config = AutoConfig.for_model({quoted(kind)}{given})"
+    if content:
+        line = f"config = AutoConfig.from_pretrained({quoted(str(source.file(folder)))}{given})"
+    imported = auto or direct
+    make = getattr(transformers, auto).from_config if auto else getattr(transformers, direct)
+    origin = f"the configuration {source.place}" if content else f"its configuration of {kind}"
+    return Prepared(
+        lambda: make(config),
+        (f"from transformers import AutoConfig, {imported}",),
+        (line,),
+        f"{auto}.from_config(config)" if auto else f"{direct}(config)",
+        f"made by transformers {transformers.__version__} from {origin}",
+    )
+
+
+def _content(source: Source, folder: str) -> dict[str, Any]:
+    path = source.file(folder)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is no JSON: {one_line(error)}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+        raise BadInput(f"{path} names no model_type, so it is no configuration of transformers")
+    content.pop("auto_map", None)  # it names code that came with the weights; the library's own class is made instead
+    content.pop("quantization_config", None)  # of weights that are not loaded
+    return content
+
+
+def _config(kind: Any, content: dict[str, Any], options: dict[str, Any], name: str) -> Any:
+    usual = kind()
+    ways = {key.removeprefix("_") for key in dir(kind) if key.startswith("_") and key.endswith("_implementation")}
+    known = {*usual.to_dict(), *getattr(kind, "attribute_map", {}), *content, *ways}
+    unknown = [key for key in options if key not in known]
+    if unknown:
+        raise BadInput(*(f"the configuration of {name} has no '{key}'; {_near(key, sorted(known))}" for key in unknown))
+    for key, value in options.items():
+        _check_part(name, key, getattr(usual, key, None), value)
+    merged = {
+        key: {**content[key], **value} if isinstance(value, dict) and isinstance(content.get(key), dict) else value
+        for key, value in options.items()
+    }
+    return kind.from_dict(content, **merged) if content else kind(**merged)
+
+
+def _check_part(name: str, key: str, part: Any, given: Any) -> None:
+    """A configuration within one: `text_config.num_hidden_layers=2`. Raises `BadInput` for what it has not."""
+    if not isinstance(given, dict) or not hasattr(part, "to_dict"):
+        return
+    known = [f"{key}.{one}" for one in (*part.to_dict(), *getattr(part, "attribute_map", {}))]
+    unknown = [path for one in given if (path := f"{key}.{one}") not in known]
+    if unknown:
+        raise BadInput(*(f"the configuration of {name} has no '{path}'; {_near(path, known)}" for path in unknown))
+
+
+def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -> tuple[str, str]:
+    """The Auto class that makes the model, or else the name of its own class."""
+    tables = {name: getattr(transformers, auto)._model_mapping for name, auto in HEADS.items()}
+    if head is not None:
+        if type(config) not in tables[head]:
+            has = [name for name, table in tables.items() if type(config) in table]
+            raise BadInput(f"{kind} has no head '{head}' in transformers; it has {', '.join(has) or 'no head at all'}")
+        return HEADS[head], ""
+    for name in config.architectures or ():
+        own = getattr(transformers, name, None)
+        if not isinstance(own, type) or not issubclass(own, nn.Module):
+            continue
+        auto = next(
+            (HEADS[head] for head, table in tables.items() if type(config) in table and table[type(config)] is own), ""
+        )
+        return auto, name
+    for name in (*LANGUAGE, "base", *HEADS):
+        if type(config) in tables[name]:
+            return HEADS[name], ""
+    raise BadInput(
+        f"transformers makes no model from a configuration of {kind}; choose a type that has a model of its own"
+    )
+
+
+def _near(word: str, known: Collection[str]) -> str:
+    """The nearest names, and where there are none, how many there are rather than all."""
+    words = nearest(word, known)
+    return (
+        words
+        if words.startswith("did you mean")
+        else f"there are {len(known)} of them, such as {', '.join(list(known)[:4])}"
+    )
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """A configuration can ask for a part that comes from a hub; that fails at once instead of being fetched."""
+    before = os.environ.get("HF_HUB_OFFLINE")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        constants: Any = importlib.import_module("huggingface_hub.constants")
+    except ImportError:
+        constants = None
+    was = getattr(constants, "HF_HUB_OFFLINE", None)
+    if constants is not None:
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        if constants is not None and was is not None:
+            constants.HF_HUB_OFFLINE = was
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before
+
+
+# --- torchvision
+
+
+def _torchvision(source: Source) -> Prepared:
+    models = _library("torchvision").models
+    asked = [key for key in source.options if key in WEIGHTS and source.options[key]]
+    if asked:
+        raise BadInput(
+            f"'{asked[0]}' would download weights, and nothing is downloaded; open the model without, then load a"
+            " checkpoint"
+        )
+    known = models.list_models()
+    if source.place not in known:
+        raise BadInput(f"torchvision has no model '{source.place}'; {_near(source.place, known)}")
+    builder = models.get_model_builder(source.place)
+    takes = inspect.signature(builder).parameters
+    free = any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    unknown = [key for key in source.options if key not in takes and not free]
+    if unknown:
+        raise BadInput(
+            *(f"torchvision's {source.place} has no option '{key}'; {nearest(key, list(takes))}" for key in unknown)
+        )
+    options = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in takes else {}), **source.options}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    return Prepared(
+        lambda: builder(**options),
+        ("import torchvision",),
+        (),
+        f"torchvision.models.get_model({quoted(source.place)}{given})",
+        f"made by torchvision from its model {source.place}",
+    )

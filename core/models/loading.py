@@ -1,0 +1,275 @@
+"""Imports the user's code and calls what they named in it; every failure is one line that names their own line. Jobs
+thread, or the main thread of a trial process or of the command line.
+
+torch is imported only when the user's code has done so, or when a model is there to be looked at: a trial of code that
+does not even import is over before torch would be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.python_names import nearest
+from devexplorer.core.models.source import Source, located
+
+Stamp = tuple[str, int, int]
+"""The folder from which a module was imported, and its file's time of change (ns) and size then."""
+_STAMP = "__devexplorer_stamp__"
+"""An attribute of modules that were imported here; it is gone with them."""
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class LeftInstead(RuntimeError):
+    """The user's code called `os._exit`, which would have ended this process without a word."""
+
+
+def factory_of(source: Source, folder: str) -> Any:
+    """Import what the source names, anew where files have changed since, and return the factory. Raises `BadInput`."""
+    home = home_of(source, folder)
+    _forget_changed(home)
+    importlib.invalidate_caches()
+    with _importing(home):
+        module = _from_file(source, folder) if source.kind == "file" else _imported(source.place, home)
+    factory: Any = module
+    for at, part in enumerate(source.factory.split(".")):
+        if not hasattr(factory, part):
+            public = _offered(module) if at == 0 else []
+            hint = f"; {nearest(part, public)}" if public else ""
+            raise BadInput(f"the module '{_title(source)}' has no class or function '{source.factory}'{hint}")
+        factory = getattr(factory, part)
+    _check_factory(source, factory)
+    return factory
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """The names in a module that could be meant: what it defines itself, or else everything that is public."""
+    public = {name: thing for name, thing in vars(module).items() if not name.startswith("_")}
+    own = [
+        name
+        for name, thing in public.items()
+        if callable(thing) and getattr(thing, "__module__", None) == module.__name__
+    ]
+    return own or list(public)
+
+
+def make(source: Source, factory: Any, folder: str) -> Any:
+    """Call the factory with the source's options. Raises `BadInput` when it fails, or gives something else than a
+    module."""
+    call = f"'{source.text.partition('?')[0]}()'"
+    process = os.getpid()
+    try:
+        with _importing(home_of(source, folder)):
+            model = factory(**source.options)
+    except BaseException as error:
+        raise BadInput(f"{call} failed: {one_line(error)}{_where(error, home_of(source, folder))}") from error
+    finally:
+        if os.getpid() != process:  # the factory forked, and this is the child: only the parent goes on
+            os._exit(0)
+    import torch
+    from torch.jit._script import RecursiveScriptModule
+
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise BadInput(f"{call} gave the class {model.__name__}, not a model; let it return {model.__name__}(…)")
+    if not isinstance(model, torch.nn.Module):
+        raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is needed")
+    if any(
+        isinstance(module, RecursiveScriptModule) or "_actual_script_module" in vars(module)
+        for module in model.modules()
+    ):
+        raise BadInput(
+            f"{call} gave a TorchScript model, whose parts cannot be looked at or moved one by one; give the model it"
+            " was made from"
+        )
+    return model
+
+
+def home_of(source: Source, folder: str) -> str:
+    """The folder that is importable: the one that was named, or that of the file."""
+    return os.path.dirname(source.file(folder)) if source.kind == "file" else os.path.abspath(folder or os.curdir)
+
+
+def stamps(home: str) -> dict[str, Stamp]:
+    """File -> stamp of every module that was imported from this folder."""
+    found: dict[str, Stamp] = {}
+    for module in list(sys.modules.values()):
+        stamp = getattr(module, "__dict__", {}).get(_STAMP)
+        if stamp is not None and stamp[0] == home:
+            found[str(module.__file__)] = stamp
+    return found
+
+
+def unchanged(known: dict[str, Stamp]) -> bool:
+    """Whether every one of these files is still as it was."""
+    return all(_now(file, stamp[0]) == stamp for file, stamp in known.items())
+
+
+def one_line(error: BaseException) -> str:
+    """`ValueError: first line`. A Ctrl-C on the main thread is the user's own and goes on its way."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+    if isinstance(error, LeftInstead):
+        return str(error)
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
+
+
+# --- importing
+
+
+def _imported(name: str, home: str) -> ModuleType:
+    process = os.getpid()
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        raise BadInput(f"the module '{name}' could not be imported: {one_line(error)}{_where(error, home)}") from error
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
+
+
+def _from_file(source: Source, folder: str) -> ModuleType:
+    path = source.file(folder)
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    name = module_name(path)
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses, typing and copy.deepcopy look for a class's module there
+    process = os.getpid()
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        raise BadInput(
+            f"the file {path.name} could not be imported: {one_line(error)}{_where(error, str(path.parent))}"
+        ) from error
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
+    return module
+
+
+def module_name(path: Path) -> str:
+    """What the module of a file is called: as the file, unless another module has that name."""
+    stem = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in path.stem)
+    other = sys.modules.get(stem)
+    taken = other is not None and getattr(other, "__file__", None) != str(path)
+    elsewhere = [entry for entry in sys.path if os.path.abspath(entry) != str(path.parent)]
+    if taken or stem in sys.builtin_module_names or PathFinder.find_spec(stem, elsewhere) is not None:
+        return f"{stem}_of_{''.join(letter if letter.isalnum() else '_' for letter in path.parent.name)}"
+    return stem
+
+
+@contextmanager
+def _importing(home: str) -> Iterator[None]:
+    """The folder is importable; new modules of the user are marked, or forgotten again when something goes wrong.
+
+    No `__pycache__` is left in the folder: it would hide an edit within the same second, too.
+    """
+    before, bytecode = set(sys.modules), sys.dont_write_bytecode
+    sys.path.insert(0, home)
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    except BaseException:
+        for name in [name for name in set(sys.modules) - before if _own(sys.modules[name], home)]:
+            del sys.modules[name]
+        raise
+    finally:
+        sys.dont_write_bytecode = bytecode
+        if home in sys.path:
+            sys.path.remove(home)
+        for name in set(sys.modules) - before:
+            _stamp(sys.modules[name], home)
+
+
+# --- what was imported before
+
+
+def _now(file: str, home: str) -> Stamp | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return home, status.st_mtime_ns, status.st_size
+
+
+def _own(module: object, home: str) -> bool:
+    """Whether a module is the user's: below that folder, and not of an installed package."""
+    file = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "")
+    if not isinstance(file, str) or name.partition(".")[0] == "devexplorer":
+        return False
+    inside = os.path.abspath(file).startswith(os.path.join(home, ""))
+    return inside and not any(part in _INSTALLED for part in Path(file).parts)
+
+
+def _stamp(module: ModuleType, home: str) -> None:
+    if _own(module, home):
+        setattr(module, _STAMP, _now(str(module.__file__), home))
+
+
+def _forget_changed(home: str) -> None:
+    """Let modules of the user be imported anew when one of them has changed, or when another of that name is nearer
+    now."""
+    known = {
+        name: stamp
+        for name, module in list(sys.modules.items())
+        if (stamp := getattr(module, "__dict__", {}).get(_STAMP))
+    }
+    changed = {stamp[0] for name, stamp in known.items() if _now(str(sys.modules[name].__file__), stamp[0]) != stamp}
+    for name, stamp in known.items():
+        hidden = stamp[0] != home and located(name.partition(".")[0], home) is not None
+        if stamp[0] in changed or hidden:
+            del sys.modules[name]
+
+
+# --- what went wrong
+
+
+def _title(source: Source) -> str:
+    return os.path.basename(source.place) if source.kind == "file" else source.place
+
+
+def _check_factory(source: Source, factory: Any) -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(factory, torch.nn.Module):
+        raise BadInput(f"'{source.text}' is a model already made; name the class or function that makes it")
+    if not callable(factory):
+        raise BadInput(
+            f"the module '{_title(source)}' has no class or function '{source.factory}': that is a"
+            f" {type(factory).__name__} and cannot be called"
+        )
+
+
+def _where(error: BaseException, home: str) -> str:
+    """` (net.py, line 12)`: the innermost line of the user's own; empty where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f" ({os.path.basename(error.filename)}, line {error.lineno})"
+        return "" if one_line(error).endswith(place) else place  # Python says so itself
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = frame.filename
+        foreign = file.startswith(("<", _HERE)) or any(part in _INSTALLED for part in Path(file).parts)
+        if not foreign and os.path.abspath(file).startswith(os.path.join(home, "")):
+            return f" ({os.path.relpath(file, home)}, line {frame.lineno})"
+    return ""
+
+
+_HERE = str(Path(__file__).parents[1]) + os.sep
+"""The folder of DevExplorer's core: its lines are not the user's, even where the user's code lies beside it."""

@@ -1,0 +1,91 @@
+"""The list of sample models, and building one by name. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import difflib
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.samples import blocks, custom, sequence, vision
+from devexplorer.core.models.samples.library_types import type_of_transformers
+from devexplorer.core.models.samples.recipe import InputSpec, Recipe
+
+_FEATURES = (InputSpec((blocks.FEATURES,)),)
+_IMAGE = (InputSpec((3, 224, 224)),)
+_TOKENS = (InputSpec((sequence.LENGTH,), integers_below=sequence.VOCABULARY),)
+
+_RECIPES = (
+    Recipe("mlp", "perceptron with one hidden layer, 20 → 256 → 10", blocks.mlp, _FEATURES),
+    Recipe("my-sequential", "the same in a Sequential of our own", blocks.my_sequential, _FEATURES),
+    Recipe("parallel", "two branches side by side, concatenated", blocks.parallel, _FEATURES),
+    Recipe("nested", "blocks inside a block, named with spaces: block 0 to block 3", blocks.nested, _FEATURES),
+    Recipe("repeated", "one block that runs three times, its parameters exist once", blocks.repeated, _FEATURES),
+    Recipe("module-list", "layers in an nn.ModuleList, which holds them and does not run", blocks.module_list,
+           _FEATURES),
+    Recipe("list-pitfall", "layers in a plain Python list: nothing is registered, nothing moves", blocks.list_pitfall,
+           _FEATURES),
+    Recipe("tied", "one layer in two places: one Parameter, two names", blocks.tied, _FEATURES),
+    Recipe("lazy-mlp", "perceptron whose shapes appear at the first forward", blocks.lazy_mlp, _FEATURES),
+    Recipe("custom-layers", "own linear, centred layer without parameters, bilinear reduction", custom.custom_layers,
+           _FEATURES),
+    Recipe("data-pitfall", "own linear that reads its weight through .data: no gradient reaches it",
+           custom.data_pitfall, _FEATURES),
+    Recipe("noise-pitfall", "noise made in forward without a device: fails everywhere but on the CPU",
+           custom.noise_pitfall, _FEATURES),
+    Recipe("two-towers", "two towers over two inputs, made for mixed placement", blocks.two_towers, _FEATURES * 2),
+    Recipe("lenet", "LeNet-5 for 28×28 images, 61,706 parameters", vision.lenet, (InputSpec((1, 28, 28)),)),
+    Recipe("vgg11-bn", "VGG-11 with batch norm, 132,868,840 parameters", vision.vgg11_bn, _IMAGE, batch=1),
+    Recipe("vgg16-bn", "VGG-16 with batch norm, 138,365,992 parameters", vision.vgg16_bn, _IMAGE, batch=1),
+    Recipe("resnet18", "ResNet-18, 11,689,512 parameters", vision.resnet18, _IMAGE),
+    Recipe("resnet50", "ResNet-50, 25,557,032 parameters", vision.resnet50, _IMAGE),
+    Recipe("transformer", "Transformer encoder over tokens, two layers of width 64", sequence.transformer, _TOKENS),
+    Recipe("lstm", "LSTM over tokens, two layers of width 64", sequence.lstm, _TOKENS),
+)  # fmt: skip
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every sample model by name, the simplest first."""
+    return {recipe.name: recipe for recipe in _RECIPES}
+
+
+def find(name: str) -> Recipe:
+    """The recipe of that name; `BadInput` with the nearest names when there is none."""
+    known = recipes()
+    key = name.strip().lower().replace("_", "-")
+    if key in known:
+        return known[key]
+    near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+    if key.endswith(".py"):
+        raise BadInput(
+            f"there is no sample model '{name}'; a model of a file is named with its class or function, as in"
+            f" {name}:Net"
+        )
+    near = [*filter(None, [type_of_transformers(name)]), *near]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    raise BadInput(f"there is no sample model '{name}'; {hint}")
+
+
+def build(name: str, seed: int = 0) -> nn.Module:
+    """Build a sample model on the CPU; the same seed gives the same values, and the global generator is left as it
+    was."""
+    recipe = find(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
+        return recipe.make()
+
+
+def sample_for(model: nn.Module, name: str, seed: int = 0) -> list[Tensor]:
+    """A sample input of that recipe, on the device of the model's first parameter and in its dtype."""
+    first = next(model.parameters(), None)
+    samples = find(name).sample(seed=seed)
+    if first is None:
+        return list(samples)
+    return [sample.to(first.device, first.dtype if sample.is_floating_point() else None) for sample in samples]
+
+
+def meta(name: str) -> nn.Module:
+    """The same model without values (device `meta`): what it needs can be counted before anything is allocated."""
+    with torch.device("meta"):
+        return find(name).make()

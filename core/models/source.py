@@ -1,0 +1,179 @@
+"""What `OpenModel.source` means, and what will run when it is opened. Pure functions, no torch: the window asks here
+before it sends one.
+
+`package.module:factory`, `path/to/file.py:factory`, `torchvision:NAME`, `transformers:TYPE`,
+`transformers:path/config.json`, each with options behind a question mark: `transformers:gpt2?n_layer=2`. A value is a
+Python literal (`2`, `0.1`, `[1, 2]`, `True`); whatever is none is text. `text_config.num_hidden_layers=2` is an option
+within an option.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from devexplorer.core.base.errors import BadInput
+
+LIBRARIES = ("torchvision", "transformers")
+FORMS = (
+    "package.module:factory, path/to/file.py:factory, torchvision:resnet50, transformers:gpt2 or"
+    " transformers:path/to/config.json, with options as in transformers:gpt2?n_layer=2"
+)
+_WORDS = {"true": True, "false": False, "none": None}
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source, taken apart."""
+
+    text: str
+    """As it was given."""
+    kind: str
+    """`module`, `file`, `torchvision` or `transformers`."""
+    place: str
+    """The module, the file, the model's name in the library, or the configuration."""
+    factory: str = ""
+    """The class or function that makes the model; empty for libraries."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def own_code(self) -> bool:
+        """Whether opening it runs code that somebody named, rather than a model of an installed library."""
+        return self.kind in ("module", "file")
+
+    @property
+    def stem(self) -> str:
+        """A name for the object: `net`, `resnet50`, `gpt2`."""
+        if self.own_code:
+            word = self.factory.rpartition(".")[2]
+        elif self.place.endswith(".json"):
+            path = Path(self.place)
+            word = path.stem if path.stem != "config" else path.absolute().parent.name
+        else:
+            word = self.place
+        word = re.sub(r"[^\w \-.]", "-", word).strip("-_ .")[:40].lower()
+        return word if word and word[0].isalpha() else "model"
+
+    def file(self, folder: str = "") -> Path:
+        """The file of a `file` source or of a configuration; relative ones stand in the folder."""
+        return Path(os.path.abspath(Path(folder or os.curdir) / Path(self.place).expanduser()))
+
+
+@dataclass(frozen=True, slots=True)
+class WhatRuns:
+    """What opening a source runs."""
+
+    words: str
+    """One or two sentences, to be shown before anything runs."""
+    own_code: bool
+    """True: code that the user named runs, so ask first. False: an installed library builds a model of its own."""
+    folder: str = ""
+    """The folder that the code is in, absolute: what an answer can be remembered for; empty without code of the
+    user's."""
+    file: str = ""
+    """The file that is imported, where it is known without importing anything."""
+
+
+def parse(text: str) -> Source:
+    """Take a source apart. Raises `BadInput` with what is wrong; looks at no file and imports nothing."""
+    text = text.strip()
+    target, question, options = text.partition("?")
+    if ":" not in target:
+        raise BadInput(f"'{text}' names no model; write {FORMS}")
+    found = _options(options, text) if question else {}
+    library, _, name = target.partition(":")
+    if library in LIBRARIES:
+        if not name.strip():
+            raise BadInput(f"'{text}' names no model of {library}; write {FORMS}")
+        return Source(text, library, name.strip(), options=found)
+    place, _, factory = target.rpartition(":")
+    if not place or not factory:
+        raise BadInput(f"'{text}' is no package.module:factory; write {FORMS}")
+    if not _DOTTED.fullmatch(factory):
+        raise BadInput(f"'{factory}' in '{text}' cannot be the name of a class or function")
+    if place.endswith(".py"):
+        return Source(text, "file", place, factory, found)
+    if not _DOTTED.fullmatch(place):
+        raise BadInput(
+            f"'{place}' in '{text}' is neither a module (package.module) nor a Python file (path/to/file.py)"
+        )
+    return Source(text, "module", place, factory, found)
+
+
+def describe(source: Source | str, folder: str = "") -> WhatRuns:
+    """What would run, in words, found out without importing anything. Raises `BadInput` for what is no source."""
+    if isinstance(source, str):
+        source = parse(source)
+    if not source.own_code:
+        what = f"the configuration {source.file(folder)}" if source.place.endswith(".json") else source.place
+        return WhatRuns(
+            f"{source.kind}, which is installed, builds {what} with random weights. No code of yours runs and nothing"
+            " is downloaded.",
+            False,
+        )
+    home = os.path.abspath(folder or os.curdir)
+    if source.kind == "file":
+        file = str(source.file(folder))
+        where, home = f"The file {file}", os.path.dirname(file)
+    else:
+        spec = located(source.place, home)
+        file = spec.origin if spec is not None and spec.origin is not None else ""
+        where = f"The module {source.place} ({file or f'not found from {home}'})"
+        home = os.path.dirname(file) or home
+    words = (
+        f"{where} is imported, with everything that it imports, and {source.factory}() is called: first in a trial"
+        " process that is ended when it takes too long, then in the engine. The code can do whatever you can do on"
+        " this machine."
+    )
+    return WhatRuns(words, True, home, file)
+
+
+def located(module: str, folder: str) -> ModuleSpec | None:
+    """Where `import module` would find it with this folder first; imports nothing, the packages around it neither."""
+    path: list[str] | None = [folder, *sys.path]
+    spec: ModuleSpec | None = None
+    parts = module.split(".")
+    for at in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: at + 1]), path)
+        if spec is None:
+            return None
+        path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+        if path is None and at + 1 < len(parts):
+            return None
+    return spec
+
+
+def literal(text: str) -> Any:
+    """`2` -> 2, `true` -> True, `gelu` -> "gelu"."""
+    word = text.strip()
+    if word.lower() in _WORDS:
+        return _WORDS[word.lower()]
+    try:
+        return ast.literal_eval(word)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return word
+
+
+def _options(text: str, source: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in filter(None, text.split("&")):
+        key, equals, value = one.partition("=")
+        *outer, name = key.strip().split(".")
+        if not equals or not all(part.isidentifier() for part in (*outer, name)):
+            raise BadInput(f"'{one}' in '{source}' is no option; options are written key=value, with & between them")
+        inner = found
+        for part in outer:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise BadInput(f"'{key.strip()}' in '{source}' has a value of its own already; name it once")
+        if name in inner:
+            raise BadInput(f"'{key.strip()}' stands twice in '{source}'; name it once")
+        inner[name] = literal(value)
+    return found

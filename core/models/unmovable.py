@@ -1,0 +1,97 @@
+"""What cannot be moved without breaking it, refused in words before anything changes. Reads only. Runs on the jobs
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+
+
+class Dispatched(BadInput):
+    """A model, or the part of one, that accelerate has dispatched."""
+
+    def __init__(self, finding: str, title: str) -> None:
+        super().__init__(finding)
+        self.name = title.partition(":")[0]
+        """The model."""
+
+
+QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+_PLAIN = (Tensor, nn.Parameter, VirtualTensor)
+
+
+def refuse_special(
+    name: str, tensor: Tensor, gradient: Tensor | None, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Raise `BadInput` when the tensor or its gradient is of a kind whose move to this device and dtype would fail, or
+    change the kind."""
+    for one in (tensor, gradient):
+        if one is None or not (one.is_quantized or one.is_nested or one.is_meta or one.layout is not torch.strided):
+            continue
+        title = f"'{name}'" if one is tensor else f"the gradient of '{name}'"
+        if one.is_quantized:
+            raise BadInput(f"{title} is quantised; only dense tensors can be moved, and dequantize() makes one")
+        if one.is_nested or one.layout is not torch.strided:
+            kind = "nested" if one.is_nested else str(one.layout).removeprefix("torch.").strip("_")
+            way = "to_padded_tensor()" if one.is_nested else "to_dense()"
+            raise BadInput(f"{title} is {kind}; only dense tensors can be moved, and {way} makes one")
+        if one.is_meta:
+            raise BadInput(
+                f"{title} has no values: it is on the device meta, which only knows shapes; create it on the CPU"
+            )
+    if tensor.is_complex() and not dtype.is_complex:
+        raise BadInput(f"'{name}' is complex and cannot become real without losing its imaginary part")
+    if device.type == KIND and type(tensor) not in _PLAIN:
+        raise BadInput(
+            f"'{name}' is a {type(tensor).__name__}, and a virtual GPU would make a plain tensor of it; it can go to"
+            " real devices only"
+        )
+
+
+def refuse_dispatched(title: str, modules: Sequence[tuple[str, nn.Module]]) -> None:
+    """A model that accelerate dispatched has hooks that move its inputs; moving its layers away from under them breaks
+    it."""
+    why = _hooked_by_accelerate(modules)
+    if why is not None:
+        raise Dispatched(
+            f"'{title}' was dispatched by accelerate ({why}) and stays where its map says; "
+            "remove the hooks first: Join does that, and accelerate.hooks.remove_hook_from_submodules(model) in Python",
+            title,
+        )
+
+
+def dispatched(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
+    """One sentence about a model (itself and everything below it, by path) whose parts accelerate placed; None when it
+    did not."""
+    why = _hooked_by_accelerate(modules)
+    if why is None:
+        return None
+    places: Mapping[str, object] = getattr(modules[0][1], "hf_device_map", {})
+    by_device: dict[str, list[str]] = {}
+    for part, device in places.items():
+        by_device.setdefault(f"cuda:{device}" if isinstance(device, int) else str(device), []).append(
+            part or "the whole model"
+        )
+    where = ", ".join(f"{_listed(parts)} on {device}" for device, parts in by_device.items()) or why
+    return (
+        f"accelerate dispatched this model: {where}; its hooks move activations and have to be removed before a move:"
+        " Join does that"
+    )
+
+
+def _hooked_by_accelerate(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
+    if "hf_device_map" in modules[0][1].__dict__:
+        return "it has an hf_device_map"
+    # Not hasattr: a module that lacks an attribute searches all its registers for it.
+    hooked = next((path or "the model itself" for path, module in modules if "_hf_hook" in module.__dict__), None)
+    return None if hooked is None else f"{hooked} has a hook of accelerate"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return f"{parts[0]} to {parts[-1]} ({len(parts)} parts)" if len(parts) > 3 else " and ".join(parts)

@@ -1,0 +1,205 @@
+"""What an object holds: registered tensors, gradients, and what PyTorch does not see. Reads only. Runs on the jobs
+thread.
+
+Models can have tens of thousands of modules and tensors: what runs for each of them asks for as little as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+
+CONTAINER_DEPTH = 4
+"""How deep plain lists, tuples and dicts are searched for tensors and modules."""
+CONTAINER_ITEMS = 10_000
+"""How many items of one plain container are looked at."""
+ORDINARY = (nn.Parameter, Tensor, VirtualTensor)
+"""Asked first: `isinstance` of a Parameter is slow."""
+
+
+def named_modules(root: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """What `root.named_modules(prefix=prefix)` gives, in the same order, without a generator inside a generator per
+    level."""
+    found: list[tuple[str, nn.Module]] = []
+    seen: set[int] = set()
+    waiting = [(prefix, root)]
+    while waiting:
+        path, module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        found.append((path, module))
+        if module._modules:
+            dotted = f"{path}." if path else ""
+            waiting += [
+                (dotted + name, child) for name, child in reversed(module._modules.items()) if child is not None
+            ]
+    return found
+
+
+class RegisteredIds:
+    """`id()` of every module, parameter and buffer that PyTorch knows below a module, itself included.
+
+    They are collected when somebody asks for the first time: in most models nothing hides, so that nobody asks.
+    """
+
+    def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        self._modules = modules
+        self._ids: set[int] | None = None
+
+    def __contains__(self, identity: object) -> bool:
+        if self._ids is None:
+            self._ids = set()
+            for _, part in self._modules:
+                self._ids.add(id(part))
+                self._ids.update(map(id, part._parameters.values()))
+                self._ids.update(map(id, part._buffers.values()))
+        return identity in self._ids
+
+
+def registered_ids(module: nn.Module) -> RegisteredIds:
+    """The ids below one module."""
+    return RegisteredIds(named_modules(module))
+
+
+def is_uninitialised(tensor: Tensor) -> bool:
+    """Whether this is a lazy parameter or buffer before its first forward: it has a device and a dtype, but no
+    shape."""
+    return type(tensor) not in ORDINARY and isinstance(tensor, (UninitializedBuffer, UninitializedParameter))
+
+
+def is_irregular(tensor: Tensor) -> bool:
+    """Whether this is a sparse or nested tensor, which no virtual GPU can hold."""
+    return tensor.layout is not torch.strided or tensor.is_nested
+
+
+def gradient_of(tensor: Tensor) -> Tensor | None:
+    """The gradient, if there is one; asking a non-leaf that keeps none would make PyTorch warn."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
+def unregistered(module: nn.Module, known: RegisteredIds) -> Iterator[tuple[str, nn.Module | Tensor]]:
+    """Modules and tensors that this module holds in attributes, lists, tuples and dicts, but has not registered.
+
+    Yields `(path, thing)` with paths as Python would write them after the module: `heads[0]`, `cache['key']`.
+    """
+    for key, value in module.__dict__.items():
+        if key not in _OWN and type(value) not in _PLAIN and isinstance(value, _WORTH_A_LOOK):
+            yield from _search(key, value, known, 0)
+
+
+def _search(path: str, value: Any, known: RegisteredIds, depth: int) -> Iterator[tuple[str, nn.Module | Tensor]]:
+    if isinstance(value, (Tensor, nn.Module)):
+        if id(value) not in known:
+            yield path, value
+    elif depth < CONTAINER_DEPTH and isinstance(value, (list, tuple)):
+        for index, item in enumerate(value[:CONTAINER_ITEMS]):
+            yield from _search(f"{path}[{index}]", item, known, depth + 1)
+    elif depth < CONTAINER_DEPTH and isinstance(value, dict):
+        for key, item in list(value.items())[:CONTAINER_ITEMS]:
+            yield from _search(f"{path}[{key!r}]", item, known, depth + 1)
+
+
+_OWN = frozenset(vars(nn.Module()))
+"""The attributes that every module has: its registers, its hooks."""
+_WORTH_A_LOOK = (Tensor, nn.Module, list, tuple, dict)
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+"""Most attributes are settings."""
+
+
+def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
+    """Every tensor that the object keeps alive: parameters, buffers, gradients, unregistered ones. May repeat; lazy
+    ones left out."""
+    if isinstance(thing, Tensor):
+        yield from _with_gradient(thing)
+        return
+    first = named_modules(thing)
+    known = RegisteredIds(first)
+    waiting = [first]
+    seen: set[int] = set()
+    while waiting:
+        for _, module in waiting.pop():
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            for register in (module._parameters, module._buffers):
+                for tensor in register.values():
+                    if tensor is not None:
+                        if type(tensor) in ORDINARY and tensor.is_leaf and tensor.grad is None:
+                            yield tensor
+                        else:
+                            yield from _with_gradient(tensor)
+            for _, hidden in unregistered(module, known):
+                if isinstance(hidden, nn.Module):
+                    waiting.append(named_modules(hidden))
+                else:
+                    yield from _with_gradient(hidden)
+
+
+def _with_gradient(tensor: Tensor) -> Iterator[Tensor]:
+    if not is_uninitialised(tensor):
+        yield tensor
+        gradient = gradient_of(tensor)
+        if gradient is not None:
+            yield gradient
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of the tensor's values, and of the indices of a sparse one (which has no `nbytes`)."""
+    if tensor.layout is torch.strided:
+        return tensor.nbytes
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    by_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    indices = (
+        (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
+    )
+    return tensor.values().nbytes + sum(one.nbytes for one in indices)
+
+
+def type_name(thing: nn.Module | Tensor) -> str:
+    """The class name; a virtual tensor is called what a real one on a GPU would be called."""
+    kind = type(thing)
+    if kind is VirtualTensor:
+        return "Parameter" if getattr(thing, "_is_param", False) else "Tensor"
+    if kind in ORDINARY:
+        return kind.__name__
+    if isinstance(thing, Tensor) and is_uninitialised(thing):
+        return "UninitializedParameter" if isinstance(thing, nn.Parameter) else "UninitializedBuffer"
+    if isinstance(thing, VirtualTensor):
+        return "Parameter" if isinstance(thing, nn.Parameter) else "Tensor"
+    return kind.__name__
+
+
+def device_id(device: torch.device) -> str:
+    """The id as DevExplorer writes it: `cuda:0`, but `cpu` and `mps`, of which there is one."""
+    return (
+        device.type
+        if device.type in ("cpu", "mps", "meta") or device.index is None
+        else f"{device.type}:{device.index}"
+    )
+
+
+def leaves_below(tensor: Tensor) -> list[Tensor]:
+    """Leaves, itself included, to which a backward of this tensor would bring gradients."""
+    found: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    waiting = [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor):
+            found[id(leaf)] = leaf
+        waiting += [following for following, _ in node.next_functions]
+    if tensor.is_leaf and tensor.requires_grad:
+        found[id(tensor)] = tensor
+    return list(found.values())

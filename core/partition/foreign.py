@@ -1,0 +1,64 @@
+"""Models that accelerate has dispatched: takes its hooks away, so that the model can be moved again. Runs on the jobs
+thread."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from torch import nn
+
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.models.unmovable import dispatched
+from devexplorer.core.models.walk import named_modules
+from devexplorer.core.partition.undoing import Attributes, HooksTaken
+
+_KEYS = (
+    "_hf_hook",
+    "_old_forward",
+    "forward",
+    "hf_device_map",
+    "to",
+    "cuda",
+    "npu",
+    "xpu",
+    "mlu",
+    "sdaa",
+    "musa",
+    "neuron",
+)
+"""What `dispatch_model` sets on instances: hooks, the forward around the model's own, the map, and methods that
+warn."""
+
+
+def is_dispatched(model: nn.Module) -> bool:
+    """Whether accelerate's hooks are on this model."""
+    return dispatched(named_modules(model)) is not None
+
+
+def take_hooks(name: str, model: nn.Module) -> HooksTaken | None:
+    """Remove them, with the map; what was offloaded comes back to the host. None: that cannot be undone, because values
+    were loaded."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise Unavailable(
+            "this model has hooks of accelerate, and that package, which knows how to remove them, is not installed"
+        )
+    hooks: Any = importlib.import_module("accelerate.hooks")
+    modules = [module for _, module in named_modules(model)]
+    offloaded = any(parameter.is_meta for parameter in model.parameters())
+    before = [_attributes(module) for module in modules]
+    hooks.remove_hook_from_submodules(model)
+    vars(model).pop("hf_device_map", None)
+    for module in modules:
+        own = vars(module).get("forward")
+        if (
+            getattr(own, "__func__", None) is type(module).forward
+        ):  # accelerate leaves the class's own method on the instance
+            del vars(module)["forward"]
+    changed = [Attributes(module, was, _attributes(module)) for module, was in zip(modules, before, strict=True)]
+    return None if offloaded else HooksTaken(name, [one for one in changed if one.before != one.after], _KEYS)
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    return {key: vars(module)[key] for key in _KEYS if key in vars(module)}

@@ -1,0 +1,133 @@
+"""What a device map means for a model: checked, and turned into parts to be moved. Reads only. Runs on the jobs thread.
+
+A path stands for everything below it that no longer path names; `""` is the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from devexplorer.core.base import python_names
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.partition.blocks import own_tensors, tensors_below
+from devexplorer.core.workspace.plan import MoveTarget
+
+FEW = 3
+"""Findings of one kind that are told."""
+
+
+class Placed:
+    """Parts of a model and the device of each, all tensors covered once."""
+
+    def __init__(self, name: str, model: nn.Module, device_of: Mapping[int, str]) -> None:
+        self._name, self._device_of = name, device_of
+        self.aims: list[MoveTarget] = []
+        """Modules whose tensors all go to one device, as high up as possible; stand-ins for what a mixed module holds
+        directly."""
+        self.devices: dict[str, str] = {}
+        """Title of an aim -> device."""
+        self.direct: set[str] = set()
+        """Titles of the stand-ins."""
+        self._visited: set[int] = set()
+        self._walk("", model)
+
+    def _walk(self, path: str, module: nn.Module) -> None:
+        if id(module) in self._visited:
+            return
+        self._visited.add(id(module))
+        below = {self._device_of[id(tensor)] for tensor in tensors_below(module)}
+        if len(below) == 1:
+            self._aim(path, module, below.pop())
+            return
+        own = {self._device_of[id(tensor)] for tensor in own_tensors(module)}
+        if len(own) > 1:
+            held = ", ".join([*module._parameters, *module._buffers])
+            raise BadInput(
+                f"'{path or self._name}' computes with all that it holds itself ({held}): put that on one device"
+            )
+        if own:
+            direct = nn.Module()  # has nothing but the tensors, so that moving it leaves the children where they are
+            direct._parameters, direct._buffers = module._parameters, module._buffers
+            self.direct.add(self._aim(path, direct, own.pop()))
+        for key, child in module._modules.items():
+            if child is not None:
+                self._walk(f"{path}.{key}" if path else key, child)
+
+    def _aim(self, path: str, module: nn.Module, device: str) -> str:
+        aim = MoveTarget(self._name, path, module)
+        self.aims.append(aim)
+        self.devices[aim.title] = device
+        return aim.title
+
+
+def placed(name: str, model: nn.Module, device_map: Mapping[str, str], fleet: DeviceRegistry) -> Placed:
+    """What to move where; `BadInput` with everything that is wrong with the map."""
+    findings: list[str] = []
+    helps = False
+    chosen: dict[str, str] = {}
+    for path, text in device_map.items():
+        try:
+            chosen[path] = fleet.choose(text)
+        except BadInput as error:
+            findings += [one for one in error.findings if one not in findings]
+            helps = helps or error.virtual_helps
+    tensors = _named_tensors(model)
+    modules = [path for path, _ in model.named_modules(remove_duplicate=False)]
+    known = {*modules, *(path for path, _ in tensors)}
+    for path in device_map:
+        if path not in known:
+            findings.append(
+                f"'{name}' has no part '{path}'; {python_names.nearest(path, [one for one in known if one])}"
+            )
+    if findings:
+        raise BadInput(*findings, virtual_helps=helps)
+    return Placed(name, model, _devices(name, tensors, chosen))
+
+
+def _named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Every path of every registered tensor."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    if not named:
+        raise BadInput("a model without parameters and buffers has nothing that could be split")
+    return named
+
+
+def _devices(name: str, tensors: list[tuple[str, Tensor]], chosen: Mapping[str, str]) -> dict[int, str]:
+    """Device by `id()` of the tensor."""
+    device_of: dict[int, str] = {}
+    first_path: dict[int, str] = {}
+    torn: list[str] = []
+    for path, tensor in tensors:
+        device = _longest(path, chosen)
+        known = device_of.get(id(tensor))
+        if device is None:
+            continue  # a name more of a tensor that another path covers, or else it is missed below
+        if known is None:
+            device_of[id(tensor)], first_path[id(tensor)] = device, path
+        elif known != device:
+            first = first_path[id(tensor)]
+            torn.append(f"'{first}' and '{path}' are two names of one tensor: it cannot be on {known} and on {device}")
+    missing = list({id(tensor): path for path, tensor in reversed(tensors) if id(tensor) not in device_of}.values())[
+        ::-1
+    ]
+    findings = torn[:FEW]
+    if missing:
+        said = ", ".join(f"'{path}'" for path in missing[:FEW]) + (" and others" if len(missing) > FEW else "")
+        findings.append(
+            f"the map leaves {count_text(len(missing), 'tensor')} of '{name}' without a device: {said}; name their"
+            " blocks too"
+        )
+    if findings:
+        raise BadInput(*findings)
+    return device_of
+
+
+def _longest(path: str, chosen: Mapping[str, str]) -> str | None:
+    """The device of the longest path in the map that this one is or lies below."""
+    while path not in chosen and path:
+        path = path.rpartition(".")[0]
+    return chosen.get(path)

@@ -1,0 +1,146 @@
+"""Says in words what a plan would do, what a split did, and how activations hopped. Pure functions, jobs thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.records.laboratory import Hop, InsertHops, Join, MoveOptimizer, Split, SplitPlan
+from devexplorer.core.records.messages import Answer, Command, Fact, Offer
+
+FOLLOW = (
+    "Each part now fetches what it is given to its own device, and the model's output comes back to where its input"
+    " was. Gradients go the same way back."
+)
+FEW_HOPS = 6
+"""Hops that are told one by one."""
+
+
+def planned(plan: SplitPlan, code: str, offers: Sequence[Offer]) -> Answer:
+    """A plan; nothing has moved."""
+    used = [share for share in plan.shares if share.used_bytes]
+    shares = ", ".join(f"{bytes_text(share.used_bytes)} on {share.device}" for share in used)
+    blocks = count_text(len(plan.blocks), "block")
+    if len(used) == 1:
+        words = (
+            f"All of {plan.target} fits on {used[0].device}: {blocks}, {shares}. It need not be split; smaller budgets"
+            " would spread it."
+        )
+    else:
+        words = (
+            f"{blocks}: {shares}. If they run in their order, activations go to another device"
+            f" {count_text(plan.hops, 'time')} per forward."
+        )
+    tied = sum(bool(block.tied_with) for block in plan.blocks)
+    if tied:
+        words += f" {count_text(tied, 'block')} share tensors and stay together."
+    words = " ".join([words, *plan.warnings, "Nothing has moved yet."])
+    facts = [
+        Fact(share.device, f"{bytes_text(share.used_bytes)} of {bytes_text(share.budget_bytes)}")
+        for share in plan.shares
+    ]
+    title = f"A plan for {plan.target}: {count_text(len(used), 'device')}"
+    return Answer(title=title, words=words, facts=tuple(facts), code=code, offers=tuple(offers), subject=plan.target)
+
+
+def split(
+    name: str,
+    held: Mapping[str, int],
+    moved_bytes: int,
+    code: str,
+    *,
+    hops_were_there: bool,
+    optimizer: bool,
+    waiting: int = 0,
+) -> Answer:
+    """A model that was split; `held` are its bytes by device, `waiting` counts its lazy parameters."""
+    where = ", ".join(f"{bytes_text(size)} on {device}" for device, size in held.items())
+    several = len(held) > 1
+    words = (
+        f"{where}; {bytes_text(moved_bytes)} moved."
+        if moved_bytes or waiting
+        else f"{where}; everything was there already."
+    )
+    if waiting:
+        words += f" {count_text(waiting, 'parameter')} without a shape will be created where their parts are."
+    words += " Its hops stay as they are." if hops_were_there else f" {FOLLOW}"
+    offers: list[Offer] = []
+    if optimizer:
+        words += " The optimizer's state is where it was."
+        offers.append(Offer("Move the optimizer's state along", MoveOptimizer(target=name)))
+    title = f"{name} is split over {' and '.join(held)}" if several else f"All of {name} is on {' and '.join(held)}"
+    facts = tuple(Fact(device, bytes_text(size)) for device, size in held.items())
+    return Answer(title=title, words=words, facts=facts, code=code, offers=tuple(offers), subject=name)
+
+
+def inserted(name: str, held: Mapping[str, int], code: str) -> Answer:
+    """Hops in a model whose parts are where they were."""
+    words = FOLLOW
+    if len(held) < 2:
+        words += f" All of it is on {' and '.join(held) or 'no device'} now, so nothing hops before a part is moved."
+    return Answer(title=f"Activations follow the parts of {name}", words=words, code=code, subject=name)
+
+
+def removed(name: str, held: Mapping[str, int], code: str) -> Answer:
+    """A model without hops."""
+    words = "Nothing moves activations any more."
+    if len(held) > 1:
+        words += f" Its parts are on {' and '.join(held)}, so a forward fails where they meet."
+    return Answer(title=f"{name} has no hops any more", words=words, code=code, subject=name)
+
+
+def no_change(name: str, words: str, code: str) -> Answer:
+    """Hops that are there already."""
+    return Answer(title=f"Activations follow the parts of {name} already", words=words, code=code, subject=name)
+
+
+def joined(name: str, device: str, moved_bytes: int, code: str, *, hops: bool, hooks: bool) -> Answer:
+    """A model that is on one device again."""
+    words = f"{bytes_text(moved_bytes)} moved." if moved_bytes else "All of it was there already."
+    if hooks:
+        words += (
+            " The hooks of accelerate and its device map are gone: the model is an ordinary one, which can be moved."
+        )
+    if hops:
+        words += " The hops are gone: there is no other device to fetch from."
+    return Answer(title=f"{name} is on {device}", words=words, code=code, subject=name)
+
+
+def with_hops(answer: Answer, hops: Sequence[Hop]) -> Answer:
+    """The answer of a forward, and how activations hopped meanwhile."""
+    if not hops:
+        return msgspec.structs.replace(
+            answer, words=f"{answer.words} No activation had to hop: everything was where it was needed."
+        )
+    simulated = any(hop.simulated for hop in hops)
+    known = [hop.seconds for hop in hops if hop.seconds is not None]
+    took = f", {seconds_text(sum(known))}{' (simulated)' if simulated else ''}" if known else ""
+    words = f"Activations hopped {count_text(len(hops), 'time')}: {bytes_text(sum(hop.bytes for hop in hops))}{took}."
+    facts = [Fact(f"hop to {hop.after or 'the output'}", hop_text(hop)) for hop in hops[:FEW_HOPS]]
+    if len(hops) > FEW_HOPS:
+        facts.append(Fact("further hops", str(len(hops) - FEW_HOPS)))
+    return msgspec.structs.replace(answer, words=f"{answer.words} {words}", facts=(*answer.facts, *facts))
+
+
+def hop_text(hop: Hop) -> str:
+    """`8.0 KiB from vgpu:0 to vgpu:1, 7.2 µs (simulated)`."""
+    took = "" if hop.seconds is None else f", {seconds_text(hop.seconds)}{' (simulated)' if hop.simulated else ''}"
+    return f"{bytes_text(hop.bytes)} from {hop.source} to {hop.destination}{took}"
+
+
+def insert_offer(name: str) -> Offer:
+    """For a model whose parts were moved one by one."""
+    return Offer("Insert hops", InsertHops(target=name))
+
+
+def join_offer(name: str, device: str) -> Offer:
+    """For a model that somebody else has dispatched."""
+    return Offer(f"Join {name} on {device}", Join(target=name, device=device))
+
+
+def split_offer(plan: SplitPlan) -> Offer:
+    """Does what the plan says."""
+    command: Command = Split(target=plan.target, device_map={block.path: block.device for block in plan.blocks})
+    return Offer("Split it like this", command)

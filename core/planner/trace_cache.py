@@ -1,0 +1,175 @@
+"""What was run for one request, so that nothing is run twice; and what to do with models that need values. In the
+planner's process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models.loading import one_line
+from devexplorer.core.models.run import RunFailed
+from devexplorer.core.planner.imitation import SAID, asks_for_cuda
+from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
+from devexplorer.core.planner.subject import Subject
+from devexplorer.core.planner.trace import BatchScaling, Trace, law
+
+LAW_BATCHES = (2, 3)
+"""What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations
+(nothing to copy where a dimension is 1)."""
+THIRD_BATCH = 5
+"""Where the request has no larger batch of its own."""
+
+WITH_VALUES = (
+    "It cannot run without values, so it ran with them: on random inputs, which may take other branches than yours."
+)
+
+
+class TraceCache:
+    """Runs of one model, by how, with which batch, and on which cards."""
+
+    def __init__(self, subject: Subject, patience_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        """Past `patience_seconds`, what is not asked for in so many words is left out."""
+        self.subject = subject
+        self.notes: dict[str, None] = {}
+        """What had to be assumed on the way, a sentence each."""
+        self._values = False
+        self._now, self._until = now, now() + patience_seconds
+        self._longest = 0.0
+        """Seconds of the longest run so far."""
+        self._runs: dict[Any, tuple[Trace, ...]] = {}
+        self._laws: dict[Any, list[BatchScaling] | None] = {}
+
+    @property
+    def patient(self) -> bool:
+        """Whether there is time for one more run that is of use, but was not asked for."""
+        return self._now() + self._longest < self._until
+
+    def traces(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+        """A trace per card. Raises `BadInput` with what the model says when it cannot run."""
+        key = _key(way, batch, placing)
+        if key not in self._runs:
+            began = self._now()
+            self._runs[key] = self._ran(way, batch, placing)
+            self._longest = max(self._longest, self._now() - began)
+        return self._runs[key]
+
+    def _ran(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+        """The first run of code that asks for CUDA is done again with cards that it is told of. Raises `BadInput`."""
+        if self.subject.imitated:
+            self.notes[SAID] = None
+        before = self.subject
+        try:
+            return self._run(way, batch, placing)
+        except BadInput as error:
+            if self._runs or self.subject.imitated or not asks_for_cuda(error):
+                raise
+            try:
+                self.subject, self._values = before.told_of_cuda(), False
+                found = self._run(way, batch, placing)
+            except BadInput:
+                raise error from None
+        self.notes[SAID] = None
+        return found
+
+    def _run(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+        if not self._values:
+            try:
+                return run_step(self.subject, way, batch, placing)
+            except OnlyWithValues as error:
+                if len(placing.profiles) > 1:
+                    raise BadInput(
+                        f"'{self.subject.title}' failed on several cards: {_told(error.__cause__)}"
+                    ) from error
+                if self._runs:  # what was asked for ran without; values now would be other figures, and slow ones
+                    told = _told(error.__cause__)
+                    raise BadInput(
+                        f"'{self.subject.title}' failed without values with a batch of {batch}: {told}"
+                    ) from error
+                return self._with_values(way, batch, placing, error.__cause__ or error)
+        try:
+            return run_step(self.subject, way, batch, placing, values=True)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"'{self.subject.title}' failed with a batch of {batch}: {_told(error)}") from error
+
+    def _with_values(self, way: StepConfig, batch: int, placing: DeviceMap, why: BaseException) -> tuple[Trace, ...]:
+        """Tensors that it holds unregistered may be all that needs values; else everything does."""
+        if not self.subject.values:
+            self.subject = self.subject.with_values(why)
+            try:
+                return run_step(self.subject, way, batch, placing)
+            except OnlyWithValues:
+                pass
+        else:
+            self.subject = self.subject.with_values(why)
+        self._values = True
+        found = self._run(way, batch, placing)
+        self.notes[WITH_VALUES] = None
+        return found
+
+    def laws(self, way: StepConfig, placing: DeviceMap, known: int) -> list[BatchScaling] | None:
+        """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run
+        already."""
+        key = _key(way, 0, placing)
+        if key not in self._laws:
+            third = known if known > max(LAW_BATCHES) else THIRD_BATCH
+            runs = {batch: self.traces(way, batch, placing) for batch in (*LAW_BATCHES, third)}
+            found = [
+                law({batch: traces[card] for batch, traces in runs.items()}) for card in range(len(placing.profiles))
+            ]
+            self._laws[key] = None if any(one is None for one in found) else [one for one in found if one is not None]
+        return self._laws[key]
+
+
+def _key(way: StepConfig, batch: int, placing: DeviceMap) -> Any:
+    """Which one a single card is makes no difference to what happens on it."""
+    several = len(placing.profiles) > 1
+    return way, batch, placing.cards, tuple(profile.name for profile in placing.profiles) if several else ()
+
+
+def _told(error: BaseException | None) -> str:
+    told = "it did not say why" if error is None else str(error) if isinstance(error, RunFailed) else one_line(error)
+    where = (
+        f" (in '{error.frame.path}')"
+        if isinstance(error, RunFailed) and error.frame is not None and error.frame.path
+        else ""
+    )
+    if "CUDA" in told:
+        return f"{told}{where}; its code asks for CUDA itself, and devexplorer doctor names the line"
+    if "on the same device" in told:
+        return f"{told}{where}; devexplorer doctor names the line that puts a tensor on the wrong one"
+    return f"{told}{where}"
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile made a part of it."""
+    return any(hasattr(module, "_orig_mod") for module in model.modules())
+
+
+def batch_second(model: nn.Module) -> str | None:
+    """The first layer for sequences that takes the batch as its second dimension; None where there is none."""
+    return next(
+        (
+            path or type(module).__name__
+            for path, module in model.named_modules()
+            if vars(module).get("batch_first") is False
+        ),
+        None,
+    )
+
+
+def runs_convolutions(model: nn.Module) -> bool:
+    """Whether it has a layer that cuDNN works for."""
+    return any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+
+
+def runs_products(model: nn.Module) -> bool:
+    """Whether it has a matrix that is neither a convolution's nor a table to look things up in."""
+    others = (nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag)
+    held = (module for module in model.modules() if not isinstance(module, others))
+    return any(parameter.dim() >= 2 for module in held for parameter in module.parameters(recurse=False))

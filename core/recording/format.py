@@ -1,0 +1,275 @@
+"""The format of a recording: what stands in the file and how it is checked. Pure functions, any thread.
+
+    file    magic and format version (11 bytes), then frames to the end frame   mark, head (`Head`), payload: msgpack,
+    compressed with zlib kinds   header (once, first) · readings (samples, benchmark points) · events (everything else,
+    and the devices) · end (nothing)
+
+A payload is a list of pairs: milliseconds since the recording began on a clock that never jumps, and one tagged record.
+Readings share a frame with everything of the same half second: field names repeat, so that a sample of 800 bytes takes
+about 90. A frame carries CRC-32 of head and payload, so that damage is found where it is and the next frame is found by
+its mark. All numbers are big-endian. Nothing is ever unpickled; what a frame may hold, compressed and not, is limited.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from devexplorer.core.base.errors import DevExplorerError
+from devexplorer.core.records.benchmark import BenchPoint
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.messages import (
+    BenchEnded,
+    BenchPreparing,
+    BenchStarted,
+    EngineLost,
+    EngineReady,
+    Log,
+    Moved,
+)
+
+MAGIC = b"\x89DEVREC\r\n"
+"""Not text, and broken by whatever changes line ends, as PNG's is."""
+VERSION = 1
+PREFIX = struct.Struct(f">{len(MAGIC)}sH")
+MARK = b"\xd5DX\x1e"
+"""Begins every frame: after damage the next one is looked for by it."""
+FRAME_LIMIT = 8 << 20
+"""Bytes of one payload as it stands in the file."""
+PLAIN_LIMIT = 64 << 20
+"""Bytes of one payload when it is no longer compressed."""
+COMPRESSION = 3
+LARGEST_NUMBER = 1e15
+"""Of any float: bytes of a large machine and its bytes per second stay far below."""
+LONGEST_TEXT = 100_000
+LONGEST_MS = 10 * 366 * 86_400_000
+"""Of a recording: ten years."""
+LATEST_UNIX_S = 1e11
+"""A moment that a calendar can still show is far below."""
+
+
+class DevicesAre(msgspec.Struct, frozen=True, tag="devices_are"):
+    """The list of devices from here on."""
+
+    devices: tuple[DeviceInfo, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+Reading = DeviceSample | AllocatorSample | BenchPoint
+"""Of a stream; there are many."""
+Happening = (
+    DevicesAre
+    | DeviceDetails
+    | Topology
+    | BenchPreparing
+    | BenchStarted
+    | BenchEnded
+    | Moved
+    | Log
+    | EngineReady
+    | EngineLost
+)
+"""Everything else that is recorded."""
+Recorded = Reading | Happening
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """Who recorded, where and when."""
+
+    host: str
+    time_unix_s: float
+    devexplorer: str = ""
+    """Its version."""
+    devices: tuple[DeviceInfo, ...] = ()
+    """At the beginning."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame holds. A reader leaves out kinds that it does not know."""
+
+    HEADER = 0
+    READINGS = 1
+    EVENTS = 2
+    END = 3
+
+
+class Entry(NamedTuple):
+    """One record and when it came."""
+
+    at_ms: int
+    """Since the recording began."""
+    record: Recorded
+
+
+_HEAD = struct.Struct(">4sIIBQQd")
+_CHECKED = struct.Struct(">BQQd")
+HEAD_SIZE = _HEAD.size
+
+
+class Head(NamedTuple):
+    """What stands before a payload."""
+
+    length: int
+    """Bytes of the payload."""
+    crc: int
+    kind: int
+    first_ms: int
+    last_ms: int
+    """Of the entries in it, since the recording began."""
+    unix_s: float
+    """What the clock of the day said at `last_ms`."""
+
+
+class Damaged(DevExplorerError):
+    """These bytes are no frame that can be believed, or what they hold is no record that can be shown."""
+
+
+# --- writing
+# -------------------------------------------------------------------------------------------------------------
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def prefix() -> bytes:
+    """The first bytes of a recording."""
+    return PREFIX.pack(MAGIC, VERSION)
+
+
+def header_frame(header: Header) -> bytes:
+    """The frame that comes first."""
+    return _frame(Kind.HEADER, _encode(header), 0, 0, header.time_unix_s)
+
+
+def entries_frame(kind: Kind, entries: Sequence[tuple[int, Recorded]], unix_s: float) -> bytes:
+    """A frame of one entry or more, in the order of their time. Raises `Damaged` when they are too large for one
+    frame."""
+    return _frame(kind, _encode(entries), entries[0][0], entries[-1][0], unix_s)
+
+
+def end_frame(at_ms: int, unix_s: float) -> bytes:
+    """The frame that says that the recording was ended and did not break off."""
+    return _frame(Kind.END, b"", at_ms, at_ms, unix_s)
+
+
+def _frame(kind: Kind, plain: bytes, first_ms: int, last_ms: int, unix_s: float) -> bytes:
+    payload = zlib.compress(plain, COMPRESSION)
+    if len(payload) > FRAME_LIMIT or len(plain) > PLAIN_LIMIT:
+        raise Damaged(f"{len(plain)} bytes are too many for one frame of a recording")
+    return (
+        _HEAD.pack(MARK, len(payload), _crc(kind, first_ms, last_ms, unix_s, payload), kind, first_ms, last_ms, unix_s)
+        + payload
+    )
+
+
+def _crc(kind: int, first_ms: int, last_ms: int, unix_s: float, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(_CHECKED.pack(kind, first_ms, last_ms, unix_s)))
+
+
+# --- reading: nothing here is believed before it was checked
+# ----------------------------------------------------------------
+
+
+def read_head(data: bytes) -> Head:
+    """The head in the first `HEAD_SIZE` bytes; `Damaged` when there is none."""
+    mark, *fields = _HEAD.unpack_from(data)
+    head = Head(*fields)
+    if (
+        mark != MARK
+        or head.length > FRAME_LIMIT
+        or not 0 <= head.unix_s < LATEST_UNIX_S
+        or not head.first_ms <= head.last_ms < LONGEST_MS
+    ):
+        raise Damaged("no frame begins here")
+    return head
+
+
+def check(head: Head, payload: bytes) -> None:
+    """`Damaged` unless head and payload are what was written."""
+    if head.crc != _crc(head.kind, head.first_ms, head.last_ms, head.unix_s, payload):
+        raise Damaged("a frame was changed after it was written")
+
+
+def decode_header(payload: bytes) -> Header:
+    """The header's record; `Damaged` when it is none."""
+    try:
+        header = _decode_header(_plain(payload))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(f"the header is no record: {error}") from error
+    if not is_sane(header):
+        raise Damaged("the header holds a number or a text that nobody can have written")
+    return header
+
+
+def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
+    """The entries of a frame, and how many were refused: each alone, because it is no known record or holds what nobody
+    could show.
+
+    `Damaged` when the payload is no list of entries at all.
+    """
+    plain = _plain(payload)
+    try:
+        found = _decode_entries(plain)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = None
+    if found is not None:
+        entries = [Entry(at_ms, record) for at_ms, record in found if is_sane(record)]
+        return entries, len(found) - len(entries)
+    try:
+        raw = _decode_raw(plain)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(f"a frame is no list of records: {error}") from error
+    entries = []
+    for at_ms, piece in raw:
+        try:
+            record = _decode_record(piece)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if is_sane(record):
+            entries.append(Entry(at_ms, record))
+    return entries, len(raw) - len(entries)
+
+
+_decode_header = msgspec.msgpack.Decoder(Header).decode
+_decode_entries = msgspec.msgpack.Decoder(list[tuple[int, Recorded]]).decode
+_decode_raw = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode
+_decode_record = msgspec.msgpack.Decoder(Recorded).decode
+
+
+def _plain(payload: bytes) -> bytes:
+    """Decompress, but never more than `PLAIN_LIMIT`: a few bytes of zlib can stand for gigabytes."""
+    inflate = zlib.decompressobj()
+    try:
+        plain = inflate.decompress(payload, PLAIN_LIMIT)
+    except zlib.error as error:
+        raise Damaged(f"a frame cannot be decompressed: {error}") from error
+    if not inflate.eof:
+        raise Damaged("a frame is cut off, or holds more than any recording does")
+    return plain
+
+
+_WITH_PARTS = (tuple, dict, msgspec.Struct)
+
+
+def is_sane(value: msgspec.Struct | tuple[object, ...] | dict[str, object]) -> bool:
+    """Whether every number is finite and of a size that an axis can show, and every text of a length to be read."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    elif isinstance(value, dict):
+        value = (*value, *value.values())
+    for part in value:  # written for speed: an hour of 8 devices has 8 million of them
+        if part is None:
+            continue
+        if isinstance(part, float):
+            if not -LARGEST_NUMBER < part < LARGEST_NUMBER:  # false for NaN as well
+                return False
+        elif isinstance(part, str):
+            if len(part) > LONGEST_TEXT:
+                return False
+        elif isinstance(part, _WITH_PARTS) and not is_sane(part):
+            return False
+    return True

@@ -1,0 +1,282 @@
+"""Writes a recording while everything goes on. Two threads: `recorder` writes, `recorder-sync` makes the disk keep it.
+
+What was put reaches the system within half a second, so that a process that is killed loses less than the last second,
+and the disk within a second more. Nobody who puts ever waits for a disk: what waits is bounded. When the disk is full
+or the file is gone the recording ends with one sentence, and what was written until then can be read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import cast, get_args
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.recording.format import (
+    Damaged,
+    DevicesAre,
+    Header,
+    Kind,
+    Reading,
+    Recorded,
+    end_frame,
+    entries_frame,
+    header_frame,
+    prefix,
+)
+from devexplorer.core.records.devices import DeviceInfo, Problem
+from devexplorer.core.records.messages import Event, Log
+
+FLUSH_S = 0.4
+"""What was put stays in this process for so long at most."""
+SYNC_S = 1.0
+"""Between two times that the disk is asked to keep what was written."""
+MOST_WAITING = 100_000
+"""Records that wait for a disk that does not answer; two minutes of 8 devices. What comes then is counted and left
+out."""
+MOST_IN_A_FRAME = 2_000
+_RECORDED = frozenset(get_args(Recorded))
+
+Write = Callable[[int, memoryview], int]
+
+
+class Recorder:
+    """Records what is `put` (any thread, never waits) into the file at `path` until `close`.
+
+    Raises `BadInput` with one line when the file cannot be made, and when it exists and `overwrite` was not asked for.
+    `on_problem` is called once, on a thread of the recorder, with the sentence that `problem` then has.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        devices: Sequence[DeviceInfo] = (),
+        *,
+        on_problem: Callable[[str], None],
+        problems: Sequence[Problem] = (),
+        overwrite: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        write: Write = os.write,
+    ) -> None:
+        self.path = path
+        self.problem: str | None = None
+        """Why the recording ended, when it ended by itself."""
+        self._on_problem = on_problem
+        self._clock, self._monotonic, self._write = clock, monotonic, write
+        self.started_unix_s = clock()
+        self._began = monotonic()
+        self._waiting: deque[tuple[int, Recorded]] = deque()
+        self._left_out = self._unwritable = 0
+        self._written = 0
+        self._failed = threading.Lock()
+        self._wake, self._closing, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._file = _open(path, overwrite)
+        self._first = Header(
+            host=platform.node(), time_unix_s=self.started_unix_s, devexplorer=_version(), devices=tuple(devices)
+        )
+        self.put_devices(devices, problems)
+        self._writer = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._syncer = threading.Thread(target=self._keep_on_disk, name="recorder-sync", daemon=True)
+        self._writer.start()
+        self._syncer.start()
+
+    @property
+    def bytes_written(self) -> int:
+        """Length of the file so far."""
+        return self._written
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed and nothing more will be done."""
+        return not self._writer.is_alive() and not self._syncer.is_alive()
+
+    def put(self, event: Event) -> None:
+        """Record an event soon, if it is of a kind that is recorded."""
+        if type(event) in _RECORDED and not (isinstance(event, Log) and event.level not in ("warning", "error")):
+            self._put(cast("Recorded", event))
+
+    def put_devices(self, devices: Sequence[DeviceInfo], problems: Sequence[Problem] = ()) -> None:
+        """Record that these are the devices from now on."""
+        self._put(DevicesAre(tuple(devices), tuple(problems)))
+
+    def close(self, deadline_s: float = 1.0) -> bool:
+        """Write what waits and end the file; False when the disk had not taken everything by then."""
+        until = time.monotonic() + deadline_s
+        self._closing.set()
+        self._wake.set()
+        self._writer.join(deadline_s)
+        self._syncer.join(max(until - time.monotonic(), 0))
+        return self.problem is None and self.closed
+
+    def _put(self, record: Recorded) -> None:
+        if self._closing.is_set() or self.problem is not None:
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self._left_out += 1
+            return
+        self._waiting.append((self._now_ms(), record))
+
+    def _now_ms(self) -> int:
+        return max(int((self._monotonic() - self._began) * 1000), 0)
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._append(prefix() + header_frame(self._first))
+            while self.problem is None:
+                last = self._closing.is_set()
+                for frame in self._frames():
+                    self._append(frame)
+                if last:
+                    self._append(end_frame(self._now_ms(), self._clock()))
+                    return
+                self._wake.wait(FLUSH_S)
+        except OSError as error:
+            self._cut_back()
+            self._fail(_why(error))
+        finally:
+            self._over.set()
+
+    def _frames(self) -> Iterator[bytes]:
+        """Everything that waits now, readings and events apart."""
+        readings: list[tuple[int, Recorded]] = []
+        events: list[tuple[int, Recorded]] = []
+        while self._waiting:
+            entry = self._waiting.popleft()
+            (readings if isinstance(entry[1], Reading) else events).append(entry)
+        if self._left_out:
+            lost, self._left_out = self._left_out, 0
+            missing = f"{count_text(lost, 'reading')} before this moment are missing in it."
+            events.append(self._warning(f"The disk was too slow for the recording: {missing}"))
+        for kind, entries in ((Kind.EVENTS, events), (Kind.READINGS, readings)):
+            for start in range(0, len(entries), MOST_IN_A_FRAME):
+                yield from self._encode(kind, entries[start : start + MOST_IN_A_FRAME])
+        if self._unwritable:
+            lost, self._unwritable = self._unwritable, 0
+            missing = f"{count_text(lost, 'record')} before this moment are missing in the recording"
+            yield from self._encode(Kind.EVENTS, [self._warning(f"{missing}: they hold what cannot be written.")])
+
+    def _warning(self, words: str) -> tuple[int, Recorded]:
+        return self._now_ms(), Log(level="warning", text=words, time_unix_s=self._clock())
+
+    def _encode(self, kind: Kind, entries: list[tuple[int, Recorded]]) -> Iterator[bytes]:
+        unix_s = self._clock() - (self._now_ms() - entries[-1][0]) / 1000
+        try:
+            yield entries_frame(kind, entries, max(unix_s, 0.0))
+        except (
+            Damaged,
+            OverflowError,
+            ValueError,
+        ):  # a number above 64 bits, half a surrogate pair, a frame that is too large
+            if len(entries) == 1:
+                self._unwritable += 1
+                return
+            for entry in entries:  # so that only the one that cannot be written is missing
+                yield from self._encode(kind, [entry])
+
+    def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._write(self._file, rest) :]
+        self._written += len(data)
+
+    def _cut_back(self) -> None:
+        """Take a frame that was begun and not finished out of the file."""
+        try:
+            os.ftruncate(self._file, self._written)
+        except OSError:  # whoever reads it finds the end as well
+            pass
+
+    def _keep_on_disk(self) -> None:
+        """Ask the disk once a second to keep what was written. A thread of its own: a busy disk can take many seconds
+        for that."""
+        try:
+            _sync_folder(self.path.parent)
+            while not self._over.wait(SYNC_S):
+                _sync(self._file)
+                if os.name == "posix" and os.fstat(self._file).st_nlink == 0:
+                    self._fail("the file was deleted")
+            _sync(self._file)
+        except OSError as error:
+            self._fail(_why(error))
+        finally:
+            self._over.wait()  # until nobody writes any more
+            os.close(self._file)
+
+    def _fail(self, why: str) -> None:
+        """The recording is over; says so once."""
+        with self._failed:
+            if self.problem is not None:
+                return
+            kept = "" if why == "the file was deleted" else " What was recorded until then can be opened."
+            self.problem = f"The recording {self.path.name} stopped: {why}.{kept}"
+        self._waiting.clear()
+        self._wake.set()
+        self._on_problem(self.problem)
+
+
+def _open(path: Path, overwrite: bool) -> int:
+    """A new file, open for writing; `BadInput` says why there can be none."""
+    try:
+        if overwrite and path.exists() and not path.is_file():
+            raise BadInput(f"{path} is no file; choose another name for the recording")
+        mode = os.O_TRUNC if overwrite else os.O_EXCL
+        return os.open(
+            path, os.O_WRONLY | os.O_CREAT | mode | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666
+        )
+    except FileExistsError:
+        raise BadInput(f"{path} exists already and is not overwritten; choose another name for the recording") from None
+    except FileNotFoundError:
+        raise BadInput(f"there is no folder {path.parent}; make it first, or record to another place") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise BadInput(f"{path} cannot be written: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """The system's reason in plain words."""
+    number = getattr(error, "errno", None)
+    if number == errno.ENOSPC:
+        return "the disk is full"
+    if number == errno.EDQUOT:
+        return "your share of the disk is used up"
+    if number == errno.EFBIG:
+        return "the file has reached the largest size that is allowed here"
+    words = getattr(error, "strerror", None) or str(error)
+    return words[:1].lower() + words[1:]
+
+
+def _sync(file: int) -> None:
+    getattr(os, "fdatasync", os.fsync)(file)
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that after a power cut the file has its name."""
+    if os.name != "posix":
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # a folder that can be written and not read
+        return
+    try:
+        os.fsync(handle)
+    except OSError:  # not every file system knows that
+        pass
+    finally:
+        os.close(handle)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("devexplorer")
+    except metadata.PackageNotFoundError:  # run from the source
+        return ""

@@ -1,0 +1,345 @@
+"""A recording as something to wind to and fro: the `State` of the window at any moment in it, and what comes after
+that. No Qt.
+
+One thread at a time, and not the main one: it reads from the disk and computes.
+
+Everything that is no reading is kept in memory. Readings are read in chunks of some seconds through a `State` that
+reads along, so that curves hold what the live window drew; the chunks read last are kept as arrays. `advance` goes once
+through the whole recording and collects what the coarse rings of the histories need; until it is done a state has only
+the curves of the minutes before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.recording.format import DevicesAre, Entry, Reading, Recorded
+from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.recorded_history import Bins, Collector, Readings, RecordedHistory, monotone
+from devexplorer.core.records.benchmark import BenchPoint
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
+from devexplorer.core.session.state import Device, State
+from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
+
+CHUNK_FRAMES = 64
+"""Half a minute of a recording at 10 Hz."""
+CACHE_BYTES = 128 << 20
+CONTEXT_FRAMES = 8
+"""Before a chunk that is read alone: what the allocators said last belongs to its first samples."""
+LATEST_MS = 2_000
+"""What a device said last is looked for so far back."""
+FINE_BINS_S = 2 * 86_400
+"""Longer recordings have no bins of the finest ring but for the minutes before the moment: they would take
+gigabytes."""
+MOST_CHUNKS = 256
+"""Chunks that are looked through for the readings of the minutes before a moment."""
+SERIAL_BITS = 40
+_SHAPES_ROWS = DevicesAre | BenchPreparing | BenchStarted | BenchEnded | EngineReady | EngineLost
+"""Events without which a `State` could not say which row a reading makes."""
+_KINDS = (((*DEVICE_METRICS,), GAP_S), ((THROUGHPUT,), float("inf")))
+"""Quantities and gap of `Device.history` and of `Device.throughput`."""
+
+Key = tuple[int, int]
+"""A device by its colour, which stays with it whatever it is called, and which of `_KINDS`."""
+
+
+def take_over(state: State, record: Recorded) -> None:
+    """Apply a record, as the window does."""
+    if isinstance(record, DevicesAre):
+        state.set_catalog(Catalog(record.devices, record.problems))
+    else:
+        state.apply(record)
+
+
+class _ReadsAlong:
+    """A `State` whose histories only collect rows."""
+
+    def __init__(self, events: Sequence[Entry]) -> None:
+        self.next_chunk = -1
+        self._state = State()
+        self._state.alerts.set_rules(())  # nobody asks this one
+        self._events, self._taken = events, 0
+        self._moment = [0]
+        self._collectors: dict[Key, Collector] = {}
+
+    def events_until(self, at_ms: int) -> Sequence[Entry]:
+        """The events since the last call."""
+        first, self._taken = self._taken, bisect_right(self._events, at_ms, lo=self._taken, key=_at)
+        return self._events[first : self._taken]
+
+    def apply(self, entry: Entry) -> None:
+        """One record, in its turn."""
+        self._moment[0] = entry.at_ms
+        take_over(self._state, entry.record)
+        if isinstance(entry.record, DevicesAre):
+            for device in self._state.devices.values():
+                device.history, device.throughput = (self._collector((device.colour, kind)) for kind in (0, 1))
+
+    def _collector(self, key: Key) -> Collector:
+        if key not in self._collectors:
+            self._collectors[key] = Collector(_KINDS[key[1]][0], self._moment)
+        return self._collectors[key]
+
+    def take(self) -> dict[Key, Readings]:
+        """The rows since the last call."""
+        taken = {key: collector.take() for key, collector in self._collectors.items()}
+        return {key: readings for key, readings in taken.items() if len(readings.times)}
+
+
+@dataclass
+class _Chunk:
+    """The readings of `CHUNK_FRAMES` frames."""
+
+    rows: dict[Key, Readings]
+    points: list[Entry]
+
+    @property
+    def bytes(self) -> int:
+        """Of the arrays."""
+        return sum(array.nbytes for readings in self.rows.values() for array in readings)
+
+
+class RecordingTimeline:
+    """Positions are milliseconds since the recording began, from 0 to `length_ms`."""
+
+    def __init__(self, recording: Recording, fresh: Callable[[], State] = State) -> None:
+        """`fresh` makes the states, before anything was read into them."""
+        self.recording = recording
+        self._fresh = fresh
+        self._frames = recording.frames
+        self._frame_ends = [frame.head.last_ms for frame in self._frames]
+        self._details: dict[str, list[Entry]] = {}
+        self._events: list[Entry] = []
+        for entry in recording.events:
+            record = entry.record
+            (self._details.setdefault(record.device, []) if isinstance(record, DeviceDetails) else self._events).append(
+                entry
+            )
+        self._shaping = [entry for entry in self._events if isinstance(entry.record, _SHAPES_ROWS)]
+        self._cache: OrderedDict[int, _Chunk] = OrderedDict()
+        self._cached_bytes = 0
+        self._reader: _ReadsAlong | None = None
+        self._overview = _Overview(fine=recording.last_ms <= FINE_BINS_S * 1000)
+        self._overview_reader: _ReadsAlong | None = None
+        self._serial = 0
+
+    @property
+    def length_ms(self) -> int:
+        """The end of the recording."""
+        return self.recording.last_ms
+
+    @property
+    def overview_done(self) -> float:
+        """How much of the recording the coarse rings know, 0 to 1."""
+        chunks = self._count(len(self._frames))
+        return self._overview.chunks / chunks if chunks else 1.0
+
+    def unix_s(self, at_ms: int) -> float:
+        """What the clock of the day said at a position."""
+        if not self._frames:
+            return self.recording.header.time_unix_s + at_ms / 1000
+        head = self._frames[min(bisect_left(self._frame_ends, at_ms), len(self._frames) - 1)].head
+        return head.unix_s + (at_ms - head.last_ms) / 1000
+
+    def advance(self) -> bool:
+        """Collect the coarse rings of one chunk more; False when they are complete."""
+        number = self._overview.chunks
+        if self.overview_done >= 1.0:
+            return False
+        chunk = self._cache.get(number)
+        if chunk is None:
+            chunk, self._overview_reader = self._read(number, self._overview_reader)
+        self._overview.add(chunk.rows)
+        return True
+
+    def following(self, at_ms: int) -> Iterator[tuple[int, list[Entry]]]:
+        """What comes after a position, in order: until which position that is all, and the records. The last one
+        reaches the end."""
+        events = self.recording.events[bisect_right(self.recording.events, at_ms, key=_at) :]
+        taken = 0
+        for frame in self._frames[bisect_right(self._frame_ends, at_ms) :]:
+            entries = [entry for entry in self.recording.readings(frame) if entry.at_ms > at_ms]
+            stop = bisect_right(events, frame.head.last_ms, lo=taken, key=_at)
+            yield min(frame.head.last_ms, self.length_ms - 1), list(merge(events[taken:stop], entries, key=_at))
+            taken = stop
+        yield self.length_ms, events[taken:]
+
+    # --- the state at a position
+    # -----------------------------------------------------------------------------------------
+
+    def is_near(self, at_ms: int) -> bool:
+        """Whether the whole state of that moment can be had at once, without reading much."""
+        return self._minutes_before(at_ms, may_read=False) is not None
+
+    def knows_before(self, at_ms: int) -> bool:
+        """Whether a state of that moment has the curves of everything before it: `advance` has come so far."""
+        found = self._minutes_before(at_ms, may_read=False)
+        return found is not None and found[0] <= self._overview.chunks
+
+    def state_at(self, at_ms: int, *, whole: bool = True) -> State:
+        """What the window knew at that moment. Not `whole`: without the readings of the minutes before, which take long
+        to be read."""
+        latest = self._latest(at_ms)
+        first = self._count(self._frame_number(at_ms))
+        chunks: list[_Chunk] = []
+        if whole:
+            found = self._minutes_before(at_ms, may_read=True)
+            assert found is not None, "it was allowed to read"
+            first, chunks = found
+            points = [entry for chunk in chunks for entry in chunk.points if entry.at_ms <= at_ms]
+            latest = [*points, *(entry for entry in latest if not isinstance(entry.record, BenchPoint))]
+            latest.sort(key=_at)
+        state, devices = self._fresh(), dict[int, Device]()
+        for entry in merge(self._events_until(at_ms), latest, key=_at):
+            take_over(state, entry.record)
+            if isinstance(entry.record, DevicesAre):
+                devices |= {device.colour: device for device in state.devices.values()}
+        self._serial += 1
+        parts = [chunk.rows for chunk in chunks]
+        for device in devices.values():
+            device.history = self._history((device.colour, 0), first, parts, at_ms)
+            device.throughput = self._history((device.colour, 1), first, parts, at_ms)
+        return state
+
+    def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:
+        metrics, gap_s = _KINDS[key[1]]
+        found = [rows[key] for rows in parts if key in rows]
+        readings = Readings.joined(found).until(at_ms) if found else Readings.none(len(metrics))
+        before = self._overview.before(key, first)
+        return RecordedHistory(metrics, readings, before, self.unix_s(at_ms), gap_s, self._serial << SERIAL_BITS)
+
+    def _events_until(self, at_ms: int) -> list[Entry]:
+        """Everything that is no reading; of what a device says about itself only the last."""
+        events = self._events[: bisect_right(self._events, at_ms, key=_at)]
+        for details in self._details.values():
+            events += details[: bisect_right(details, at_ms, key=_at)][-1:]
+        events.sort(key=_at)
+        return events
+
+    def _latest(self, at_ms: int) -> list[Entry]:
+        """The last reading of each kind of each device, unless it has said nothing for long."""
+        found: dict[tuple[type, str], Entry] = {}
+        silent = set(self._devices_at(at_ms))
+        number = self._frame_number(at_ms)
+        for frame in reversed(self._frames[max(number + 1 - CHUNK_FRAMES, 0) : number + 1]):
+            if not silent and frame.head.last_ms < at_ms - LATEST_MS:
+                break
+            for entry in reversed(self.recording.readings(frame)):
+                record = entry.record
+                if entry.at_ms <= at_ms and isinstance(record, Reading):
+                    found.setdefault((type(record), record.device), entry)
+                    silent.discard(record.device)
+        return sorted(found.values(), key=_at)
+
+    def _devices_at(self, at_ms: int) -> list[str]:
+        lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=_at)]]
+        last = next((record for record in reversed(lists) if isinstance(record, DevicesAre)), None)
+        return [info.id for info in last.devices] if last is not None else []
+
+    # --- chunks
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _frame_number(self, at_ms: int) -> int:
+        """The last frame that has something from before that moment, or that moment itself; -1: none."""
+        return bisect_right(self._frames, at_ms, key=lambda frame: frame.head.first_ms) - 1
+
+    @staticmethod
+    def _count(frames: int) -> int:
+        """Chunks that so many frames are in."""
+        return -(-frames // CHUNK_FRAMES)
+
+    def _minutes_before(self, at_ms: int, *, may_read: bool) -> tuple[int, list[_Chunk]] | None:
+        """Chunks until that moment with as many readings as a history keeps, and the number of the first. None: they
+        must be read."""
+        chunks: list[_Chunk] = []
+        numbers: Counter[Key] = Counter()
+        stop = self._count(self._frame_number(at_ms) + 1)
+        number = stop
+        while number > 0 and max(numbers.values(), default=0) < READINGS and stop - number < MOST_CHUNKS:
+            number -= 1
+            chunk = self._cached(number, may_read=may_read)
+            if chunk is None:
+                return None
+            chunks.append(chunk)
+            if number < stop - 1:  # the last one goes on after that moment
+                numbers.update({key: len(readings.times) for key, readings in chunk.rows.items()})
+        return number, chunks[::-1]
+
+    def _cached(self, number: int, *, may_read: bool) -> _Chunk | None:
+        chunk = self._cache.get(number)
+        if chunk is None and may_read:
+            chunk, self._reader = self._read(number, self._reader)
+            self._cache[number] = chunk
+            self._cached_bytes += chunk.bytes
+            while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
+                self._cached_bytes -= self._cache.popitem(last=False)[1].bytes
+        elif chunk is not None:
+            self._cache.move_to_end(number)
+        return chunk
+
+    def _read(self, number: int, reader: _ReadsAlong | None) -> tuple[_Chunk, _ReadsAlong]:
+        """Read a chunk through a `State`: that of the chunk before when there is one, else one that gets to know what
+        came before."""
+        frames = self._frames[number * CHUNK_FRAMES : (number + 1) * CHUNK_FRAMES]
+        if reader is None or reader.next_chunk != number:
+            reader = self._reader_before(number)
+        points: list[Entry] = []
+        for frame in frames:
+            entries = self.recording.readings(frame)
+            for entry in merge(reader.events_until(frame.head.last_ms), entries, key=_at):
+                reader.apply(entry)
+            points += [entry for entry in entries if isinstance(entry.record, BenchPoint)]
+        reader.next_chunk = number + 1
+        return _Chunk(reader.take(), points), reader
+
+    def _reader_before(self, number: int) -> _ReadsAlong:
+        reader = _ReadsAlong(self._shaping)
+        start = number * CHUNK_FRAMES
+        for entry in reader.events_until(self._frames[start].head.first_ms):
+            reader.apply(entry)
+        for frame in self._frames[max(start - CONTEXT_FRAMES, 0) : start]:
+            for entry in self.recording.readings(frame):
+                if isinstance(entry.record, AllocatorSample):
+                    reader.apply(entry)
+        reader.take()
+        return reader
+
+
+class _Overview:
+    """The bins of every device for the coarse rings, for all of the recording, as far as it was read."""
+
+    def __init__(self, *, fine: bool) -> None:
+        self.chunks = 0
+        self._grids = [seconds for seconds, _ in TIERS] if fine else [TIERS[-1][0]]
+        self._bins: dict[Key, list[tuple[int, list[Bins]]]] = {}
+        """With the chunk from which on they are: a clock that was set back begins others."""
+
+    def add(self, rows: dict[Key, Readings]) -> None:
+        """Take in the next chunk."""
+        for key, readings in rows.items():
+            start, times = monotone(readings.times)
+            begun = self._bins.setdefault(key, [])
+            if start or not begun or not all(bins.fits(times) for bins in begun[-1][1]):
+                begun.append((self.chunks, [Bins(readings.rows.shape[1], seconds) for seconds in self._grids]))
+            for bins in begun[-1][1]:
+                bins.add(times, readings.rows[start:])
+        self.chunks += 1
+
+    def before(self, key: Key, chunk: int) -> list[Bins | None]:
+        """The bins for each of `TIERS` of what is before a chunk; None where there is nothing before, or it was not
+        read yet."""
+        nothing: list[Bins | None] = [None] * len(TIERS)
+        begun = [bins for first, bins in self._bins.get(key, []) if first < chunk]
+        if self.chunks < chunk or not begun:
+            return nothing
+        return [*nothing[: len(TIERS) - len(self._grids)], *begun[-1]]
+
+
+def _at(entry: Entry) -> int:
+    return entry.at_ms

@@ -1,0 +1,42 @@
+"""Exceptions that nobody caught, from any thread, become one log event. Installed by the window; called on whatever
+thread raised."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+from devexplorer.core.records.messages import Event, Log
+
+
+def install_hooks(put: Callable[[Event], None], clock: Callable[[], float] = time.time) -> Callable[[], None]:
+    """Send uncaught exceptions of this process to `put`; returns a function that restores the hooks as they were.
+
+    PySide calls `sys.excepthook` for an exception in a slot and goes on: without this nobody would ever see it.
+    """
+    before = sys.excepthook, threading.excepthook
+
+    def report(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+        text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
+        put(Log(level="error", text=f"unexpected error in {where}\n{text}", time_unix_s=clock()))
+
+    def on_main(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            before[0](kind, error, trace)
+        else:
+            report("the window", kind, error, trace)
+
+    def on_thread(arguments: threading.ExceptHookArgs) -> None:
+        name = arguments.thread.name if arguments.thread is not None else "a thread"
+        report(f"thread {name}", arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+
+    sys.excepthook, threading.excepthook = on_main, on_thread
+
+    def restore() -> None:
+        sys.excepthook, threading.excepthook = before
+
+    return restore

@@ -1,0 +1,68 @@
+"""Commands and benchmark runs on their way, and commands that are over, as the window knows them. Main thread; no Qt,
+no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from devexplorer.core.records.benchmark import BandwidthRow, BenchPoint, BenchResult, BenchSpec, SweepCell
+from devexplorer.core.records.messages import Answer, Command
+from devexplorer.core.records.objects import MoveReport
+
+
+@dataclass
+class Run:
+    """A benchmark run as far as it has come."""
+
+    run: int
+    spec: BenchSpec
+    simulated: bool = False
+    datasheet_tflops: float | None = None
+    latest: BenchPoint | None = None
+    points: int = 0
+    rated: bool = False
+    """Whether one of them had a throughput."""
+    cells: list[SweepCell] = field(default_factory=list)
+    """Shapes that this run has finished so far."""
+    rows: list[BandwidthRow] = field(default_factory=list)
+    """Copies that it has finished so far."""
+    started_unix_s: float | None = None
+    result: BenchResult | None = None
+    reason: str | None = None
+    ended: bool = False
+
+
+@dataclass
+class Job:
+    """A command that is being carried out."""
+
+    request: int
+    title: str
+    started_unix_s: float
+    done: float | None = None
+    text: str = ""
+    command: Command | None = None
+    answer: Answer | None = None
+    report: MoveReport | None = None
+
+
+class Done(NamedTuple):
+    """A command that is over."""
+
+    command: Command
+    ok: bool
+    answer: Answer | None
+    """The last thing that was said about it."""
+    report: MoveReport | None
+    """Of a move."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it came to nothing, and an answer says why."""
+        return self.answer is not None and self.answer.failed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it came to nothing because somebody ended it."""
+        return self.answer is not None and self.answer.failed and self.answer.words.startswith("Cancelled")

@@ -1,0 +1,104 @@
+"""What was asked about objects, and found: values, files, checkpoints, splits, experiments, diagnoses, plans. The part
+of the state that the laboratory fills. Lives on the main thread; no Qt, no torch.
+"""
+
+from __future__ import annotations
+
+from devexplorer.core.records.doctor import Check, Checked, Diagnosis
+from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
+from devexplorer.core.records.laboratory import (
+    CheckpointCompared,
+    Comparison,
+    FileContents,
+    FileListed,
+    Hop,
+    Hopped,
+    SplitPlan,
+    SplitPlanned,
+    ValuesDescribed,
+)
+from devexplorer.core.records.messages import Answer, Event
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.records.planner import FitPlanned, FitReport
+from devexplorer.core.session.jobs import Done
+
+
+class QueryResults:
+    """The latest of each kind; `State` is one, and knows the objects that it is about."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, ObjectSnapshot] = {}
+        self.values: dict[str, ValuesDescribed] = {}
+        """The latest description of the values of each target."""
+        self._described_in: dict[str, ObjectSnapshot | None] = {}
+        """What the target was part of when they were described."""
+        self.comparison: Comparison | None = None
+        self.file: FileContents | None = None
+        """The file that was looked into last."""
+        self.split_plans: dict[str, SplitPlan] = {}
+        self.hops: dict[str, tuple[Hop, ...]] = {}
+        """Of the latest forward of each model that has some."""
+        self.work: WorkTimed | None = None
+        """Products that were timed without synchronising, and with."""
+        self.crossover: CrossoverMeasured | None = None
+        self.diagnoses: dict[str, Diagnosis] = {}
+        """What the doctor said last about each model."""
+        self.checked_as: dict[str, ObjectSnapshot | None] = {}
+        """What each model was then."""
+        self.check_failures: dict[str, Answer] = {}
+        """Why the latest check of each model came to nothing, where it did."""
+        self.fit: FitReport | None = None
+        """What the planner said last."""
+
+    def values_are_old(self, target: str) -> bool:
+        """Whether anything was done with the object since the values of the target were described."""
+        return target in self.values and self.objects.get(target.partition(":")[0]) is not self._described_in.get(
+            target
+        )
+
+    def find(self, event: Event) -> bool:
+        """Take over an event; False: it is about something else."""
+        match event:
+            case ValuesDescribed(values=values):
+                self.values[values.target] = event
+                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
+            case CheckpointCompared(comparison=comparison):
+                self.comparison = comparison
+            case FileListed(contents=contents):
+                self.file = contents
+            case SplitPlanned(plan=plan):
+                self.split_plans[plan.target] = plan
+            case Hopped(target=target, hops=hops):
+                self.hops[target] = hops
+            case CrossoverMeasured():
+                self.crossover = event
+            case WorkTimed():
+                self.work = event
+            case Checked(target=target, diagnosis=diagnosis):
+                self.diagnoses[target], self.checked_as[target] = diagnosis, self.objects.get(target)
+            case FitPlanned(report=report):
+                self.fit = report
+            case _:
+                return False
+        return True
+
+    def ended(self, done: Done) -> None:
+        """A command is over. A check that somebody ended says nothing about the model, and leaves what was known of
+        it."""
+        if not isinstance(done.command, Check) or done.answer is None or done.cancelled:
+            return
+        name = done.command.target.partition(":")[0]
+        self.check_failures.pop(name, None)
+        if done.failed and name in self.objects:
+            self.check_failures[name] = done.answer
+
+    def forget(self, name: str) -> None:
+        """An object is gone."""
+        for memory in (self.diagnoses, self.checked_as, self.check_failures):
+            memory.pop(name, None)
+        self.values = {target: found for target, found in self.values.items() if target.partition(":")[0] != name}
+
+    def forget_all(self) -> None:
+        """Every object is gone."""
+        for memory in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
+            memory.clear()

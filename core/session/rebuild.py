@@ -1,0 +1,105 @@
+"""Makes the workspace again in a new engine: sends what the journal says, keeps what came back and what did not, and
+why. Main thread.
+
+A new engine can have other devices than the one before (another CUDA_VISIBLE_DEVICES, a card that is lost), so that
+moves fail on the way back. What failed is named, and not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from devexplorer.core.records.messages import Combine, Command, Move, NewTensor, Rebuilt, Remove, StartBenchmark
+from devexplorer.core.session.journal import Entry, Journal
+
+
+class Rebuild:
+    """`begin` after each start of an engine, then tell it how each request ended; `send` returns the number of the
+    request."""
+
+    def __init__(self, journal: Journal, send: Callable[[Command], int]) -> None:
+        self._journal = journal
+        self._send = send
+        self._sent: dict[int, Entry] = {}
+        self._words: dict[int, str] = {}
+        self._failed: list[tuple[Entry, str]] = []
+        self._culprits: list[str] = []
+        self._restored: list[str] = []
+
+    def begin(self) -> bool:
+        """Send the journal's commands; False when there is nothing to do."""
+        self._restored, self._failed = [], []
+        for entry in self._journal.replay():
+            request = self._send(entry.command)
+            entry.command = msgspec.structs.replace(entry.command, request=request)
+            self._sent[request] = entry
+        return self.running
+
+    @property
+    def running(self) -> bool:
+        """Whether something is still being made."""
+        return bool(self._sent)
+
+    def owns(self, request: int) -> bool:
+        """Whether a request is one of its own."""
+        return request in self._sent
+
+    def refused(self, request: int, words: str) -> None:
+        """The engine's words about a request that failed."""
+        self._words[request] = words
+
+    def ended(self, request: int, *, ok: bool, created: Sequence[str]) -> None:
+        """A request of its own is over; `created` are the objects that it made or changed."""
+        entry = self._sent.pop(request)
+        if ok:
+            self._restored += [name for name in created if name not in self._restored]
+        if ok and isinstance(entry.command, Remove):
+            self._restored = [name for name in self._restored if name not in entry.command.names]
+        if not ok:
+            self._failed.append((entry, self._words.get(request, "it failed this time")))
+
+    def interrupted(self) -> None:
+        """The engine was ended on purpose: nobody is to blame, everything is made again in the next one."""
+        self._sent.clear()
+        self._words.clear()
+
+    def died(self) -> str | None:
+        """The engine is gone. Returns what it was at, which is left out from now on; None when nothing was under
+        way."""
+        culprit = next(iter(self._sent.values()), None)
+        self.interrupted()
+        if culprit is None:
+            return None
+        words = describe(culprit.command)
+        self._culprits.append(words)
+        self._journal.forget([culprit])
+        return words
+
+    def result(self) -> Rebuilt:
+        """What came back and what did not, once nothing is running."""
+        lost = [
+            *self._journal.lost(),
+            *(f"{describe(entry.command)}: {words}" for entry, words in self._failed),
+            *(f"{words}: it ends the engine" for words in self._culprits),
+        ]
+        self._journal.forget([entry for entry, _ in self._failed])
+        self._journal.rebuilt()
+        self._culprits.clear()
+        return Rebuilt(restored=tuple(self._restored), lost=tuple(lost))
+
+
+def describe(command: Command) -> str:
+    """A command in a few words."""
+    match command:
+        case StartBenchmark(spec=spec):
+            return f"benchmark on {spec.device}"
+        case NewTensor(name=name) | Combine(name=name):
+            return f"new tensor {name or ''}".rstrip()
+        case Move(targets=targets, device=device):
+            return f"move {', '.join(targets)} to {device}"
+    single = (getattr(command, field, None) for field in ("target", "recipe", "source", "path", "first", "spec"))
+    several = (getattr(command, field, ()) for field in ("targets", "names"))
+    subject = next(filter(None, single), None) or ", ".join(next(filter(None, several), ()))
+    return f"{type(command).__name__.lower()} {subject}".rstrip()

@@ -1,0 +1,162 @@
+"""The session as Python: what was done and still stands as a script that runs, or as a notebook. Pure functions, any
+thread; no torch.
+
+Each action's answer carries the Python that does the same. Here the pieces are put behind one another: imports once and
+at the top, virtual GPUs before everything else, a comment or a cell with the words before each piece.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from devexplorer.core.base.atomic_files import replacing
+from devexplorer.core.base.errors import BadInput
+
+
+class Action(NamedTuple):
+    """One thing that was done."""
+
+    title: str
+    """`mlp is now on vgpu:1`."""
+    words: str
+    code: str
+    """The Python that does the same."""
+    time_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the session ran on."""
+
+    python_version: str = ""
+    torch_version: str = ""
+    virtual_spec: str | None = None
+    """Virtual GPUs that were there from the beginning."""
+    visible_devices: str | None = None
+    """The CUDA_VISIBLE_DEVICES that was chosen; None: as inherited."""
+
+
+class _Piece(NamedTuple):
+    title: str
+    words: str
+    code: str
+
+
+def script(actions: Sequence[Action], around: Surroundings) -> str:
+    """A Python script that does it all again."""
+    setup, pieces = _pieces(actions, around)
+    parts = [f'"""A session of DevExplorer as Python.\n\n{_versions(around)}\n"""', setup]
+    parts += [f"# {piece.title}\n{piece.code}" for piece in pieces]
+    return "\n\n".join(parts) + "\n"
+
+
+def notebook(actions: Sequence[Action], around: Surroundings) -> str:
+    """The same as a Jupyter notebook (format 4.5): for each action a cell with the words, then one with the Python."""
+    setup, pieces = _pieces(actions, around)
+    cells = [_told("intro", "A session of DevExplorer as Python", _versions(around)), _code("setup", setup)]
+    for number, piece in enumerate(pieces, start=1):
+        cells += [_told(f"words-{number}", piece.title, piece.words), _code(f"code-{number}", piece.code)]
+    document = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python", "version": around.python_version or "3"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a script or a notebook, whole or not at all. Raises `BadInput` with one line when that is not possible."""
+    try:
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except (OSError, UnicodeEncodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{path} could not be written: {reason}; choose another folder") from error
+
+
+def _versions(around: Surroundings) -> str:
+    known = ((around.python_version, "Python"), (around.torch_version, "PyTorch"))
+    ran_on = ", ".join(f"{name} {version}" for version, name in known if version)
+    return f"It ran on {ran_on}." if ran_on else "What was undone is not in it."
+
+
+def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[_Piece]]:
+    """What has to stand at the top, and each action without its imports."""
+    imports = {"import torch": None}
+    after: list[str] = []
+    if around.visible_devices is not None:
+        imports["import os"] = None
+        after.append(
+            f'os.environ["CUDA_VISIBLE_DEVICES"] = {json.dumps(around.visible_devices)}  # read once, by the first use'
+            " of CUDA"
+        )
+    if around.virtual_spec:
+        imports["from devexplorer.core.virtual.backend import add_virtual_gpus"] = None
+        chosen = "" if around.visible_devices is None else f", visible={json.dumps(around.visible_devices)}"
+        after.append(f"add_virtual_gpus({json.dumps(around.virtual_spec, ensure_ascii=False)}{chosen})  # simulated")
+    pieces = []
+    for action in actions:
+        own, code = _apart(action.code)
+        imports.update(dict.fromkeys(own))
+        pieces.append(_Piece(" ".join(action.title.split()), action.words, code))
+    groups = ("\n".join(group) for group in _grouped(imports))
+    return "\n\n".join([*groups, *(["\n".join(after)] if after else [])]), pieces
+
+
+@lru_cache(maxsize=4096)  # the window shows the whole session again after each action
+def _apart(code: str) -> tuple[Sequence[str], str]:
+    """Imports, and everything else; code that is no Python becomes a comment."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return (), "\n".join(f"# {line}" for line in code.splitlines())
+    lines: list[str | None] = [*code.splitlines()]
+    found: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found += [ast.unparse(one) for one in _each(node)]
+            for at in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[at] = None
+    return tuple(found), "\n".join(line for line in lines if line is not None).strip("\n")
+
+
+def _each(node: ast.Import | ast.ImportFrom) -> list[ast.Import | ast.ImportFrom]:
+    """One statement for each imported name."""
+    if isinstance(node, ast.Import):
+        return [ast.Import(names=[name]) for name in node.names]
+    return [ast.ImportFrom(module=node.module, names=[name], level=node.level) for name in node.names]
+
+
+def _grouped(imports: dict[str, None]) -> list[list[str]]:
+    """The standard library, other packages, our own; each sorted."""
+    groups: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for line in sorted(imports, key=lambda line: (line.startswith("from"), line)):
+        package = line.split()[1].partition(".")[0]
+        groups[0 if package in sys.stdlib_module_names else 2 if package == "devexplorer" else 1].append(line)
+    return [group for group in groups if group]
+
+
+_MARKED = re.compile(r"([\\`*_{}\[\]<>#|$])")
+_ESCAPED = r"\\\1"
+
+
+def _told(name: str, title: str, words: str) -> dict[str, object]:
+    text = f"### {_MARKED.sub(_ESCAPED, title)}\n\n{_MARKED.sub(_ESCAPED, words)}".rstrip()
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
+
+
+def _code(name: str, code: str) -> dict[str, object]:
+    source = code.splitlines(keepends=True)
+    return {"cell_type": "code", "execution_count": None, "id": name, "metadata": {}, "outputs": [], "source": source}

@@ -1,0 +1,436 @@
+"""Everything that the window talks to: the engine process and its restarts, the sampler, the joined device catalog, the
+journal.
+
+Main thread only, and no method waits: threads belong to the parts, their events arrive in one mailbox that the
+heartbeat drains.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.catalog import Catalog, join
+from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.datasheets import datasheets
+from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.devices.visible import VARIABLE, assignment, checked
+from devexplorer.core.devices.visible_words import explained
+from devexplorer.core.engine.giving_way import GivingWay
+from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.recording.tee import RecordingTee
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.laboratory import LaboratoryEvent
+from devexplorer.core.records.messages import (
+    Answer,
+    Command,
+    EngineDevices,
+    EngineLost,
+    EngineReady,
+    Event,
+    JobEnded,
+    JobProgress,
+    JobStarted,
+    Log,
+    Moved,
+    ObjectChanged,
+    Rebuilt,
+    Redid,
+    SideEffects,
+    Undid,
+)
+from devexplorer.core.session.journal import Journal
+from devexplorer.core.session.rebuild import Rebuild, describe
+from devexplorer.core.session.script import Action, Surroundings, notebook, script
+from devexplorer.core.telemetry.drm_watch import DrmWatch
+from devexplorer.core.telemetry.mailbox import Mailbox
+from devexplorer.core.telemetry.sampler import Sampler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devexplorer.core.benchmark.history.run_recorder import RunRecorder
+    from devexplorer.core.recording.recorder import Recorder
+    from devexplorer.core.session.state import State
+
+RESTARTS = 3
+"""An engine that dies more often than this within `RESTART_WINDOW_S` is not restarted by itself: something kills it
+every time."""
+RESTART_WINDOW_S = 60.0
+HIDDEN_INTERVAL_S = 1.0
+"""Between two readings while nobody looks at the window."""
+MOST_EVENTS = 400
+"""Per beat: the window stays smooth whatever the engine says."""
+
+
+class EngineLike(Protocol):
+    """What the session needs of an engine process."""
+
+    def start(self) -> None: ...  # noqa: D102 - see EngineProcess
+    def send(self, command: Command) -> None: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+    def join(self, deadline_s: float) -> bool: ...  # noqa: D102
+    def set_group_nice(self, nice: int) -> bool: ...  # noqa: D102
+
+
+class PollResult(NamedTuple):
+    """What happened since the last beat."""
+
+    events: list[Event]
+    catalog: Catalog | None
+    """The devices, when something about them changed."""
+    state: State | None = None
+    """What is known from now on, instead of everything before: a recording was wound to another moment."""
+
+
+class Session:
+    """`start`, then `send` commands and `drain` events; `close` at the end."""
+
+    def __init__(
+        self,
+        *,
+        virtual_spec: str | None = None,
+        interval_s: float = 0.1,
+        clock: Callable[[], float] = time.time,
+        make_engine: Callable[[Callable[[Event], None], str | None, str | None], EngineLike] | None = None,
+        nvml: Nvml | None = None,
+        drm: Drm | None = None,
+    ) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._hidden = False
+        self.keeper: RunRecorder | None = None
+        """Keeps runs that end; None: nobody does."""
+        self._virtual_spec = virtual_spec
+        self._visible_devices: str | None = None
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
+        self._make_engine = make_engine or partial(_engine_process, clock)
+        self._mailbox = Mailbox()
+        self._arrived: deque[Event] = deque()
+        self._cpu = CpuReader()
+        self._tap = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
+        self._sampler = Sampler(self._tap.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
+        self._drm = DrmWatch(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
+        self._drm_cards: tuple[DrmCard, ...] = ()
+        self._datasheets = datasheets()
+        self._journal = Journal()
+        self._pending: dict[int, Command] = {}
+        self._created: dict[int, list[str]] = {}
+        self._effects: dict[int, tuple[str, ...]] = {}
+        self._answers: dict[int, Answer] = {}
+        self._unchanged: set[int] = set()
+        """Requests of moves to where things were already."""
+        self._rebuild = Rebuild(self._journal, self._send_again)
+        self._rebuild_due = False
+        self._ended_because: str | None = None
+        """Why the engine was ended on purpose."""
+        self._given_up = False
+        self._surroundings = Surroundings()
+        self._running_visible = os.environ.get(VARIABLE)
+        """The variable in the engine that runs, or that is about to."""
+        self._visible_before: str | None = None
+        self._explanation_due = False
+        self._rebuilt = Rebuilt(restored=(), lost=())
+        self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
+        self._requests = 0
+        self._cards: tuple[Card, ...] = ()
+        self._card_problems: tuple[Problem, ...] = ()
+        self._cards_changed = True
+        self._torch_devices: tuple[DeviceInfo, ...] | None = None
+        self._torch_problems: tuple[Problem, ...] = ()
+        self._devices_said = False
+        """Whether the devices are those of the engine that runs."""
+        self._catalog_due = True
+        self._engine = self._make_engine(self._tap.put, virtual_spec, None)
+        self._giving_way = GivingWay(lambda nice: self._engine.set_group_nice(nice))
+
+    def start(self) -> None:
+        """Start sampler and engine; returns at once."""
+        self._sampler.start()
+        self._drm.start()
+        self._engine.start()
+
+    def beat(self) -> None:
+        """The window beats: the engine stands back while it holds the window up."""
+        self._giving_way.beat()
+
+    def send(self, command: Command) -> int:
+        """Send a command to the engine; returns the request number that its events will carry."""
+        self._requests += 1
+        numbered: Command = msgspec.structs.replace(command, request=self._requests)
+        try:
+            self._engine.send(numbered)
+        except BadInput as error:
+            self._mailbox.put(
+                Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock())
+            )
+            return self._requests
+        self._pending[self._requests] = numbered
+        return self._requests
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What was done and stands, each with its Python, the oldest first; what was undone is not among it."""
+        return self._journal.actions
+
+    def script(self) -> str:
+        """The session as a Python script that does it all again."""
+        return script(self.actions, self._surroundings)
+
+    def notebook(self) -> str:
+        """The same as a Jupyter notebook."""
+        return notebook(self.actions, self._surroundings)
+
+    def put(self, event: Event) -> None:
+        """Let an event of the window's own (an uncaught exception, a warning of Qt) arrive like any other. Any
+        thread."""
+        self._mailbox.put(event)
+
+    @property
+    def dropped(self) -> int:
+        """Samples that were dropped because nobody drained them in time."""
+        return self._mailbox.dropped
+
+    def restart_engine(self) -> None:
+        """End the engine, also one that hangs; it comes back as after a crash."""
+        self._deaths.clear()
+        self._engine.kill()
+
+    @property
+    def visible_devices(self) -> str | None:
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: nobody chose, it is as inherited."""
+        return self._visible_devices
+
+    def set_visible_devices(self, value: str | None) -> None:
+        """End the engine and start it with this CUDA_VISIBLE_DEVICES (None: as inherited, empty: no card); the
+        workspace is rebuilt.
+
+        A running process notices no change: CUDA reads the variable once. Virtual GPUs obey a chosen value as if they
+        were cards. Raises `BadInput` for what is no list; an `Answer` says afterwards what is visible under which
+        number, and what did not come back.
+        """
+        value = None if value is None else checked(value)
+        self._visible_before, self._visible_devices = self._running_visible, value
+        self._explanation_due = True
+        if self._given_up:
+            self.start_engine_again()
+            return
+        words = f"with {assignment(value)}" if value is not None else f"with {VARIABLE} as this window has it"
+        self._ended_because = f"It is started again {words}."
+        self.restart_engine()
+
+    def start_engine_again(self) -> None:
+        """Start an engine after it was given up."""
+        self._deaths.clear()
+        self._new_engine()
+
+    def drain(self) -> PollResult:
+        """What happened since the last call, in order; after a flood the rest comes with the next calls."""
+        self._arrived.extend(self._mailbox.drain())
+        events: list[Event] = []
+        for _ in range(min(len(self._arrived), MOST_EVENTS)):
+            events.extend(self._take(self._arrived.popleft()))
+        catalog = self._join() if self._catalog_due or self._cards_changed else None
+        if self._explanation_due and catalog is not None and self._is_rebuilt():
+            self._explanation_due = False
+            events.append(
+                explained(
+                    self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()
+                )
+            )
+        self._tap.seen(events, catalog)
+        if self.keeper is not None:
+            if catalog is not None:
+                self.keeper.set_devices(catalog.devices)
+            for event in events:
+                self.keeper.see(event)
+        return PollResult(events, catalog)
+
+    @property
+    def recording(self) -> Recorder | None:
+        """What everything is recorded with at present; None: nothing is recorded."""
+        return self._tap.recorder
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Nobody looks: read once a second, unless it is recorded; histories have a reading a second then."""
+        self._hidden = hidden
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        seldom = self._hidden and self.recording is None
+        self._sampler.set_interval(max(HIDDEN_INTERVAL_S, self._interval_s) if seldom else self._interval_s)
+
+    def start_recording(self, path: Path, *, overwrite: bool = False) -> None:
+        """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file
+        cannot be made.
+
+        When the disk is full or the file vanishes later, the recording ends and a `Log` of level error says so.
+        """
+        self._tap.start(path, self._recording_failed, overwrite=overwrite)
+        self._set_pace()
+
+    def stop_recording(self) -> None:
+        """End the recording; the end of its file is written soon after."""
+        self._tap.stop()
+        self._set_pace()
+
+    def _recording_failed(self, problem: str) -> None:
+        self._mailbox.put(Log(level="error", text=problem, time_unix_s=self._clock()))
+
+    def close(self, deadline_s: float = 2.5) -> bool:
+        """End the engine, the sampler and the recording; False when something had to be left behind at the deadline."""
+        end = time.monotonic() + deadline_s
+        self._engine.close()
+        self._sampler.stop(0.0)
+        self._tap.stop()
+        ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
+        ended &= self._tap.close(max(end - time.monotonic(), 0.1))
+        return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
+
+    # --- what the parts say ------------------------------------------------------------------------------------------
+
+    def _take_cards(self, cards: Sequence[Card], problems: Sequence[Problem]) -> None:
+        """Called by the sampler thread: keep, and let the next drain join."""
+        self._cards, self._card_problems = tuple(cards), tuple(problems)
+        self._cards_changed = True
+
+    def _take_drm_cards(self, cards: tuple[DrmCard, ...]) -> None:
+        """Called by the thread that watches AMD and Intel cards, once."""
+        self._drm_cards = cards
+        self._cards_changed = True
+
+    def _join(self) -> Catalog:
+        self._catalog_due = self._cards_changed = False
+        catalog = join(
+            self._cpu.info(),
+            self._cards,
+            self._torch_devices,
+            problems=(*self._card_problems, *self._torch_problems),
+            datasheets=self._datasheets,
+            cuda_visible_devices=self._running_visible,
+            cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+            drm=self._drm_cards,
+        )
+        self._sampler.set_names(catalog.names)
+        self._drm.set_names(catalog.drm_names)
+        return catalog
+
+    def _take(self, event: Event) -> list[Event]:
+        """Follow one event; returns what the window should see of it."""
+        request = getattr(event, "request", 0)
+        match event:
+            case EngineDevices(devices=devices, problems=problems):
+                self._torch_devices, self._torch_problems = devices, problems
+                self._catalog_due = self._devices_said = True
+            case EngineReady(cuda_visible_devices=visible):
+                self._running_visible = visible
+                self._surroundings = Surroundings(
+                    event.python_version, event.torch_version, self._virtual_spec, self._visible_devices
+                )
+                if self._ended_because is not None:
+                    self._engine.kill()  # asked for while it was starting, when there was no process to end yet
+                elif self._rebuild_due:
+                    self._rebuild_due = False
+                    return [event] if self._rebuild.begin() else [event, self._end_rebuild()]
+            case DeviceSample():
+                return [self._drm.completed(event)]
+            case EngineLost(reason=reason):
+                return [self._after_death(reason)]
+            case ObjectChanged(snapshot=snapshot):
+                self._created.setdefault(request, []).append(snapshot.name)
+            case SideEffects(effects=effects):
+                self._effects[request] = effects
+                return []
+            case Moved(report=report) if report.already_there:
+                self._unchanged.add(request)
+            case Undid(of=of):
+                self._journal.take_back(of)
+            case Redid(command=command) if request in self._pending:
+                self._pending[request] = msgspec.structs.replace(command, request=request)
+            case Answer(failed=False) if request in self._pending:
+                self._answers[request] = event
+            case JobEnded(ok=ok):
+                return self._job_ended(event, request, ok)
+        if self._rebuild.owns(request) and isinstance(
+            event, Answer | Moved | JobStarted | JobProgress | LaboratoryEvent
+        ):
+            if isinstance(event, Answer) and event.failed:
+                self._rebuild.refused(request, event.words)
+            return []  # making things again is no news, piece by piece
+        return [event]
+
+    def _job_ended(self, event: JobEnded, request: int, ok: bool) -> list[Event]:
+        created, effects, answer = (
+            self._created.pop(request, []),
+            self._effects.pop(request, ()),
+            self._answers.pop(request, None),
+        )
+        nothing_happened = request in self._unchanged
+        self._unchanged.discard(request)
+        if self._rebuild.owns(request):
+            self._rebuild.ended(request, ok=ok, created=created)
+            return [event] if self._rebuild.running else [event, self._end_rebuild()]
+        command_done = self._pending.pop(request, None)
+        if ok and command_done is not None and not nothing_happened:
+            self._journal.add(command_done, created[-1] if created else None, effects, answer)
+        return [event]
+
+    # --- after a death -----------------------------------------------------------------------------------------------
+
+    def _after_death(self, reason: str) -> EngineLost:
+        now = self._clock()
+        running = [describe(command) for command in self._pending.values()]
+        if self._ended_because is not None:
+            reason, self._ended_because = self._ended_because, None
+            self._rebuild.interrupted()
+        elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
+            reason = f"{reason} That happened while {culprit} was repeated; it is left out from now on."
+        for memory in (self._pending, self._created, self._effects, self._answers, self._unchanged):
+            memory.clear()
+        self._deaths.append(now)
+        self._rebuild_due, self._devices_said = True, False
+        often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
+        if running:
+            reason = f"{reason} It was busy with: {', '.join(running)}."
+        self._given_up = often
+        if often:
+            reason = f"{reason} That is {len(self._deaths)} times within a minute."
+        else:
+            self._new_engine()
+        return EngineLost(reason=reason, will_restart=not often, time_unix_s=now)
+
+    def _end_rebuild(self) -> Rebuilt:
+        self._rebuilt = self._rebuild.result()
+        self._catalog_due = True
+        return self._rebuilt
+
+    def _is_rebuilt(self) -> bool:
+        """Whether the engine stands as it will stay: it has said what devices it has, and everything that comes back is
+        there."""
+        return self._devices_said and not self._rebuild_due and not self._rebuild.running
+
+    def _new_engine(self) -> None:
+        self._given_up = False
+        self._giving_way.forget()
+        self._engine = self._make_engine(self._tap.put, self._virtual_spec, self._visible_devices)
+        self._engine.start()
+
+    def _send_again(self, command: Command) -> int:
+        self._requests += 1
+        self._engine.send(msgspec.structs.replace(command, request=self._requests))
+        return self._requests
+
+
+def _engine_process(
+    clock: Callable[[], float], put: Callable[[Event], None], virtual_spec: str | None, visible_devices: str | None
+) -> EngineProcess:
+    return EngineProcess(put, virtual_spec=virtual_spec, visible_devices=visible_devices, clock=clock)

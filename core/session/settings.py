@@ -1,0 +1,113 @@
+"""What the window remembers between starts: one small JSON file in the user's configuration folder. Main thread, a few
+hundred bytes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import platformdirs
+
+from devexplorer.core.base.atomic_files import replacing
+from devexplorer.core.telemetry.alert_rules import Rule
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it; what is damaged or unknown counts as never saved, field by field."""
+
+    theme: str = "dark"
+    geometry: str = ""
+    """Of the window, base64 as Qt saves it."""
+    splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}
+    """Sizes in pixels, by the splitter's name."""
+    span_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 120.0
+    left_plot: str = "memory_used_bytes"
+    """What each plot shows: a metric, `tflops`, or `parts:` and a device."""
+    right_plot: str = "tflops"
+    alert_rules: tuple[Rule, ...] = ()
+    """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not
+    know."""
+    trusted_folders: tuple[str, ...] = ()
+    """Folders whose Python may run when a model is opened from there."""
+    recent_models: tuple[tuple[str, str], ...] = ()
+    """Models that were opened last: source and folder of `OpenModel`."""
+    learned: tuple[str, ...] = ()
+    """Exercises that were done."""
+    notifications: bool = True
+    """Whether an alarm is shown on the desktop as well."""
+
+
+class SettingsFile:
+    """Reads and writes the settings; never raises."""
+
+    def __init__(self, folder: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.damage: str | None = None
+        """One sentence about a file that `load` found damaged, and where it is now."""
+        self.path = (folder or Path(platformdirs.user_config_dir("devexplorer", appauthor=False))) / "window.json"
+
+    def load(self) -> Settings:
+        """The saved settings, as far as they can be read; defaults for the rest. A damaged file is put aside."""
+        self.damage = None
+        try:
+            found = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
+        except FileNotFoundError:
+            return Settings()
+        except OSError as error:
+            self.damage = self._put_aside(f"could not be read ({error.strerror})", "defaults are used")
+            return Settings()
+        except (msgspec.DecodeError, RecursionError):
+            self.damage = self._put_aside("are damaged", "defaults are used")
+            return Settings()
+        kept: dict[str, Any] = {}
+        lost: list[str] = []
+        for field in msgspec.structs.fields(Settings):
+            if field.encode_name in found:
+                try:
+                    kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
+                except msgspec.ValidationError:
+                    lost.append(
+                        field.encode_name
+                    )  # one that was edited by hand, or by a newer version, costs none of the others
+        if lost:
+            self.damage = self._put_aside(f"are damaged in {', '.join(lost)}", "defaults are used there", copy=True)
+        return Settings(**kept)
+
+    def _put_aside(self, what: str, instead: str, *, copy: bool = False) -> str:
+        """Keep the file under another name, `window.damaged-20261122-110512.json`; returns what to say."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self._clock()))
+        aside = self.path.with_name(f"{self.path.stem}.damaged-{stamp}{self.path.suffix}")
+        try:
+            if copy:
+                aside.write_bytes(self.path.read_bytes())
+            else:
+                self.path.replace(aside)
+        except OSError as error:
+            return f"The settings in {self.path} {what}; {instead}. They could not be put aside ({error.strerror})."
+        return f"The settings {what}; {instead}. The file as it was is {aside}."
+
+    def save(self, settings: Settings) -> str | None:
+        """Write all or nothing; returns one sentence when that was not possible."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path) as temporary:
+                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
+        except OSError as error:
+            return (
+                f"The settings could not be saved in {self.path.parent} ({error.strerror}); make the folder writable to"
+                " keep the layout."
+            )
+        return None
+
+    def writable(self) -> str | None:
+        """One sentence when saving will not be possible, so that it can be said at the start instead of at the end."""
+        folder = self.path.parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+            return None
+        return f"The folder {self.path.parent} is not writable: the layout of this session will not be remembered."

@@ -1,0 +1,448 @@
+"""What the window knows: devices, objects, timelines, runs, markers, log. Lives on the main thread; no Qt, no torch.
+
+`State.apply(event)` is the only way in and answers which parts changed, so that panels redraw only those.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.allocator import AllocatorSnapshot
+from devexplorer.core.records.benchmark import BenchPoint
+from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.messages import (
+    Answer,
+    BenchEnded,
+    BenchPreparing,
+    BenchStarted,
+    EngineDevices,
+    EngineLost,
+    EngineReady,
+    Event,
+    Fact,
+    JobEnded,
+    JobProgress,
+    JobStarted,
+    Log,
+    Moved,
+    ObjectChanged,
+    ObjectRemoved,
+    Rebuilt,
+    Redid,
+    RowsChanged,
+    RowsFollow,
+    SideEffects,
+    SnapshotOpened,
+    Undid,
+    UndoState,
+)
+from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.session.jobs import Done, Job, Run
+from devexplorer.core.session.query_results import QueryResults
+from devexplorer.core.session.row_table import Outlines
+from devexplorer.core.session.welcome import this_machine
+from devexplorer.core.telemetry.alerts import Alerts
+from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
+from devexplorer.core.telemetry.memory_breakdown import ContextWatch, MemoryParts, memory_parts
+
+LOG_LINES = 2000
+LEFT_S = 120.0
+"""A device that left so long ago is forgotten with its history, which takes a megabyte; after a restart of the engine
+it is back sooner."""
+COMMANDS = 1000
+MARKERS = 200
+
+
+class Change(enum.Flag):
+    """Parts of the state that an event changed."""
+
+    NOTHING = 0
+    DEVICES = enum.auto()
+    """The list of devices, or what a device is."""
+    SAMPLES = enum.auto()
+    OBJECTS = enum.auto()
+    ANSWER = enum.auto()
+    RUNS = enum.auto()
+    """A run began, started to measure, or ended."""
+    POINTS = enum.auto()
+    """A run has measured another block."""
+    MARKERS = enum.auto()
+    LOG = enum.auto()
+    ENGINE = enum.auto()
+    UNDO = enum.auto()
+    DETAILS = enum.auto()
+    """What a device says about itself once, and how devices are joined."""
+    ALERTS = enum.auto()
+    SNAPSHOT = enum.auto()
+    """An allocator snapshot that was asked for."""
+    JOBS = enum.auto()
+    LABORATORY = enum.auto()
+    """Something that was asked about values, files, checkpoints or splits."""
+
+
+@dataclass
+class Device:
+    """One device with its latest readings and its histories."""
+
+    info: DeviceInfo
+    colour: int
+    """Index into the palette; the CPU has -1. Stays with the device for the session."""
+    sample: DeviceSample | None = None
+    allocator: AllocatorSample | None = None
+    details: DeviceDetails | None = None
+    engine_bytes: int | None = None
+    """What the driver says the engine process uses there, where it says so."""
+    context: ContextWatch = field(default_factory=ContextWatch)
+    """What of it is CUDA context and libraries, where the allocator does not say."""
+    history: History = field(default_factory=History)
+    """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""
+    throughput: History = field(default_factory=lambda: History((THROUGHPUT,), gap_s=math.inf))
+    """A row per block of a benchmark, a gap after each run."""
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Memory in use by everybody, by the freshest source."""
+        return self.sample.memory_used_bytes if self.sample is not None else self.info.memory_used_bytes
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Capacity."""
+        if self.sample is not None and self.sample.memory_total_bytes is not None:
+            return self.sample.memory_total_bytes
+        return self.info.memory_total_bytes
+
+    @property
+    def parts(self) -> MemoryParts:
+        """Where the used memory went, as far as the readings tell."""
+        driver = self.sample.memory_reserved_bytes if self.sample is not None else None
+        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
+
+
+class Marker(NamedTuple):
+    """A vertical line in both plots."""
+
+    time_unix_s: float
+    text: str
+    device: str | None
+    kind: str = ""
+    """`move`, `cast`, `copy`; empty for anything else."""
+
+
+class State(QueryResults):
+    """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices: dict[str, Device] = {}
+        self.problems: tuple[Problem, ...] = ()
+        self.outlines = Outlines()
+        """Structure and sums of the objects' rows: `outlines.of(snapshot)`."""
+        self.runs: dict[int, Run] = {}
+        self.jobs: dict[int, Job] = {}
+        self.done: deque[Done] = deque(maxlen=COMMANDS)
+        """Commands that are over, the newest last."""
+        self.done_count = 0
+        """How many there have been."""
+        self.markers: deque[Marker] = deque(maxlen=MARKERS)
+        self.log: deque[Log] = deque(maxlen=LOG_LINES)
+        self.answer: Answer | None = None
+        self.answers: dict[str, Answer] = {}
+        """The latest answer about each object, and about each part (`name:path`) since, the newest last. See
+        `latest_answer`."""
+        self.engine: EngineReady | None = None
+        """None while the engine starts or after it was lost."""
+        self.engine_words = "engine: starting"
+        self.undo = UndoState(title=None, kept_bytes=0)
+        self.topologies: dict[str, Topology] = {}
+        """By source: `nvml`, `virtual`."""
+        self.snapshot: AllocatorSnapshot | None = None
+        """The allocator snapshot that was opened last."""
+        self.alerts = Alerts()
+        self.recording: str | None = None
+        """What is on show, in words, when it is a recording and not this machine: nothing can be changed then."""
+        self._known: dict[str, Device] = {}
+        self._welcomed: Answer | None = None
+        self._next_colour = 0
+
+    def exchange(self, other: State) -> Change:
+        """Show what the other one knows and leave it what was shown: a recording is opened, wound, closed. Everything
+        is drawn anew."""
+        self.__dict__, other.__dict__ = other.__dict__, self.__dict__
+        return ~Change.NOTHING
+
+    @property
+    def usable_devices(self) -> list[str]:
+        """Ids of the devices that tensors can be put on, in the order of the cards."""
+        return [device.info.id for device in self.devices.values() if device.info.usable]
+
+    @property
+    def active_runs(self) -> list[Run]:
+        """Runs that have not ended."""
+        return [run for run in self.runs.values() if not run.ended]
+
+    def set_catalog(self, catalog: Catalog) -> Change:
+        """Take over a new list of devices; histories of devices that stay are kept."""
+        # By UUID where there is one: a card that was nvml:0 until the engine had looked is still the same card as
+        # cuda:0.
+        # Devices that left are remembered: virtual GPUs come back a moment after a new engine has announced itself
+        # without them.
+        self._known |= {device.info.uuid or name: device for name, device in self.devices.items()}
+        self._forget_those_that_left(catalog)
+        self.devices = {}
+        for info in catalog.devices:
+            device = self._known.get(info.uuid or info.id)
+            if device is None:
+                device = Device(info, -1 if info.kind == "cpu" else self._next_colour)
+                self._next_colour += info.kind != "cpu"
+            device.info = info
+            self.devices[info.id] = device
+        self.problems = catalog.problems
+        ended = [*self.alerts.keep(list(self.devices)), *self.alerts.problems(catalog.problems)]
+        return Change.DEVICES | self._welcome() | (Change.ALERTS if ended else Change.NOTHING)
+
+    def _forget_those_that_left(self, catalog: Catalog) -> None:
+        here = {info.uuid or info.id for info in catalog.devices}
+        read = {key: device.history.latest_unix_s for key, device in self._known.items()}
+        newest = max((time_s for time_s in read.values() if not math.isnan(time_s)), default=math.nan)
+        for key, time_s in read.items():
+            if key not in here and newest - time_s > LEFT_S:
+                del self._known[key]
+
+    def apply(self, event: Event) -> Change:
+        """Take over one event; returns what changed."""
+        match event:
+            case DeviceSample(device=name):
+                return self._sample(name, event)
+            case AllocatorSample(device=name):
+                if name in self.devices:
+                    self.devices[name].allocator = event
+                    self.devices[name].context.see_allocator(event)
+                return Change.SAMPLES
+            case DeviceDetails(device=name):
+                if name in self.devices:
+                    self.devices[name].details = event
+                    self.alerts.details(event)
+                return Change.DETAILS
+            case Topology(source=source):
+                self.topologies[source] = event
+                return Change.DETAILS
+            case SnapshotOpened(snapshot=snapshot):
+                self.snapshot = snapshot
+                return Change.SNAPSHOT
+            case BenchPoint():
+                return self._point(event)
+            case ObjectChanged(snapshot=snapshot):
+                self.objects[snapshot.name] = snapshot
+                return Change.OBJECTS
+            case RowsChanged():
+                return self._rows_changed(event)
+            case ObjectRemoved(name=name):
+                self.objects.pop(name, None)
+                self._forget_answers(name, "")
+                self.forget(name)
+                self.outlines.keep(self.objects)
+                return Change.OBJECTS
+            case Answer(request=request):
+                self.answer = event
+                if request in self.jobs:
+                    self.jobs[request].answer = event
+                if event.subject is not None:
+                    self._forget_answers(event.subject, event.part)
+                    self.answers[f"{event.subject}:{event.part}" if event.part else event.subject] = event
+                return Change.ANSWER
+            case Moved(request=request, report=report, time_unix_s=time_s):
+                if request in self.jobs:
+                    self.jobs[request].report = report
+                if report.already_there:
+                    return Change.NOTHING
+                self.markers.append(Marker(time_s, _marker_words(report), report.destination, report.kind))
+                return Change.MARKERS
+            case UndoState():
+                self.undo = event
+                return Change.UNDO
+            case BenchPreparing(run=number, spec=spec):
+                self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops)
+                return Change.RUNS
+            case BenchStarted(run=number):
+                return self._bench_started(number, event.time_unix_s)
+            case BenchEnded(run=number):
+                return self._bench_ended(event)
+            case JobStarted(request=request, title=title, time_unix_s=time_s):
+                self.jobs[request] = Job(request, title, time_s, command=event.command)
+                return Change.JOBS
+            case JobProgress(request=request, done=done, text=text):
+                if request in self.jobs:
+                    self.jobs[request].done, self.jobs[request].text = done, text
+                return Change.JOBS
+            case JobEnded(request=request):
+                return self._job_ended(request, event.ok)
+            case Log():
+                self.log.append(event)
+                return Change.LOG
+            case EngineReady():
+                self.engine = event
+                self.engine_words = "engine ready"
+                return Change.ENGINE | self._welcome()
+            case EngineLost():
+                return self._lost(event)
+            case Rebuilt():
+                return self._rebuilt(event)
+            case EngineDevices() | SideEffects() | Undid() | Redid() | RowsFollow():
+                return (
+                    Change.NOTHING
+                )  # the session's business: it joins the one with NVML's knowledge, and journals the other
+            case _:
+                return Change.LABORATORY if self.find(event) else Change.NOTHING
+
+    def _forget_answers(self, name: str, part: str) -> None:
+        """Those that an answer about this replaces: of the same, and of what is in it."""
+        inside = f"{name}:{part}." if part else f"{name}:"
+        for target in [one for one in self.answers if one == inside[:-1] or one.startswith(inside)]:
+            del self.answers[target]
+
+    def latest_answer(self, target: str) -> Answer | None:
+        """The newest answer about `name` or `name:path`, about what that is in, or about a part of it."""
+        return next((answer for answer in reversed(self.answers.values()) if is_about(answer, target)), None)
+
+    def _job_ended(self, request: int, ok: bool) -> Change:
+        job = self.jobs.pop(request, None)
+        if job is not None and job.command is not None:
+            done = Done(job.command, ok, job.answer, job.report)
+            self.done.append(done)
+            self.done_count += 1
+            self.ended(done)
+        return Change.JOBS
+
+    def _rows_changed(self, event: RowsChanged) -> Change:
+        known, places = self.objects.get(event.name), event.places
+        if known is None or len(places) != len(event.rows):
+            return Change.NOTHING
+        if places and not 0 <= min(places) <= max(places) < len(known.rows):
+            return Change.NOTHING
+        rows = list(known.rows)
+        for place, row in zip(places, event.rows, strict=True):
+            rows[place] = row
+        snapshot = self.objects[event.name] = msgspec.structs.replace(event.rest, rows=tuple(rows))
+        self.outlines.changed(known, snapshot, places)
+        return Change.OBJECTS
+
+    def _welcome(self) -> Change:
+        """Until something happens the inspector says what this machine is."""
+        if self.engine is None or not self.devices or self.answer is not self._welcomed:
+            return Change.NOTHING
+        self.answer = self._welcomed = this_machine(
+            self.engine, [device.info for device in self.devices.values()], self.problems
+        )
+        return Change.ANSWER
+
+    def _sample(self, name: str, sample: DeviceSample) -> Change:
+        device = self.devices.get(name)
+        if device is None:
+            return Change.NOTHING
+        device.sample = sample
+        pid = self.engine.pid if self.engine is not None else None
+        device.engine_bytes = next((use.memory_bytes for use in sample.processes or () if use.pid == pid), None)
+        device.context.see_sample(sample, pid)
+        device.history.append(sample.time_unix_s, device_row(sample, device.parts, device.allocator))
+        return Change.SAMPLES | (Change.ALERTS if self.alerts.feed(sample) else Change.NOTHING)
+
+    def _point(self, point: BenchPoint) -> Change:
+        run = self.runs.get(point.run)
+        device = self.devices.get(point.device)
+        if run is None or device is None:
+            return Change.NOTHING
+        run.latest = point
+        run.points += 1
+        if point.cell is not None:
+            run.cells.append(point.cell)
+        if point.row is not None:
+            run.rows.append(point.row)
+        if point.tflops is not None:  # a copy has no throughput of this kind
+            run.rated = True
+            device.throughput.append(point.time_unix_s, (point.tflops,))
+        return Change.SAMPLES | Change.POINTS
+
+    def _bench_started(self, number: int, time_unix_s: float) -> Change:
+        run = self.runs.get(number)
+        if run is None:
+            return Change.NOTHING
+        run.started_unix_s = time_unix_s
+        self.markers.append(Marker(time_unix_s, f"{run.spec.__struct_config__.tag} {run.spec.device}", run.spec.device))
+        return Change.RUNS | Change.MARKERS
+
+    def _bench_ended(self, event: BenchEnded) -> Change:
+        run = self.runs.get(event.run)
+        if run is not None:
+            run.result, run.reason, run.ended = event.result, event.reason, True
+            self._end_curve(run, event.time_unix_s)
+        return Change.RUNS
+
+    def _end_curve(self, run: Run, time_unix_s: float) -> None:
+        """A gap, so that the curve does not join this run with the next."""
+        if run.spec.device in self.devices:
+            self.devices[run.spec.device].throughput.append(time_unix_s, (None,))
+
+    def _lost(self, event: EngineLost) -> Change:
+        self.engine = None
+        self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
+        self.jobs.clear()
+        self.objects.clear()
+        self.outlines.keep({})
+        self.undo = UndoState(title=None, kept_bytes=0)
+        self.forget_all()
+        for run in self.active_runs:
+            run.ended, run.reason = True, event.reason
+            self._end_curve(run, event.time_unix_s)
+        for device in self.devices.values():
+            device.allocator = None
+            device.context.forget()
+        self.log.append(Log(level="error", text=event.reason, time_unix_s=event.time_unix_s))
+        self.markers.append(Marker(event.time_unix_s, "engine lost", None))
+        words = (
+            "It is being restarted and the workspace rebuilt."
+            if event.will_restart
+            else "It was not restarted: use “Restart engine”."
+        )
+        self.answer = Answer(
+            title="The engine ended", words=f"{event.reason} {words}", failed=True, time_unix_s=event.time_unix_s
+        )
+        return ~Change.NOTHING
+
+    def _rebuilt(self, event: Rebuilt) -> Change:
+        facts: Sequence[Fact] = [
+            Fact("back", ", ".join(event.restored) or "nothing"),
+            Fact("not back", "; ".join(event.lost) or "nothing"),
+        ]
+        words = (
+            "The engine runs again. Sample models and tensors were made again from their recipes and moved to where"
+            " they were."
+        )
+        self.answer = Answer(title="The workspace was rebuilt", words=words, facts=tuple(facts))
+        return Change.ANSWER
+
+
+def is_about(answer: Answer, target: str) -> bool:
+    """Whether an answer is about `name` or `name:path`: about that itself, what it is in, or what is in it; never about
+    a sibling."""
+    name, _, path = target.partition(":")
+    if answer.subject != name:
+        return False
+    shorter, longer = sorted((path, answer.part), key=len)
+    return not shorter or longer == shorter or longer.startswith(f"{shorter}.")
+
+
+def _marker_words(report: MoveReport) -> str:
+    """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
+    names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
+    if report.kind == "cast":
+        return f"{names} cast {f'to {report.dtype}' if report.dtype else 'back'}"
+    there = f"copied to {report.destination}" if report.kind == "copy" else f"→ {report.destination}"
+    return f"{names} {there}{f', {report.dtype}' if report.dtype else ''}"

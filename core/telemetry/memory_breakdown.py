@@ -1,0 +1,172 @@
+"""Where a device's used memory went: the parts, from what the driver and what the allocator say. Main thread; no torch,
+no Qt."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from devexplorer.core.records.devices import AllocatorSample, DeviceSample, ProcessUse
+
+
+class MemoryParts(NamedTuple):
+    """The parts of a device's memory in bytes; None where it cannot be known. They add up to the total where all are
+    known."""
+
+    workspace: int | None
+    """Storages that named objects of the workspace hold."""
+    other_allocated: int | None
+    """Other live tensors of the engine: benchmark operands, activations, what Undo keeps, what the allocator rounds up
+    to."""
+    cached: int | None
+    """Reserved by the caching allocator and not allocated: given back by "release cache"."""
+    context: int | None
+    """CUDA context and libraries of the engine process: given back only when it ends. Where None, `other_processes`
+    includes it."""
+    other_processes: int | None
+    free: int | None
+    driver: int | None = None
+    """Kept by driver and firmware, in neither used nor free (NVML's `reserved`); None where nobody says so."""
+
+    @property
+    def used(self) -> int | None:
+        """All parts but the free ones; None where the use by other processes is not known."""
+        if self.other_processes is None:
+            return None
+        return sum(
+            part or 0
+            for part in (self.workspace, self.other_allocated, self.cached, self.context, self.other_processes)
+        )
+
+
+class Part(NamedTuple):
+    """A part in words."""
+
+    short: str
+    """In the bar of a card."""
+    title: str
+    definition: str
+    remedy: str
+    """How it becomes free."""
+
+
+PARTS = {
+    "workspace": Part(
+        "workspace",
+        "tensors of this workspace",
+        "memory that the named objects hold; what two objects share counts once",
+        "Remove or move the object.",
+    ),
+    "other_allocated": Part(
+        "other allocations",
+        "other live tensors",
+        "no object holds them: benchmark operands, activations, what Undo keeps, and what the allocator rounds each"
+        " tensor up to",
+        "It goes when nothing holds them any more.",
+    ),
+    "cached": Part(
+        "cached",
+        "cached by the allocator",
+        "reserved by torch's caching allocator for the next tensors, used by none now",
+        "“Release cache” gives back the segments in which no tensor lives.",
+    ),
+    "context": Part(
+        "context",
+        "CUDA context and libraries",
+        "what the driver, torch's kernels and libraries such as cuBLAS take for this process as soon as it touches the"
+        " card",
+        "It goes only when the engine ends: “Restart engine”.",
+    ),
+    "other_processes": Part(
+        "other processes", "other processes", "everybody else on this card", "It is theirs to give back."
+    ),
+    "unsplit": Part(
+        "context and other processes",
+        "context and other processes",
+        "CUDA context of the engine and everybody else: the driver does not tell one from the other here",
+        "",
+    ),
+    "used": Part("used", "used", "in use by all processes together; nothing finer is known here", ""),
+    "driver": Part(
+        "driver",
+        "kept by the driver",
+        "reserved by driver and firmware; nvidia-smi counts it as neither used nor free",
+        "",
+    ),
+    "free": Part("free", "free", "in use by nobody", ""),
+}
+"""Each part in words, by its name in `MemoryParts`, in the order of the bar. `unsplit` stands for `other_processes`
+where the context is not known, `used` where only the sum is."""
+
+
+def memory_parts(
+    used: int | None,
+    total: int | None,
+    allocator: AllocatorSample | None,
+    context: int | None,
+    driver: int | None = None,
+) -> MemoryParts:
+    """The parts of one moment.
+
+    `context` is what `ContextWatch` found, for allocators that do not know it; `driver` what driver and firmware keep
+    for themselves. On a virtual GPU nobody else is there, so that its allocator alone tells everything: the parts then
+    add up to the byte. On a real card `used` and the allocator are read up to a tick apart, by which the sum can be off
+    while memory is taken or given back.
+    """
+    if allocator is None:
+        return MemoryParts(None, None, None, None, used, _free(used, total, driver), driver)
+    if allocator.context_bytes is not None:
+        context = allocator.context_bytes
+    if allocator.simulated:
+        used = allocator.reserved_bytes + (context or 0)
+    # What is published about objects and what the allocator counts are moments apart while an object comes or goes.
+    workspace = min(allocator.workspace_bytes or 0, allocator.allocated_bytes)
+    cached = max(allocator.reserved_bytes - allocator.allocated_bytes, 0)
+    rest = None if used is None else max(used - allocator.reserved_bytes - (context or 0), 0)
+    return MemoryParts(
+        workspace, allocator.allocated_bytes - workspace, cached, context, rest, _free(used, total, driver), driver
+    )
+
+
+def _free(used: int | None, total: int | None, driver: int | None) -> int | None:
+    return None if used is None or total is None else max(total - used - (driver or 0), 0)
+
+
+class ContextWatch:
+    """What CUDA context and libraries of the engine take on a card, from readings that arrive one by one.
+
+    It is what the driver says that the process uses, less what the allocator has reserved. The list of processes is
+    read only every few seconds and repeated in the samples between, so the two are subtracted only when the list is
+    new, and only when the allocator had reserved the same before and after it; until then the last result stands.
+    """
+
+    def __init__(self) -> None:
+        self.bytes: int | None = None
+        """None: not known yet."""
+        self._list: tuple[ProcessUse, ...] | None = None
+        self._repeats = False
+        """Whether this source repeats the very same list between two readings, so that another one is a new reading
+        even where it is equal. A recording that is replayed does not."""
+        self._reserved: int | None = None
+        self._listed: int | None = None
+        """What the newest list says, until the allocator has confirmed that it reserved nothing meanwhile."""
+
+    def see_sample(self, sample: DeviceSample, pid: int | None) -> None:
+        """Take over a reading of the card; `pid` is the engine's."""
+        found, before = sample.processes, self._list
+        self._list = found
+        self._repeats |= found is not None and found is before
+        if found is None or found is before or (found == before and not self._repeats):
+            return
+        self._listed = next((use.memory_bytes for use in found if use.pid == pid), None)
+
+    def see_allocator(self, sample: AllocatorSample) -> None:
+        """Take over a reading of the engine's allocator on that card."""
+        settled = sample.reserved_bytes == self._reserved
+        self._reserved = sample.reserved_bytes
+        if self._listed is not None and settled and self._listed >= sample.reserved_bytes:
+            self.bytes = self._listed - sample.reserved_bytes
+        self._listed = None
+
+    def forget(self) -> None:
+        """The engine has ended, and its context with it."""
+        self.bytes = self._reserved = self._listed = None

@@ -1,0 +1,131 @@
+"""The virtual GPUs that torch sees, and which of them, and which streams, are the current ones of the calling thread.
+Any thread.
+
+torch's device guard for Python backends knows one device, so that `x.to("vgpu")` means `vgpu:0` in C++. While another
+one is current, a `TorchFunctionMode` writes its number into calls that name `vgpu` without one, as
+`torch.set_default_device` does with its device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device
+
+from devexplorer.core.virtual.device.machine import VirtualGpu, VirtualMachine
+
+KIND = "vgpu"
+"""The device type's name in torch."""
+
+_stack: Any = torch.overrides
+_machine: VirtualMachine | None = None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.gpu: VirtualGpu | None = None
+        self.mode: _Numbers | None = None
+        self.streams: dict[VirtualGpu, Any] = {}
+
+
+_thread = _Thread()
+
+
+def serve(machine: VirtualMachine) -> None:
+    """Let the tensors of this process live on that machine's devices: one for all, as torch's dispatcher is one for
+    all."""
+    global _machine
+    _machine = machine
+
+
+def gpus() -> tuple[VirtualGpu, ...]:
+    """Every device, by index."""
+    return _machine.gpus if _machine is not None else ()
+
+
+def current_index() -> int:
+    """What `vgpu` without a number means on this thread; 0 when the one that was chosen is gone."""
+    gpu = _thread.gpu
+    return gpu.index if gpu is not None and gpu in gpus() else 0
+
+
+def set_current(gpu: VirtualGpu) -> None:
+    """Let `vgpu` without a number mean this one on the calling thread."""
+    _thread.gpu = gpu
+    if gpu.index and _thread.mode is None:
+        _thread.mode = _Numbers()
+        _insert(_thread.mode)
+    elif not gpu.index and _thread.mode is not None:
+        _remove(_thread.mode)
+        _thread.mode = None
+
+
+@contextmanager
+def current(gpu: VirtualGpu, before: VirtualGpu) -> Iterator[None]:
+    """One device within a block, the other one after it."""
+    set_current(gpu)
+    try:
+        yield
+    finally:
+        set_current(before)
+
+
+def streams() -> dict[VirtualGpu, Any]:
+    """The current stream of each device on this thread, where it is not the default one."""
+    return _thread.streams
+
+
+class _Numbers(TorchFunctionMode):
+    """Gives `vgpu` its number in every call, the default device included."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.device:  # which takes the number by itself
+            return func(*args, **(kwargs or {}))
+        index = current_index()
+        named = {name: _numbered(value, index) for name, value in (kwargs or {}).items()}
+        default = _device.CURRENT_DEVICE
+        if (
+            default is not None
+            and _unnumbered(default)
+            and named.get("device") is None
+            and func in _device._device_constructors()
+        ):
+            named["device"] = torch.device(KIND, index)
+        return func(*(_numbered(value, index) for value in args), **named)
+
+
+def _unnumbered(value: Any) -> bool:
+    if isinstance(value, str):
+        return value == KIND
+    return isinstance(value, torch.device) and value.type == KIND and value.index is None
+
+
+def _numbered(value: Any, index: int) -> Any:
+    return torch.device(KIND, index) if _unnumbered(value) else value
+
+
+def _popped() -> list[Any]:
+    """The modes of this thread, the innermost first, taken off the stack."""
+    return [_stack._pop_mode() for _ in range(_stack._len_torch_function_stack())]
+
+
+def _push(modes: Sequence[Any]) -> None:
+    for mode in reversed(modes):
+        _stack._push_mode(mode)
+
+
+def _insert(mode: Any) -> None:
+    """Below every mode that a block is in, so that none takes it for itself at its end; torch's default device has to
+    stay the lowest."""
+    modes = _popped()
+    place = len(modes) - 1 if modes and isinstance(modes[-1], _device.DeviceContext) else len(modes)
+    _push([*modes[:place], mode, *modes[place:]])
+
+
+def _remove(mode: Any) -> None:
+    _push([one for one in _popped() if one is not mode])

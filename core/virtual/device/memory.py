@@ -1,0 +1,415 @@
+"""How much memory tensors take on a virtual GPU: the rules of PyTorch's CUDA caching allocator, without the memory. No
+torch.
+
+The rules and constants are those of `c10/cuda/CUDACachingAllocator.cpp` (default settings: no expandable segments, no
+limit on splitting, one stream):
+
+- a request is rounded up to 512 B; up to 1 MiB it comes from the small pool, above from the large one;
+- the smallest free block that is large enough is taken;
+- without one, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the request
+  rounded up to 2 MiB;
+- what is left of a block becomes a free block when it is at least 512 B (small pool) or more than 1 MiB (large pool);
+- a freed block merges with its free neighbours; its segment stays reserved;
+- when the device is full, every wholly free segment is given back, and the reservation tried once more.
+
+Thread-safe. Storages die on any thread, also in a garbage collection that starts inside this very module: `free`
+therefore never waits for the lock; it leaves the block on a list that the next holder of the lock works through.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.virtual.device.counters import Counter
+from devexplorer.core.virtual.device.stacks import Stack, current_stack
+
+MIN_BLOCK = 512
+"""kMinBlockSize: every block is a multiple of it."""
+SMALL_SIZE = 1 << 20
+"""kSmallSize: the largest request of the small pool, and what a large block must have left over to be split."""
+SMALL_BUFFER = 2 << 20
+"""kSmallBuffer: a segment of the small pool."""
+LARGE_BUFFER = 20 << 20
+"""kLargeBuffer: a segment for requests below MIN_LARGE_ALLOC."""
+MIN_LARGE_ALLOC = 10 << 20
+"""kMinLargeAlloc: from here on a request has a segment of its own."""
+ROUND_LARGE = 2 << 20
+"""kRoundLarge: what such a segment is rounded up to."""
+
+
+TRACE_ENTRIES = 20_000
+"""Recorded allocations and frees that are kept, the newest; torch would keep all of them unless told otherwise."""
+
+
+class OutOfDeviceMemoryError(MemoryError):
+    """The device is full. `str(error)` is the message in CUDA's wording."""
+
+
+class Block:
+    """A piece of a segment. `address` is unique on its device, and 512-byte aligned."""
+
+    __slots__ = ("address", "cached", "free", "next", "previous", "requested", "size", "small", "stack")
+
+    def __init__(self, address: int, size: int, small: bool) -> None:
+        self.address = address
+        self.size = size
+        self.small = small
+        self.free = True
+        self.cached = False
+        """Used by `would_take` only: a copy of a block that is free now."""
+        self.previous: Block | None = None
+        self.next: Block | None = None
+        self.requested = 0
+        """What was asked for, before rounding; 0 while the block is free."""
+        self.stack: Stack | None = None
+        """Where it was asked for; None: nobody recorded that."""
+
+    @property
+    def whole_segment(self) -> bool:
+        """Whether this block is a segment that is not split."""
+        return self.previous is None and self.next is None
+
+
+def rounded(nbytes: int) -> int:
+    """Size of the block that a request asks for."""
+    return max(MIN_BLOCK, -(-nbytes // MIN_BLOCK) * MIN_BLOCK)
+
+
+def segment_size(size: int) -> int:
+    """Size of the segment that is reserved for a block of `size`."""
+    if size <= SMALL_SIZE:
+        return SMALL_BUFFER
+    if size < MIN_LARGE_ALLOC:
+        return LARGE_BUFFER
+    return -(-size // ROUND_LARGE) * ROUND_LARGE
+
+
+class Figures(NamedTuple):
+    """Bytes of one moment."""
+
+    allocated: int
+    reserved: int
+    peak: int
+    """The most that was allocated at one time."""
+    largest_free: int
+    """The largest cached block."""
+    segments: int
+    """How many pieces were taken from the device."""
+
+
+def at_most(sizes: Iterable[int]) -> int:
+    """Bytes that requests of these sizes take in the worst case, however the cache is split; `would_take` says it
+    exactly, and slowly.
+
+    Blocks of the small pool fill at least half of each of its segments but the last one; every other request may need
+    one of its own.
+    """
+    small = large = 0
+    for nbytes in sizes:
+        size = rounded(nbytes)
+        if size <= SMALL_SIZE:
+            small += size
+        else:
+            large += segment_size(size) + SMALL_SIZE  # what a cached block may have left over without being split
+    return large + (2 * small + SMALL_BUFFER if small else 0)
+
+
+class BlockCopy(NamedTuple):
+    """A block as it was at one moment."""
+
+    address: int
+    size: int
+    requested: int
+    is_free: bool
+    in_small_pool: bool
+    stack: Stack | None
+
+
+class Event(NamedTuple):
+    """Something that the allocator did while it recorded; `action` in torch's words."""
+
+    action: str
+    """`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `oom`."""
+    address: int
+    """For `oom` the bytes that the device had free."""
+    size: int
+    time_us: int
+    """Unix time. Of a free: when the allocator heard of it."""
+    stack: Stack | None = None
+    """Only of allocations: storages die in finalizers, wherever those happen to run."""
+
+
+class CachingAllocator:
+    """The allocator of one device with `capacity_bytes`, of which the context takes `context_bytes` for itself."""
+
+    def __init__(
+        self, capacity_bytes: int, context_bytes: int = 0, index: int = 0, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.context_bytes = context_bytes
+        self.index = index
+        self._lock = threading.Lock()
+        self._dropped: deque[Block] = deque()
+        self._pools: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
+        """small? -> free blocks by (size, address)."""
+        self._segments: dict[int, Block] = {}
+        """Address -> first block of a segment. Splitting and merging keep the block with the lower address, so that it
+        stays the first."""
+        self._clock = clock
+        self._recording = False
+        self._trace: deque[Event] = deque(maxlen=TRACE_ENTRIES)
+        self._next_address = (index + 1) << 44  # apart from the other devices' addresses
+        self._bytes, self._requests = Counter(), Counter()
+        """Of blocks in use: their bytes and how many there are."""
+        self._reserved_bytes, self._pieces = Counter(), Counter()
+        """Of segments: their bytes and how many there are."""
+        self._retries = self._refused = 0
+
+    def allocate(self, nbytes: int) -> Block:
+        """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemoryError`."""
+        if nbytes <= 0:
+            return Block(0, 0, small=True)
+        size = rounded(nbytes)
+        stack = current_stack() if self._recording else None
+        with self._held():
+            block = self._take_cached(size) or self._reserve(size, stack)
+            self._split(block, size)
+            block.free, block.requested, block.stack = False, nbytes, stack
+            self._note("alloc", block.address, nbytes, stack)
+            self._bytes.add(block.size)
+            self._requests.add(1)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back. Never waits, may be called from a finalizer on any thread."""
+        if block.size == 0:
+            return
+        self._dropped.append(block)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._work_through_dropped()
+            finally:
+                self._lock.release()
+
+    def empty_cache(self) -> None:
+        """Give every wholly free segment back to the device."""
+        with self._held():
+            self._release_segments()
+
+    def reset_peak(self) -> None:
+        """Let the peaks start again from what is allocated now."""
+        with self._held():
+            for counter in self._counters().values():
+                counter.peak = counter.current
+
+    def reset_accumulated(self) -> None:
+        """Let the sums of what came and went start again."""
+        with self._held():
+            self._retries = self._refused = 0
+            for counter in self._counters().values():
+                counter.allocated = counter.freed = 0
+
+    def statistics(self) -> dict[str, Any]:
+        """Everything that is counted, under torch's names. What this allocator does not tell apart (its two pools) is
+        left out."""
+        with self._held():
+            counted = {name: {"all": counter.as_dict()} for name, counter in self._counters().items()}
+            calls = {
+                "num_device_alloc": self._pieces.allocated,
+                "num_device_free": self._pieces.freed,
+                "num_sync_all_streams": 0,
+            }
+            return {**counted, **calls, "num_alloc_retries": self._retries, "num_ooms": self._refused}
+
+    def _counters(self) -> dict[str, Counter]:
+        return {
+            "allocated_bytes": self._bytes,
+            "allocation": self._requests,
+            "reserved_bytes": self._reserved_bytes,
+            "segment": self._pieces,
+        }
+
+    @property
+    def allocated_bytes(self) -> int:
+        """In blocks that are in use."""
+        with self._held():
+            return self._bytes.current
+
+    @property
+    def reserved_bytes(self) -> int:
+        """In segments."""
+        with self._held():
+            return self._reserved_bytes.current
+
+    @property
+    def peak_allocated_bytes(self) -> int:
+        """The most that was allocated at one time."""
+        with self._held():
+            return self._bytes.peak
+
+    @property
+    def free_bytes(self) -> int:
+        """What is not in blocks in use: not yet reserved, or cached. Fragmentation can keep a single request from
+        having all of it."""
+        with self._held():
+            return self.capacity_bytes - self.context_bytes - self._bytes.current
+
+    @property
+    def largest_free_block_bytes(self) -> int:
+        """The largest cached block: beside `reserved - allocated` it shows how fragmented the cache is."""
+        with self._held():
+            return self._largest_free()
+
+    def figures(self) -> Figures:
+        """Everything that is counted, of one moment."""
+        with self._held():
+            return Figures(
+                self._bytes.current,
+                self._reserved_bytes.current,
+                self._bytes.peak,
+                self._largest_free(),
+                len(self._segments),
+            )
+
+    def record(self, on: bool) -> None:
+        """Keep the stack of each new block and what the allocator does, or keep no more of it. Starting again starts
+        afresh."""
+        with self._held():
+            if on and not self._recording:
+                self._trace.clear()
+            self._recording = on
+
+    def look(self) -> tuple[list[list[BlockCopy]], list[Event]]:
+        """The blocks of every segment by address, and what was recorded, of one moment."""
+        with self._held():
+            return [self._blocks_of(first) for _, first in sorted(self._segments.items())], list(self._trace)
+
+    def would_take(self, sizes: Iterable[int]) -> int:
+        """Bytes of `free_bytes` that requests of these sizes would use up now: cached blocks taken, plus new
+        segments."""
+        trial = CachingAllocator(1 << 62)
+        with self._held():
+            for small, pool in self._pools.items():
+                for size, address, _ in pool:
+                    copy = Block(address, size, small)
+                    copy.cached = True
+                    trial._pools[small].append((size, address, copy))
+        before = trial._cached_bytes()
+        for size in sizes:
+            trial.allocate(size)
+        return before - trial._cached_bytes() + trial._reserved_bytes.current
+
+    def _cached_bytes(self) -> int:
+        return sum(size for pool in self._pools.values() for size, _, block in pool if block.cached)
+
+    def _largest_free(self) -> int:
+        return max((pool[-1][0] for pool in self._pools.values() if pool), default=0)
+
+    @staticmethod
+    def _blocks_of(first: Block) -> list[BlockCopy]:
+        blocks: list[BlockCopy] = []
+        block: Block | None = first
+        while block is not None:
+            blocks.append(BlockCopy(block.address, block.size, block.requested, block.free, block.small, block.stack))
+            block = block.next
+        return blocks
+
+    def _note(self, action: str, address: int, size: int, stack: Stack | None = None) -> None:
+        if self._recording:
+            self._trace.append(Event(action, address, size, int(self._clock() * 1e6), stack))
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._lock:
+            self._work_through_dropped()
+            yield
+
+    def _work_through_dropped(self) -> None:
+        while self._dropped:
+            block = self._dropped.popleft()
+            self._bytes.take(block.size)
+            self._requests.take(1)
+            self._note("free_requested", block.address, block.requested)
+            self._note("free_completed", block.address, block.requested)
+            block.free, block.requested, block.stack = True, 0, None
+            for neighbour in (block.previous, block.next):
+                if neighbour is not None and neighbour.free:
+                    self._forget(neighbour)
+                    block = self._merged(block, neighbour)
+            insort(self._pools[block.small], (block.size, block.address, block))
+
+    def _take_cached(self, size: int) -> Block | None:
+        pool = self._pools[size <= SMALL_SIZE]
+        place = bisect_left(pool, (size, 0))
+        return pool.pop(place)[2] if place < len(pool) else None
+
+    def _reserve(self, size: int, stack: Stack | None) -> Block:
+        wanted = segment_size(size)
+        limit = self.capacity_bytes - self.context_bytes
+        if self._reserved_bytes.current + wanted > limit:
+            self._retries += 1
+            self._release_segments()
+        if self._reserved_bytes.current + wanted > limit:
+            self._refused += 1
+            self._note("oom", limit - self._reserved_bytes.current, size, stack)
+            raise OutOfDeviceMemoryError(self._full(wanted))
+        self._reserved_bytes.add(wanted)
+        self._pieces.add(1)
+        block = self._segments[self._next_address] = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
+        self._next_address += wanted
+        self._note("segment_alloc", block.address, wanted, stack)
+        return block
+
+    def _split(self, block: Block, size: int) -> None:
+        left = block.size - size
+        if left < MIN_BLOCK if block.small else left <= SMALL_SIZE:
+            return
+        rest = Block(block.address + size, left, block.small)
+        rest.cached = block.cached
+        rest.previous, rest.next = block, block.next
+        if block.next is not None:
+            block.next.previous = rest
+        block.next, block.size = rest, size
+        insort(self._pools[rest.small], (rest.size, rest.address, rest))
+
+    def _forget(self, block: Block) -> None:
+        pool = self._pools[block.small]
+        del pool[bisect_left(pool, (block.size, block.address))]
+
+    @staticmethod
+    def _merged(block: Block, neighbour: Block) -> Block:
+        first, second = (block, neighbour) if block.address < neighbour.address else (neighbour, block)
+        first.size += second.size
+        first.next = second.next
+        if second.next is not None:
+            second.next.previous = first
+        first.free = True
+        return first
+
+    def _release_segments(self) -> None:
+        for small, pool in self._pools.items():
+            for size, address, block in pool:
+                if block.whole_segment:
+                    self._reserved_bytes.take(size)
+                    self._pieces.take(1)
+                    self._segments.pop(address, None)  # a trial of `would_take` knows only free blocks
+                    self._note("segment_free", address, size)
+            self._pools[small] = [entry for entry in pool if not entry[2].whole_segment]
+
+    def _full(self, wanted: int) -> str:
+        """The message of CUDACachingAllocator.cpp, with `vgpu` for CUDA."""
+        used = self._reserved_bytes.current + self.context_bytes
+        return (
+            f"vgpu out of memory. Tried to allocate {bytes_text(wanted)}. GPU {self.index} has a total capacity of"
+            f" {bytes_text(self.capacity_bytes)} of which {bytes_text(self.capacity_bytes - used)} is free. Including"
+            f" non-PyTorch memory, this process has {bytes_text(used)} memory in use. Of the allocated memory"
+            f" {bytes_text(self._bytes.current)} is allocated by PyTorch, and"
+            f" {bytes_text(self._reserved_bytes.current - self._bytes.current)} is reserved by PyTorch but unallocated."
+        )

@@ -1,0 +1,232 @@
+"""What the dispatcher has to know about each torch operation: what it returns, what it costs, how it is done. Any
+thread.
+
+An `Operation` is worked out once per overload from torch's own schema (aliases, mutated arguments) and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from devexplorer.core.virtual.operators import attention, batch_norm
+
+FRESH, VIEW = -1, -2
+"""Kinds of a returned tensor; from 0 on it is the argument with that position itself (in-place, `out=`)."""
+
+Flops = Callable[..., int]
+
+DTYPE_NAMES: dict[torch.dtype, str] = {
+    getattr(torch, name): name
+    for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+    if hasattr(torch, name)
+}
+"""dtypes with a rate of their own."""
+
+aten = torch.ops.aten
+
+
+class Operation:
+    """One overload. `handler` replaces everything else where it is set."""
+
+    __slots__ = (
+        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
+        "host_arguments",
+        "host_results", "mutates", "name", "overload", "reshapes", "returns", "view", "views_by_parts",
+    )  # fmt: skip
+
+    def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:
+        schema = overload._schema
+        packet = overload._overloadpacket
+        self.overload = overload
+        self.name: str = schema.name
+        self.arguments: list[str] = [argument.name for argument in schema.arguments]
+        written = {
+            name: position
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+            for name in argument.alias_info.before_set
+        }
+        self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
+        self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
+        """Whether it only makes another tensor of the same memory: no kernel, no cost."""
+        self.mutates = any(
+            argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+        )
+        self.reshapes = self.mutates and (
+            any(argument.is_out for argument in schema.arguments)
+            or torch.Tag.inplace_view in overload.tags
+            or packet in (aten.resize_, aten.set_, aten.resize_as_)
+        )
+        """Whether a mutated argument can have another shape afterwards."""
+        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
+        """Made of other operations: they are what the device runs (seen whole only in inference mode)."""
+        self.views_by_parts = not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "ADInplaceOrView")
+        """Whether torch tracks views in the operations that it is made of, not around the whole (as around `chunk`)."""
+        self.device_argument = "device" in self.arguments
+        self.gathers = packet in GATHERS
+        self.host_arguments = HOST_ARGUMENTS.get(packet, ())
+        self.host_results = HOST_RESULTS.get(packet, ())
+        self.flops: Flops | None = SHORT_FLOPS.get(packet) or flop_registry.get(packet)
+        self.convolution = "conv" in self.name
+        self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
+        self.handler = handler
+
+
+def _returned(alias: Any, written: dict[str, int]) -> int:
+    if alias is None:
+        return FRESH
+    if alias.is_write:
+        return next((written[name] for name in alias.before_set if name in written), FRESH)
+    return VIEW
+
+
+GATHERS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.take}
+"""They read of their first argument only as much as they return."""
+
+HOST_ARGUMENTS: dict[Any, tuple[str, ...]] = {
+    aten.index: ("indices",),
+    aten.index_put: ("indices",),
+    aten.index_put_: ("indices",),
+    aten._index_put_impl_: ("indices",),
+    aten._pack_padded_sequence: ("lengths",),
+    aten._pack_padded_sequence_backward: ("batch_sizes",),
+    aten._pad_packed_sequence: ("batch_sizes",),
+    aten._ctc_loss: ("input_lengths", "target_lengths"),
+    aten._ctc_loss_backward: ("input_lengths", "target_lengths"),
+    aten._scaled_dot_product_fused_attention_overrideable_backward: (
+        "cum_seq_q",
+        "cum_seq_k",
+        "philox_seed",
+        "philox_offset",
+    ),
+}
+"""Arguments that CUDA takes from the CPU too."""
+
+HOST_RESULTS: dict[Any, tuple[int, ...]] = {
+    aten._pack_padded_sequence: (1,),
+    aten._scaled_dot_product_fused_attention_overrideable: (2, 3, 6, 7, 8),
+}
+"""Positions of results that stay on the CPU: batch sizes of a packed sequence; what the host keeps for the backward of
+attention."""
+
+
+def rate(operation: Operation, dtype: torch.dtype) -> str:
+    """Which of the profile's rates this operation runs at: float32 uses TF32 where torch's settings let CUDA do so.
+
+    torch's defaults: convolutions may use TF32, products may not. `fp32_precision` follows the older settings
+    (`allow_tf32`, `torch.set_float32_matmul_precision`), which cannot be asked any more once somebody used the new one.
+    """
+    if dtype is torch.float32:
+        setting = torch.backends.cudnn.conv if operation.convolution else torch.backends.cuda.matmul  # type: ignore[attr-defined]
+        return "tf32" if setting.fp32_precision == "tf32" else "float32"
+    return DTYPE_NAMES.get(dtype, "float32")
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> int:
+    """2·M·N·K, times the batch."""
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _encoder_layer(src: torch.Tensor, width: int, heads: int, *weights: Any, **_: Any) -> int:
+    """The fused Transformer encoder layer of inference: four projections, scores and mix, two feed-forward products."""
+    batch, length, _width = src.shape
+    hidden = next(w for w in reversed(weights) if isinstance(w, torch.Tensor) and w.dim() == 2).shape[1]
+    return 2 * batch * length * (4 * width * width + 2 * length * width + 2 * width * hidden)
+
+
+SHORT_FLOPS: dict[Any, Flops] = {
+    aten.mm: lambda a, b, **_: _product(a, b),
+    aten.bmm: lambda a, b, **_: _product(a, b),
+    aten.addmm: lambda c, a, b, **_: _product(a, b),
+    aten.addmm_: lambda c, a, b, **_: _product(a, b),
+    aten.baddbmm: lambda c, a, b, **_: _product(a, b),
+    aten.baddbmm_: lambda c, a, b, **_: _product(a, b),
+    aten._addmm_activation: lambda c, a, b, **_: _product(a, b),
+    aten._int_mm: lambda a, b, **_: _product(a, b),
+    aten.mv: lambda a, b, **_: 2 * a.numel(),
+    aten.addmv: lambda c, a, b, **_: 2 * a.numel(),
+    aten.dot: lambda a, b, **_: 2 * a.numel(),
+    aten._transformer_encoder_layer_fwd: _encoder_layer,
+    aten._scaled_dot_product_fused_attention_overrideable: attention.forward_flop,
+    aten._scaled_dot_product_fused_attention_overrideable_backward: attention.backward_flop,
+}
+"""The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks."""
+
+
+def lstm_cell(gates_x: Any, gates_h: Any, cx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any, Any]:
+    """`_thnn_fused_lstm_cell` in plain operations: new h, new c, and the activated gates for backward."""
+    gates = gates_x + gates_h
+    if bias_x is not None:
+        gates = gates + bias_x + bias_h
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    return o * cy.tanh(), cy, torch.cat([i, f, g, o], 1)
+
+
+def lstm_cell_backward(
+    grad_hy: Any, grad_cy: Any, cx: Any, cy: Any, workspace: Any, has_bias: bool
+) -> tuple[Any, Any, Any]:
+    """`_thnn_fused_lstm_cell_backward_impl`: gradients of the gates before activation, of c, and of one bias."""
+    i, f, g, o = workspace.chunk(4, 1)
+    tanh_cy = cy.tanh()
+    grad_hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
+    grad_c = grad_hy * o * (1 - tanh_cy * tanh_cy)
+    if grad_cy is not None:
+        grad_c = grad_c + grad_cy
+    gates = [
+        grad_c * g * i * (1 - i),
+        grad_c * cx * f * (1 - f),
+        grad_c * i * (1 - g * g),
+        grad_hy * tanh_cy * o * (1 - o),
+    ]
+    grad_gates = torch.cat(gates, 1)
+    return grad_gates, grad_c * f, grad_gates.sum(0) if has_bias else None
+
+
+def gru_cell(gates_x: Any, gates_h: Any, hx: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any]:
+    """`_thnn_fused_gru_cell`: new h, and what backward needs (r, z, n, h, the hidden part of n)."""
+    if bias_x is not None:
+        gates_x, gates_h = gates_x + bias_x, gates_h + bias_h
+    rx, zx, nx = gates_x.chunk(3, 1)
+    rh, zh, nh = gates_h.chunk(3, 1)
+    r, z = (rx + rh).sigmoid(), (zx + zh).sigmoid()
+    n = (nx + r * nh).tanh()
+    return n + z * (hx - n), torch.cat([r, z, n, hx, nh], 1)
+
+
+def gru_cell_backward(grad_hy: Any, workspace: Any, has_bias: bool) -> tuple[Any, Any, Any, Any, Any]:
+    """`_thnn_fused_gru_cell_backward`: gradients of both gate inputs, of h, and of both biases."""
+    r, z, n, hx, nh = workspace.chunk(5, 1)
+    grad_n = grad_hy * (1 - z) * (1 - n * n)
+    grad_z = grad_hy * (hx - n) * z * (1 - z)
+    grad_r = grad_n * nh * r * (1 - r)
+    grad_x = torch.cat([grad_r, grad_z, grad_n], 1)
+    grad_h = torch.cat([grad_r, grad_z, grad_n * r], 1)
+    biases = (grad_x.sum(0), grad_h.sum(0)) if has_bias else (None, None)
+    return grad_x, grad_h, grad_hy * z, *biases
+
+
+def histc(values: Any, *given: Any, **named: Any) -> Any:
+    """`histc`, which CUDA has for integers too."""
+    if values.is_floating_point():
+        return aten.histc(values, *given, **named)
+    return aten.histc(values.double(), *given, **named).to(values.dtype)
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    **batch_norm.COMPOSED,
+    "aten::histc": histc,
+    "aten::_thnn_fused_lstm_cell": lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
+    "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward,
+}
+"""What torch has for accelerators only, fused kernels above all; the CPU stands in with plain operations, counted as
+one kernel."""

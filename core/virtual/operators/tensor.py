@@ -1,0 +1,433 @@
+"""`VirtualTensor`: a tensor that says it is on `vgpu:N`, computes on the CPU, and keeps that device's books. Any
+thread.
+
+torch's dispatcher hands every operation on it to `__torch_dispatch__`, below autograd. There the CPU tensors inside are
+taken out, the operation runs on them, its result is wrapped again, new storages are counted, and the device's clock
+advances. The tensor inside may be on `meta`: then memory and time are counted and there are no values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+from devexplorer.core.virtual.device.books import KIND, Held, count, gpu_of, take
+from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.device.no_values import flat, kept, mixed, without_values
+from devexplorer.core.virtual.operators import outside
+from devexplorer.core.virtual.operators.backward import backward_guard, failure
+from devexplorer.core.virtual.operators.operations import VIEW, Operation, rate
+from devexplorer.core.virtual.operators.same_device import changes_first, check_devices
+
+_inferring = torch.is_inference_mode_enabled
+_is_multithreaded = torch._C._is_multithreading_enabled
+_shown: Any = handle_torch_function
+"""Calls a function as torch calls its own: a `TorchFunctionMode` that is on gets to see it."""
+_clock = time.perf_counter
+_operations: dict[Any, Operation] = {}
+_devices: dict[int, torch.device] = {}
+_exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+_CONJUGATE, _NEGATIVE, _VIEWS = (
+    torch._C.DispatchKey.Conjugate,
+    torch._C.DispatchKey.Negative,
+    torch._C.DispatchKey.ADInplaceOrView,
+)
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_NO_KEYS = torch._C.DispatchKeySet.from_raw_repr(0)
+_BITS = {
+    (True, False): _NO_KEYS.add(_CONJUGATE),
+    (False, True): _NO_KEYS.add(_NEGATIVE),
+    (True, True): _NO_KEYS.add(_CONJUGATE).add(_NEGATIVE),
+}
+"""The dispatch keys of a tensor that is a conjugate, or negative, view: the wrapper has those of the tensor inside."""
+_handlers: dict[Any, Callable[..., Any]] = {}
+_become: Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def handle(handlers: Mapping[Any, Callable[..., Any]]) -> None:
+    """Let these overloads be done by functions of their own (`copies`), called with the `Operation` and its
+    arguments."""
+    _handlers.update(handlers)
+    _operations.clear()
+
+
+def data_from_elsewhere(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    """Let this be how a tensor takes data on a device of another kind (`core.virtual.exchange`)."""
+    global _become
+    _become = become
+
+
+class VirtualTensor(torch.Tensor):
+    """Wraps a CPU (or meta) tensor and reports a virtual device."""
+
+    _inner: torch.Tensor
+    _gpu: VirtualGpu
+    # nothing to add there, and it costs microseconds per call
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, gpu: VirtualGpu) -> VirtualTensor:
+        """Wrap `inner`, whose storage is counted by the caller."""
+        device = _devices.get(gpu.index)
+        if device is None:
+            device = _devices[gpu.index] = torch.device(KIND, gpu.index)
+        if _is_multithreaded():
+            # The Python device guard reports one device, and autograd's device threads go by it. On the calling thread,
+            # where CPU backward
+            # runs anyway, backward works for every index.
+            torch._C._set_multithreading_enabled(False)
+        bits = _BITS[inner.is_conj(), inner.is_neg()] if inner.is_neg() or inner.is_conj() else None
+        wrapper = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            inner.stride(),
+            inner.storage_offset(),
+            dtype=inner.dtype,
+            device=device,
+            _extra_dispatch_keys=bits,
+        )
+        wrapper._inner = inner
+        wrapper._gpu = gpu
+        return wrapper
+
+    def __init__(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
+        """Everything is done in `__new__`."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares it without `func`
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        operation = _operations.get(func)
+        if operation is None:
+            operation = _operations[func] = Operation(func, _handlers.get(func))
+        if len(types) > 1 and any(not issubclass(kind, VirtualTensor) for kind in types):
+            return NotImplemented
+        # torch excludes these keys for the whole call. Then a lazy conjugation on the CPU, also one inside a kernel
+        # (`linalg.pinv`), would
+        # be lost in silence. What is excluded here comes back by itself when torch leaves this function.
+        _exclude(_CONJUGATE, False)
+        _exclude(_NEGATIVE, False)
+        try:
+            if operation.handler is not None:
+                return operation.handler(operation, *args, **(kwargs or {}))
+            return run(operation, args, kwargs)
+        except BaseException as error:
+            returned = failure(error, len(operation.returns))
+            if returned is None:
+                raise
+            return returned
+
+    def __coerce_same_metadata_as_tangent__(self, metadata: Any, kind: Any = None) -> VirtualTensor:
+        # A compiled backward expects a plain tensor, and takes this one for one.
+        return self
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        if has_torch_function_unary(self):
+            return str(_shown(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
+        return outside.text(self)
+
+    def __format__(self, format_spec: str) -> str:
+        if has_torch_function_unary(self):
+            return str(_shown(VirtualTensor.__format__, (self,), self, format_spec))
+        return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
+        return outside.deep_copy(self, memo)
+
+    def __copy__(self) -> torch.Tensor:
+        return outside.shallow_copy(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return outside.reduced(self, protocol)
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """As `torch.Tensor.backward`."""
+        with backward_guard():
+            super().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    # torch spells its options out
+    def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
+        """As `torch.Tensor.new_tensor`, on this device: torch asks the device guard, which knows the first one only."""
+        return super().new_tensor(data, **{**options, "device": options.get("device") or self.device})
+
+    def new(self, *args: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]  # the same
+        """As `torch.Tensor.new`, on this device."""
+        device = options.get("device") or self.device
+        if not args:
+            return torch.empty(0, dtype=self.dtype, device=device)
+        if isinstance(args[0], torch.Tensor):
+            return super().new(*args, **options)
+        return super().new(*args, device=device)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refused as on CUDA, unless forced."""
+        if has_torch_function_unary(self):
+            return _shown(VirtualTensor.numpy, (self,), self, force=force)
+        if force:
+            return self.detach().cpu().numpy()
+        raise TypeError(
+            f"can't convert {self._gpu.id} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host"
+            " memory first."
+        )
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.numpy()
+
+    def __dlpack_device__(self) -> Any:
+        raise BufferError(
+            f"other libraries cannot read the memory of {self._gpu.id}; use Tensor.cpu() to copy the tensor to host"
+            " memory first"
+        )
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.__dlpack_device__()
+
+    def as_subclass(self, cls: Any) -> Any:
+        """Refused: a tensor on a virtual GPU has a class of its own already."""
+        raise TypeError(
+            f"a tensor on {self._gpu.id} cannot become a {cls.__name__}; keep those on the CPU, or wrap the tensor"
+            " instead"
+        )
+
+    def tolist(self) -> Any:
+        """The values, copied to the host as on CUDA."""
+        if has_torch_function_unary(self):
+            return _shown(VirtualTensor.tolist, (self,), self)
+        return self.detach().cpu().tolist()
+
+    def data_ptr(self) -> int:
+        """The address in the virtual GPU's memory."""
+        held = getattr(self._inner.untyped_storage(), "_vgpu", None)
+        return 0 if held is None else held.block.address + self._inner.storage_offset() * self._inner.element_size()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The storage that stands in: the same object for tensors that share memory."""
+        return self._inner.untyped_storage()
+
+    @property
+    def data(self) -> torch.Tensor:
+        """As `torch.Tensor.data`: changes made through it are not counted in `_version`."""
+        return cast(torch.Tensor, torch.Tensor.data.__get__(self))  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if isinstance(value, VirtualTensor):
+            self._adopt_memory(value._inner, value._gpu)
+        else:
+            _become(self, value)
+
+    def _adopt_memory(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
+        with torch.inference_mode(self.is_inference()):
+            new = VirtualTensor(inner, gpu)
+        torch.Tensor.data.__set__(self, new)  # type: ignore[attr-defined]
+        self._inner, self._gpu = inner, gpu
+
+
+def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    """Run an operation on the CPU in place of the device that its tensors are on, and enter it in that device's
+    books."""
+    if operation.composite:
+        if operation.views_by_parts and _inferring():
+            _exclude(_VIEWS, False)  # the views that it makes of ordinary tensors share their version counter
+        # torch's own composition in C++; `decompose` would take one in Python where there is one too, with other random
+        # numbers.
+        return operation.overload._op_dk(_COMPOSITE, *args, **(kwargs or {}))
+    gpu: VirtualGpu | None = None
+    stranger = False
+    nbytes = 0
+    dtype: torch.dtype | None = None
+    plain: list[Any] = []
+    for value in args:
+        kind = type(value)
+        if kind is VirtualTensor:
+            if gpu is None:
+                gpu, dtype = value._gpu, value.dtype
+            elif value._gpu is not gpu:
+                stranger = True
+            inner = value._inner
+            nbytes += inner.nbytes
+            plain.append(inner)
+        elif kind is list or kind is tuple:
+            taken = [item._inner if type(item) is VirtualTensor else item for item in value]
+            for item, inner in zip(value, taken, strict=True):
+                if inner is not item:
+                    if gpu is None:
+                        gpu, dtype = item._gpu, item.dtype
+                    elif item._gpu is not gpu:
+                        stranger = True
+                    nbytes += inner.nbytes
+                elif isinstance(item, torch.Tensor) and item.dim() > 0:
+                    stranger = True
+            plain.append(taken)
+        else:
+            if isinstance(value, torch.Tensor) and (value.dim() > 0 or (not plain and changes_first(operation))):
+                stranger = True
+            plain.append(value)
+    named = kwargs
+    if kwargs:
+        named = dict(kwargs)
+        for name, value in kwargs.items():
+            if isinstance(value, VirtualTensor):
+                if gpu is None:
+                    gpu, dtype = value._gpu, value.dtype
+                elif value._gpu is not gpu:
+                    stranger = True
+                named[name] = value._inner
+            elif type(value) is list or type(value) is tuple:  # `out=[…]`
+                named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
+                stranger = True
+            elif isinstance(value, torch.Tensor) and value.dim() > 0:
+                stranger = True
+            elif isinstance(value, (list, tuple)) and any(
+                isinstance(item, torch.Tensor) for item in value
+            ):  # `out=` of several
+                gpu = gpu or next((item._gpu for item in value if isinstance(item, VirtualTensor)), None)
+                named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
+                stranger = True
+    if gpu is None:
+        gpu = _first_gpu(args, kwargs)
+    if stranger:
+        check_devices(operation, args, kwargs or {})
+
+    if operation.view:
+        result = operation.call(*plain, **named) if named else operation.call(*plain)
+        viewed = args[0].is_inference()
+        if viewed is not _inferring():
+            with torch.inference_mode(viewed):
+                return _views(result, gpu)
+        return _views(result, gpu)
+
+    destination: VirtualGpu | None = gpu
+    if operation.device_argument and named and named.get("device") is not None:
+        destination = _redirect(named, plain)
+    if operation.mutates and mixed(plain):
+        raise RuntimeError(f"a tensor without values cannot be written into one that has some ({operation.name})")
+    began = _clock()
+    try:
+        result = operation.call(*plain, **named) if named else operation.call(*plain)
+    except (RuntimeError, NotImplementedError):
+        if not mixed(flat(plain)):
+            raise
+        plain = [without_values(value) for value in plain]
+        result = operation.call(*plain, **(named or {}))
+    wall = _clock() - began
+    answer = _wrapped(operation, result, destination, args, kwargs)
+
+    for item in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(item, torch.Tensor):
+            nbytes += item.nbytes
+            if operation.gathers and plain and isinstance(plain[0], torch.Tensor):
+                nbytes += item.nbytes - plain[0].nbytes
+    flops = operation.flops
+    if flops is None or dtype is None:
+        seconds = gpu.roofline.operation_seconds(0, nbytes)
+    else:
+        done = flops(*plain, **(named or {}), out_val=result)
+        seconds = gpu.roofline.operation_seconds(done, nbytes, rate(operation, dtype))
+    gpu.clock.advance(seconds, wall)
+    return answer
+
+
+def _views(result: Any, gpu: VirtualGpu) -> Any:
+    if isinstance(result, torch.Tensor):
+        return VirtualTensor(result, gpu)
+    return [VirtualTensor(item, gpu) for item in result]
+
+
+def _wrapped(
+    operation: Operation, result: Any, gpu: VirtualGpu | None, args: Sequence[Any], kwargs: dict[str, Any] | None
+) -> Any:
+    """The result as the caller gets it: mutated arguments as the very same objects, everything else wrapped and
+    counted."""
+    kinds = operation.returns
+    if len(kinds) == 1:
+        kind = kinds[0]
+        if kind >= 0:
+            return _mutated(operation, kind, args, kwargs)
+        if gpu is not None:
+            result = _wrap(result, gpu, kind)
+    elif kinds:
+        result = tuple(
+            (
+                _mutated(operation, kind, args, kwargs)
+                if kind >= 0
+                else item
+                if gpu is None or position in operation.host_results
+                else _wrap(item, gpu, kind)
+            )
+            for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
+        )
+    if operation.reshapes:
+        for value in flat([*args, *(kwargs or {}).values()]):
+            if isinstance(value, VirtualTensor):
+                _match(value)
+    return result
+
+
+def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise NotImplementedError(
+                f"virtual GPUs hold dense tensors only, not {value.layout}; keep it on the CPU or make it dense"
+            )
+        if kind != VIEW:
+            value = kept(value, gpu)
+            count(value.untyped_storage(), gpu)
+        return VirtualTensor(value, gpu)
+    if isinstance(value, (list, tuple)):
+        return [_wrap(item, gpu, kind) for item in value]
+    return value
+
+
+def _mutated(operation: Operation, position: int, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    value = args[position] if position < len(args) else (kwargs or {})[operation.arguments[position]]
+    if operation.reshapes and isinstance(value, VirtualTensor):
+        _match(value)
+    return value
+
+
+def _match(tensor: VirtualTensor) -> None:
+    """After an operation that can change the shape of its argument: let the wrapper say what the tensor inside is
+    now."""
+    inner = tensor._inner
+    count(inner.untyped_storage(), tensor._gpu)
+    if (
+        inner.shape != tensor.shape
+        or inner.stride() != tensor.stride()
+        or inner.storage_offset() != tensor.storage_offset()
+    ):
+        tensor._adopt_memory(inner, tensor._gpu)
+
+
+def _first_gpu(args: Sequence[Any], kwargs: dict[str, Any] | None) -> VirtualGpu:
+    """The device of a tensor deeper down than `run` looks."""
+    leaves, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+    return next(value._gpu for value in leaves if isinstance(value, VirtualTensor))
+
+
+def _redirect(named: dict[str, Any], plain: list[Any]) -> VirtualGpu | None:
+    """For an operation that names a device: let the CPU (or meta) make the result, and return the virtual GPU it is
+    for, if any."""
+    device = torch.device(named["device"])
+    if device.type != KIND:
+        return None
+    without_values = any(isinstance(value, torch.Tensor) and value.is_meta for value in plain)
+    named["device"] = torch.device("meta" if without_values else "cpu")
+    named.pop("pin_memory", None)
+    return gpu_of(device)
+
+
+def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:
+    """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
+    block = take(gpu, nbytes)
+    try:
+        inner = kept(make(), gpu)
+    except BaseException:
+        gpu.memory.free(block)
+        raise
+    inner.untyped_storage()._vgpu = Held(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
+    return VirtualTensor(inner, gpu)

@@ -1,0 +1,59 @@
+"""`torch.Generator`, `torch.Stream` and `torch.Event`, which are C++ types: asked for a virtual GPU they give ours. Any
+thread.
+
+The C++ behind them asks the device's hooks, and those of a Python device cannot answer. So the names in `torch` become
+classes whose only deed is to look at the device; for every other device they give what torch gives, and `isinstance`
+means what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.streams import PRIVATE_USE, Stream, named_event
+from devexplorer.core.virtual.torch_api.generator import VirtualGenerator
+
+
+def register() -> None:
+    """Put the classes in the place of torch's."""
+    for name, virtual, accelerator_by_default in _TYPES:
+        setattr(torch, name, _either(name, getattr(torch, name), virtual, accelerator_by_default))
+
+
+_TYPES: tuple[tuple[str, Callable[..., Any], bool], ...] = (
+    ("Generator", VirtualGenerator, False),
+    ("Stream", Stream, True),
+    ("Event", named_event, True),
+)
+"""Name, what makes ours, and whether no device means the accelerator (else the CPU)."""
+
+
+def _either(name: str, original: Any, virtual: Callable[..., Any], accelerator_by_default: bool) -> Any:
+    class Kind(type(original)):  # type: ignore[misc]  # whatever metaclass torch gave it
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, original) if cls is either else super().__instancecheck__(value)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, original) if cls is either else super().__subclasscheck__(other)
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is not either:  # a subclass of the user's own
+                return super().__call__(*args, **kwargs)
+            device = args[0] if args else kwargs.get("device")
+            return (virtual if _is_virtual(device, kwargs, accelerator_by_default) else original)(*args, **kwargs)
+
+    either = Kind(name, (original,), {"__doc__": original.__doc__, "__module__": "torch", "__slots__": ()})
+    return either
+
+
+def _is_virtual(device: Any, named: dict[str, Any], accelerator_by_default: bool) -> bool:
+    if "device_type" in named:
+        return bool(named["device_type"] == PRIVATE_USE)
+    if device is None:
+        accelerator = torch._C._accelerator_getAccelerator() if accelerator_by_default else None
+        return accelerator is not None and accelerator.type == KIND
+    return torch.device(device).type == KIND

@@ -1,0 +1,122 @@
+"""What `nn.DataParallel` and `torch.cuda.comm` ask of C++, done for virtual GPUs: scatter, gather, broadcast. Any
+thread.
+
+torch has these functions in builds with CUDA only, and for CUDA only. Ours take over where a tensor on a virtual GPU is
+among the arguments, or where there are no others.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.cuda import nccl
+from torch.nn.parallel import DistributedDataParallel, _functions
+
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.streams import Stream, gpu_named
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+
+Tensors = Sequence[torch.Tensor]
+
+
+def register() -> None:
+    """Let `torch.nn.parallel` work with virtual GPUs."""
+    for name, ours in _FUNCTIONS.items():
+        original = getattr(torch._C, name, None)
+        setattr(torch._C, name, ours if original is None else _either(original, ours))
+    if hasattr(_functions, "_get_stream"):
+        # torch keeps one for as many devices as there were at the first call, and more can be added here.
+        _functions._get_stream = _background_stream(_functions._get_stream)
+    DistributedDataParallel.__init__ = _checked(DistributedDataParallel.__init__)  # type: ignore[method-assign]
+    nccl.is_available = _either(nccl.is_available, lambda tensors: False)  # which would warn that NCCL is missing
+
+
+def _either(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    def function(first: Any, *others: Any) -> Any:
+        tensors = [first] if isinstance(first, torch.Tensor) else first
+        return (ours if any(isinstance(one, VirtualTensor) for one in tensors) else original)(first, *others)
+
+    return function
+
+
+def _checked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`DistributedDataParallel.__init__` that refuses what would fail in backward, for want of pinned memory."""
+
+    @functools.wraps(original)
+    def construct(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        options = inspect.signature(original).bind(self, module, *args, **kwargs).arguments
+        for name in ("find_unused_parameters", "static_graph"):
+            if options.get(name) and any(isinstance(one, VirtualTensor) for one in module.parameters()):
+                raise RuntimeError(
+                    f"DistributedDataParallel({name}=True) copies through pinned memory, which virtual GPUs do not"
+                    f" have; leave {name} out, or keep the model on the CPU"
+                )
+        original(self, module, *args, **kwargs)
+
+    return construct
+
+
+def _background_stream(original: Callable[..., Any]) -> Callable[..., Any]:
+    def stream(device: torch.device) -> Any:
+        return Stream(device) if device.type == KIND else original(device)
+
+    return stream
+
+
+def _device(index: int) -> torch.device:
+    return torch.device("cpu") if index == -1 else torch.device(KIND, gpu_named(index).index)
+
+
+def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    return [tensor if tensor.device == _device(index) else tensor.to(_device(index)) for index in devices]
+
+
+def _broadcast_out(tensor: torch.Tensor, out: Tensors) -> Tensors:
+    for one in out:
+        one.copy_(tensor)
+    return out
+
+
+def _broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int) -> list[list[torch.Tensor]]:
+    return [[_broadcast(tensor, (index,))[0] for tensor in tensors] for index in devices]
+
+
+def _pieces(tensor: torch.Tensor, sizes: Sequence[int] | None, count: int, dim: int) -> Tensors:
+    return tensor.chunk(count, dim) if sizes is None else tensor.split(list(sizes), dim)
+
+
+def _scatter(
+    tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
+) -> list[torch.Tensor]:
+    pieces = _pieces(tensor, chunk_sizes, len(devices), dim)
+    return [piece.to(_device(index)) for piece, index in zip(pieces, devices, strict=False)]
+
+
+def _scatter_out(tensor: torch.Tensor, out: Tensors, dim: int, streams: Any = None) -> Tensors:
+    for piece, one in zip(_pieces(tensor, [one.size(dim) for one in out], len(out), dim), out, strict=True):
+        one.copy_(piece)
+    return out
+
+
+def _gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
+    where = _device(gpu_named().index if destination is None else destination)
+    return torch.cat([tensor.to(where) for tensor in tensors], dim)
+
+
+def _gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
+    return out.copy_(torch.cat([tensor.to(out.device) for tensor in tensors], dim))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "_broadcast": _broadcast,
+    "_broadcast_out": _broadcast_out,
+    "_broadcast_coalesced": _broadcast_coalesced,
+    "_scatter": _scatter,
+    "_scatter_out": _scatter_out,
+    "_gather": _gather,
+    "_gather_out": _gather_out,
+}

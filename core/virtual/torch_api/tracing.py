@@ -1,0 +1,141 @@
+"""`torch.compile` and `torch.export` of models on virtual GPUs: what can be traced is traced, Inductor is refused. Any
+thread.
+
+A tracer sees a virtual tensor as a plain one on the device `vgpu:N`. So it must not be offered the tensor inside, as
+other subclasses of tensors offer theirs (`__tensor_flatten__`), and must leave the Python below the dispatcher alone,
+as it does with a kernel in C++.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+from torch.nn.modules import module as nn_module
+from torch.nn.utils import parametrize
+
+from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.torch_api.when_imported import when_imported
+
+_PACKAGE = __name__.rsplit(".", 2)[0] + "."
+"""All of virtual GPUs."""
+REFUSED = (
+    'torch.compile with Inductor has no code for virtual GPUs; use torch.compile(..., backend="aot_eager") there, '
+    "or compile the model on the CPU or a real card"
+)
+
+
+def register() -> None:
+    """Let torch's tracers take virtual tensors for plain ones."""
+    modules: tuple[Any, ...] = (nn_module, parametrize)
+    for asking in modules:  # `Module.to` swaps parameters of such classes, so that they stay the same objects
+        original = getattr(asking, "is_traceable_wrapper_subclass", None)
+        if original is not None:
+            asking.is_traceable_wrapper_subclass = _or_virtual(original)
+    when_imported("torch._dynamo.variables.builder", _accept)
+    when_imported("torch.fx.experimental.proxy_tensor", _record)
+    when_imported("torch._inductor.compile_fx", _refuse)
+    _leave_alone()
+
+
+def _or_virtual(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def swapped(tensor: Any) -> bool:
+        return isinstance(tensor, VirtualTensor) or original(tensor)
+
+    return swapped
+
+
+def _accept(builder: Any) -> None:
+    """Let torch.compile put virtual tensors into its graphs; it would leave every line with one to Python."""
+    kind = builder.VariableBuilder
+    if not hasattr(kind, "_wrap") or not hasattr(builder, "infer_subclass_type"):
+        return
+    wrap, subclass = kind._wrap, builder.infer_subclass_type
+
+    def wrap_value(self: Any, value: Any) -> Any:
+        return self.wrap_tensor(value) if type(value) is VirtualTensor else wrap(self, value)
+
+    def infer_subclass_type(value: Any) -> Any:
+        return None if type(value) is VirtualTensor else subclass(value)
+
+    kind._wrap, builder.infer_subclass_type = wrap_value, infer_subclass_type
+
+
+def _record(proxy_tensor: Any) -> None:
+    """Let `make_fx` record operations on virtual tensors; it would let them pass and keep their results as
+    constants."""
+    if hasattr(proxy_tensor, "HANDLED_TYPES"):
+        proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, VirtualTensor)
+
+
+def _leave_alone() -> None:
+    """Tell the frame evaluator of torch.compile that nothing in this package, and nothing that it calls, is the user's
+    code to compile."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if not all(hasattr(frames, name) for name in ("set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction")):
+        return
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for module in _modules():
+        for code in _codes(module):
+            frames.set_code_exec_strategy(code, skip)
+
+
+def _modules() -> Iterator[ModuleType]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_PACKAGE):
+            yield module
+
+
+def _codes(owner: Any) -> Iterator[CodeType]:
+    name = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    for value in vars(owner).values():
+        function = getattr(value, "__func__", getattr(value, "fget", value))
+        if inspect.isclass(value) and not isinstance(owner, type) and value.__module__ == name:
+            yield from _codes(value)
+        elif inspect.isfunction(function) and function.__module__ == name:
+            yield from _nested(inspect.unwrap(function).__code__)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _refuse(inductor: Any) -> None:
+    """Let Inductor say at once that it cannot, where it would fail deep down."""
+    for name in ("compile_fx", "compile_fx_aot"):
+        if hasattr(inductor, name):
+            setattr(inductor, name, _refusing(getattr(inductor, name)))
+
+
+def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile_graph(model_: Any, inputs_: Any, *args: Any, **options: Any) -> Any:
+        if any(_is_virtual(value) for value in [*inputs_, *_values(model_)]):
+            from torch._dynamo.exc import (
+                ShortenTraceback,
+            )  # the one kind that torch.compile lets through; it is imported here already
+
+            kind = type(
+                "InductorUnavailable", (ShortenTraceback,), {"__str__": lambda error: REFUSED}
+            )  # torch would add lines of its own
+            raise kind(REFUSED, first_useful_frame=None)
+        return original(model_, inputs_, *args, **options)
+
+    return compile_graph
+
+
+def _values(graph: Any) -> Iterator[Any]:
+    yield from vars(graph).get("_parameters", {}).values()
+    for node in getattr(getattr(graph, "graph", None), "nodes", ()):
+        yield from (node.meta.get(name) for name in ("example_value", "val"))
+
+
+def _is_virtual(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == KIND

@@ -1,0 +1,181 @@
+"""Counts what a cast did to the values: change, overflow, underflow, NaN; piece by piece where the originals are. Jobs
+thread.
+
+A piece is part of a large tensor, or many small tensors in a row: each operation costs microseconds, however few its
+elements are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.models.casts import loses
+from devexplorer.core.records.objects import CastLosses
+from devexplorer.core.workspace.parts import LazyPart, NamePart, ParameterPart, Part
+from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
+
+HOST_PIECE = 1 << 15
+"""Elements of a piece on the CPU: a dozen temporaries of this size stay in the cache, and the allocator has them at
+hand."""
+SMALL = 1 << 12
+"""Elements up to which tensors are looked at together: here the operations cost more than the work that they do."""
+
+
+class _Lost(NamedTuple):
+    changed: int
+    overflowed: int
+    underflowed: int
+    nans: int
+    largest: float
+    relative: float
+
+
+class _Cast(NamedTuple):
+    """A tensor before and after; the two may be on different devices."""
+
+    path: str
+    old: Tensor
+    new: Tensor
+
+
+def cast_losses(parts: Iterable[Part]) -> CastLosses | None:
+    """What the casts among these parts lost, when the move is over; None where none of them can."""
+    try:
+        with torch.no_grad():
+            found = list(_found(_casts(parts)))
+    except (
+        RuntimeError,
+        TypeError,
+        MemoryError,
+    ):  # no room, or an operation or a dtype that the device lacks: it was a move still
+        return None
+    if not found:
+        return None
+    worst, _ = max(found, key=lambda one: (one[1].overflowed + one[1].nans, one[1].relative))
+    changed, overflowed, underflowed, nans, largest, relative = zip(*(lost for _, lost in found), strict=True)
+    return CastLosses(
+        elements=sum(cast.old.numel() for cast, _ in found),
+        changed=sum(changed),
+        largest_change=max(largest),
+        largest_relative_change=max(relative),
+        overflowed=sum(overflowed),
+        underflowed=sum(underflowed),
+        nans=sum(nans),
+        worst=worst.path,
+    )
+
+
+def _casts(parts: Iterable[Part]) -> Iterator[_Cast]:
+    """The casts that can lose something."""
+    for part in parts:
+        if isinstance(part, LazyPart) or part.new is None or part.wanted.kept is not None:
+            continue
+        old, new = _old_and_new(part)
+        if loses(old.dtype, new.dtype):
+            yield _Cast("" if isinstance(part, NamePart) else part.path, old, new)
+
+
+def _old_and_new(part: Part) -> tuple[Tensor, Tensor]:
+    """The contents before and after, whether the part was committed (to move something) or not (to copy it)."""
+    assert part.new is not None
+    if isinstance(part, ParameterPart) and part.old is not None:
+        return part.old, part.tensor
+    return part.tensor, part.new
+
+
+def _found(casts: Iterable[_Cast]) -> Iterator[tuple[_Cast, _Lost]]:
+    """What each of them lost: large tensors first, then the small ones, many at once."""
+    small: dict[tuple[torch.device, torch.dtype, torch.device, torch.dtype], list[_Cast]] = {}
+    for cast in casts:
+        old, new = cast.old, cast.new
+        if old.numel() > SMALL or old.is_complex():
+            yield cast, lost_between(old, new)
+        else:
+            small.setdefault((old.device, old.dtype, new.device, new.dtype), []).append(cast)
+    for alike in small.values():
+        for run in _runs(alike):
+            yield from zip(run, losses_between([cast.old for cast in run], [cast.new for cast in run]), strict=True)
+
+
+def _runs(casts: Sequence[_Cast]) -> Iterator[list[_Cast]]:
+    """Cut into runs that make up a piece together."""
+    limit = _limit(casts[0].old, casts[0].new)
+    run: list[_Cast] = []
+    elements = 0
+    for cast in casts:
+        elements += cast.old.numel()
+        if elements > limit and run:
+            yield run
+            run, elements = [], cast.old.numel()
+        run.append(cast)
+    yield run
+
+
+def _limit(old: Tensor, new: Tensor) -> int:
+    """Elements of a piece."""
+    on_host = old.device.type == new.device.type == "cpu"
+    return HOST_PIECE if on_host else DEVICE_PIECE_BYTES // max(old.element_size(), new.element_size())
+
+
+def lost_between(old: Tensor, new: Tensor) -> _Lost:
+    """What became of the values of one tensor; the two may be on different devices."""
+    counts: list[Tensor] = []
+    changes: list[Tensor] = []
+    for a, b in pieces_together((old, new), _limit(old, new)):
+        found = _by_element(a, b.to(a.device))
+        counts.append(torch.stack([count.sum() for count in found.counts]))
+        changes.append(torch.stack([change.amax() for change in found.changes]))
+    if not counts:
+        return _Lost(0, 0, 0, 0, 0.0, 0.0)
+    return _Lost(*torch.stack(counts).sum(0).tolist(), *torch.stack(changes).amax(0).tolist())
+
+
+def losses_between(olds: Sequence[Tensor], news: Sequence[Tensor]) -> list[_Lost]:
+    """The same of several tensors, little dearer than of one: real ones, the old alike in device and dtype, and so the
+    new."""
+    if len(olds) == 1:
+        return [lost_between(olds[0], news[0])]
+    old = torch.cat([tensor.flatten() for tensor in olds])
+    found = _by_element(old, torch.cat([tensor.flatten() for tensor in news]).to(old.device))
+    owner = torch.repeat_interleave(torch.tensor([tensor.numel() for tensor in olds])).to(old.device)
+    count, none = len(olds), torch.zeros(len(olds), dtype=torch.int64, device=old.device)
+    sums = [none.index_add(0, owner, one.to(torch.int64)).tolist() for one in found.counts]
+    most = [change.new_zeros(count).scatter_reduce(0, owner, change, "amax").tolist() for change in found.changes]
+    return [_Lost(*of_one) for of_one in zip(*sums, *most, strict=True)]
+
+
+class _Elements(NamedTuple):
+    """What became of each element, in the order of `_Lost`."""
+
+    counts: tuple[Tensor, Tensor, Tensor, Tensor]
+    """Whether it changed, overflowed, underflowed, became NaN."""
+    changes: tuple[Tensor, Tensor]
+    """By how much it changed, and by which share of itself."""
+
+
+def _by_element(old: Tensor, new: Tensor) -> _Elements:
+    kind = new.dtype
+    work = torch.float32 if old.dtype.is_floating_point and old.element_size() <= 4 else torch.float64
+    if old.is_complex():
+        old = torch.view_as_real(old.resolve_conj()).reshape(-1)
+        new = torch.view_as_real(new.resolve_conj()).reshape(-1) if new.is_complex() else new
+        work = old.dtype
+    x, y = old.to(work), new.to(work)
+    sound = x.isfinite()
+    nothing = torch.zeros_like(sound)
+    if kind.is_floating_point or kind.is_complex:
+        overflowed, nans = sound & y.isinf(), y.isnan() & ~x.isnan()
+    elif kind == torch.bool:
+        overflowed = nans = nothing
+    else:
+        whole = torch.iinfo(kind)
+        overflowed, nans = ~((x > whole.min - 1) & (x < whole.max + 1)), nothing
+    both = sound & y.isfinite() & ~overflowed
+    change = torch.where(both, (y - x).abs(), 0)
+    relative = torch.where(both & (x != 0), change / x.abs(), 0)
+    changed = (change != 0) | overflowed | nans
+    return _Elements((changed, overflowed, both & (x != 0) & (y == 0), nans), (change, relative))

@@ -1,0 +1,42 @@
+"""What carrying out a command gives back, and what a topic of commands is. No thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from devexplorer.core.records.messages import Answer, Command, Event
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.workspace.moves import Watch
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a command did."""
+
+    answer: Answer
+    changed: tuple[ObjectSnapshot, ...] = ()
+    """New and changed objects as they are now."""
+    removed: tuple[str, ...] = ()
+    report: MoveReport | None = None
+    """Of a move, a copy or an undo."""
+    undoes: bool = False
+    side_effects: tuple[str, ...] = ()
+    """What a replay of the command would not repeat, in short phrases."""
+    events: tuple[Event, ...] = ()
+    """What else it has to tell; they are sent before the answer, under the command's number."""
+    undid: Command | None = None
+    """The command that was taken back."""
+    redid: Command | None = None
+    """The command that was carried out again."""
+
+
+Handler = Callable[["Workspace", Any, Watch], CommandResult]
+"""Carries out one command; raises `DevExplorerError` when nothing could be done. What it has changed it tells
+`Workspace.changed`."""
+Topic = Mapping[type, Handler]
+"""The commands that one module knows how to carry out."""

@@ -1,1 +1,0 @@
-"""Lets the placement doctor check a model of the workspace."""

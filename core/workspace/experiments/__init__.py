@@ -1,1 +1,0 @@
-"""Small experiments that explain themselves: Python's questions to tensors, replicas, timing without synchronising, CPU against device."""

@@ -1,1 +1,0 @@
-"""Files of tensors: writing them whole or not at all, looking into them, loading them, checkpoints into models. Jobs thread."""

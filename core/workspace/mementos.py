@@ -1,0 +1,295 @@
+"""What an object was before a command changed it in place: which Parameter stands where, flags, gradients, values. Jobs
+thread.
+
+Parameters are remembered as objects, because they stay the same ones through every move; buffers by the module and name
+that hold them, because a move replaces them. Values are copied to the host. Changes are undone in reverse order, so
+everything is found on the device on which the command left it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
+from devexplorer.core.workspace.changes import Undone
+from devexplorer.core.workspace.lazy_mementos import Waiting
+from devexplorer.core.workspace.moves import Watch
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace.workspace import Workspace
+
+
+class _Gradient(NamedTuple):
+    tensor: Tensor
+    gradient: Tensor | None
+    values: Tensor | None
+    """A copy, because the gradient may be added to."""
+
+
+class ObjectMemento:
+    """An image of one object. Made before the command, given to `Workspace.changed` after it."""
+
+    def __init__(self, name: str, thing: nn.Module | Tensor, extras: Extras, within: str = "") -> None:
+        self.name, self._thing, self._extras = name, thing, extras
+        self._old_extras = copy.copy(extras)
+        modules = [] if isinstance(thing, Tensor) else list(thing.modules())
+        part = thing.get_submodule(within) if isinstance(thing, nn.Module) and within else thing
+        self._modules = [] if isinstance(part, Tensor) else list(part.modules())
+        self._slots = [(module, key, parameter) for module in modules for key, parameter in module._parameters.items()]
+        self._training = [(module, module.training) for module in modules]
+        tensors: list[Tensor] = (
+            [thing] if isinstance(thing, Tensor) else [p for _, _, p in self._slots if p is not None]
+        )
+        self._flags = [(tensor, tensor.requires_grad) for tensor in _each_once(tensors) if tensor.is_leaf]
+        self._values: list[tuple[Tensor, Tensor]] = []
+        self._buffers: list[tuple[nn.Module, str, Tensor]] = []
+        self._gradients: list[_Gradient] = []
+        self._waiting = [Waiting(module) for module in self._modules if isinstance(module, LazyModuleMixin)]
+        self._state: Any = None
+        self._replaced: Extras | None = None
+        """What was known before, when the command has given the object another optimizer."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The object."""
+        return (self.name,)
+
+    # --- taking it
+
+    def needed_bytes(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> int:
+        """What `take` would keep."""
+        parameters = list(self._own_parameters())
+        needed = sum(map(size_of, parameters)) if values else 0
+        if values or buffers:
+            needed += sum(size_of(buffer) for _, _, buffer in self._own_buffers())
+        if gradients:
+            needed += sum(size_of(gradient) for tensor in parameters if (gradient := gradient_of(tensor)) is not None)
+        return needed
+
+    def take(self, *, values: bool = False, gradients: bool = False, buffers: bool = False) -> None:
+        """Copy values (of parameters and buffers), those of buffers alone, gradients."""
+        if values:
+            self._values = [(tensor, _copied(tensor)) for tensor in self._own_parameters()]
+        if values or buffers:
+            self._buffers = [(module, key, _copied(buffer)) for module, key, buffer in self._own_buffers()]
+        if gradients:
+            self._gradients = [_gradient(tensor) for tensor in self._own_parameters()]
+            self._gradients += [
+                _Gradient(tensor, None, None) for waiting in self._waiting for tensor in waiting.tensors
+            ]
+
+    @property
+    def values(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Every parameter whose values were copied, with the copy."""
+        return tuple(self._values)
+
+    def take_optimizer(self) -> None:
+        """Copy the optimizer's state to the host."""
+        if self._extras.optimizer is not None:
+            self._state = _on_host(self._extras.optimizer.state_dict())
+
+    def settle(self) -> None:
+        """The command is over: let go of what it did not change."""
+        self._slots = [(module, key, old) for module, key, old in self._slots if module._parameters.get(key) is not old]
+        self._training = [(module, was) for module, was in self._training if module.training != was]
+        self._flags = [(tensor, was) for tensor, was in self._flags if tensor.requires_grad != was]
+        self._waiting = [waiting for waiting in self._waiting if waiting.is_over]
+        self._gradients = [  # one that was given up is not kept alive on its device; its copy is in the host's memory
+            one if gradient_of(one.tensor) is one.gradient else one._replace(gradient=None) for one in self._gradients
+        ]
+        self._modules = []
+        self._replaced = self._old_extras if self._old_extras.optimizer is not self._extras.optimizer else None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of every copy, of Parameters that are no longer in the model, and of the state of an optimizer that it
+        no longer has."""
+        copies = [*(values for _, values in self._values), *(values for _, _, values in self._buffers)]
+        copies += [one.values for one in self._gradients if one.values is not None]
+        replaced: list[Tensor] = [
+            old for module, key, old in self._slots if old is not None and module._parameters.get(key) is not old
+        ]
+        held = sum(map(size_of, _each_once((*copies, *replaced))))
+        state = () if self._replaced is None else self._replaced.tensors()
+        return held + sum(map(size_of, (*_tensors_in(self._state), *state)))
+
+    # --- giving it back
+
+    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+        """Make the object as it was."""
+        now = self._now()
+        try:
+            self._give_back()
+        except BaseException:
+            now._give_back()
+            raise
+        finally:
+            workspace.publish(self.name)
+
+        def back() -> None:
+            now._give_back()
+            workspace.publish(self.name)
+
+        return Undone(touched=(self.name,), back=back)
+
+    def _now(self) -> ObjectMemento:
+        """An image of the same things as they are now."""
+        now = copy.copy(self)
+        now._old_extras = copy.copy(self._extras)
+        now._slots = [(module, key, module._parameters.get(key)) for module, key, _ in self._slots]
+        now._training = [(module, module.training) for module, _ in self._training]
+        now._flags = [(tensor, tensor.requires_grad) for tensor, _ in self._flags]
+        now._values = [(tensor, _copied(tensor)) for tensor, _ in self._values]
+        now._buffers = [
+            (module, key, _copied(buffer))
+            for module, key, _ in self._buffers
+            if (buffer := module._buffers.get(key)) is not None
+        ]
+        now._gradients = [_gradient(one.tensor) for one in self._gradients]
+        now._state = (
+            None
+            if self._state is None or self._extras.optimizer is None
+            else _on_host(self._extras.optimizer.state_dict())
+        )
+        return now
+
+    def _give_back(self) -> None:
+        for module, key, old in self._slots:
+            module._parameters[key] = old
+        for module, was in self._training:
+            module.training = was
+        for tensor, flag in self._flags:
+            tensor.requires_grad_(flag)
+        with torch.no_grad():
+            for tensor, values in self._values:
+                _write(tensor, values)
+            for module, key, values in self._buffers:
+                buffer = module._buffers.get(key)
+                if buffer is not None:
+                    _write(buffer, values)
+            for one in self._gradients:
+                gradient = one.gradient
+                if gradient is not None and one.values is not None:
+                    _write(gradient, one.values)
+                elif one.values is not None:
+                    gradient = one.values.to(one.tensor.device, copy=True)
+                one.tensor.grad = gradient
+            for waiting in self._waiting:
+                waiting.turn()
+        for field in Extras.__slots__:
+            setattr(self._extras, field, getattr(self._old_extras, field))
+        if self._state is not None and self._extras.optimizer is not None:
+            self._extras.optimizer.load_state_dict(_on_host(self._state))  # a copy: it may take what it is given
+
+    def without(self, name: str) -> ObjectMemento | None:
+        """Nothing is left of it without its object."""
+        return None if name == self.name else self
+
+    # --- parts
+
+    def _own_parameters(self) -> Iterator[Tensor]:
+        if isinstance(self._thing, Tensor):
+            yield self._thing
+            return
+        parameters = (parameter for module in self._modules for parameter in module._parameters.values())
+        yield from _each_once(parameter for parameter in parameters if parameter is not None)
+
+    def _own_buffers(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
+        for module in self._modules:
+            for key, buffer in module._buffers.items():
+                if buffer is not None and not is_uninitialised(buffer):
+                    yield module, key, buffer
+
+
+def before_leaves(objects: Mapping[str, nn.Module | Tensor], given: Mapping[str, Tensor]) -> list[ObjectMemento]:
+    """Images, with gradients, of the leaves that the named inputs of a model are or came from: a backward brings
+    gradients there too."""
+    named = {id(thing): name for name, thing in objects.items()}
+    below = {
+        id(leaf): (named.get(id(leaf), name), leaf) for name, tensor in given.items() for leaf in leaves_below(tensor)
+    }
+    images = [ObjectMemento(name, leaf, Extras()) for name, leaf in below.values()]
+    for image in images:
+        image.take(gradients=True)
+    return images
+
+
+class Element:
+    """One element that was set."""
+
+    kept_bytes = 0
+
+    def __init__(self, target: str, index: tuple[int, ...], before: Tensor) -> None:
+        """`before` is what stood there, on the CPU, so that every bit of it is known."""
+        self._target, self._index, self._before = target, index, before
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The object that holds it."""
+        return (self._target.partition(":")[0],)
+
+    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+        """Set it to what it was."""
+        tensor, _ = workspace.leaf(self._target)
+        now = tensor[self._index].detach().to("cpu", copy=True)
+
+        def put(value: Tensor) -> None:
+            with torch.no_grad():
+                tensor[self._index] = value
+
+        put(self._before)
+        return Undone(touched=self.names, back=lambda: put(now))
+
+    def without(self, name: str) -> Element | None:
+        """Nothing is left of it without its object."""
+        return None if name in self.names else self
+
+
+def _each_once(tensors: Any) -> Iterator[Tensor]:
+    """Every tensor object once, those without values left out."""
+    seen: set[int] = set()
+    for tensor in tensors:
+        if id(tensor) not in seen and not is_uninitialised(tensor):
+            seen.add(id(tensor))
+            yield tensor
+
+
+def _gradient(tensor: Tensor) -> _Gradient:
+    gradient = gradient_of(tensor)
+    return _Gradient(tensor, gradient, None if gradient is None else _copied(gradient))
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _write(tensor: Tensor, values: Tensor) -> None:
+    """Bits as they were; a tensor that has another shape by now is left alone."""
+    if tensor.shape == values.shape:
+        (tensor.detach() if tensor.layout is torch.strided else tensor).copy_(
+            values
+        )  # of a sparse one, detach() has contents of its own
+
+
+def _on_host(state: Any) -> Any:
+    """A copy of an optimizer's state with every tensor in the host's memory."""
+    if isinstance(state, Tensor):
+        return _copied(state)
+    if isinstance(state, dict):
+        return {key: _on_host(value) for key, value in state.items()}
+    return copy.deepcopy(state)
+
+
+def _tensors_in(state: Any) -> Iterator[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from _tensors_in(value)

@@ -1,6 +1,0 @@
-"""Sample models, by family: `blocks`, `custom`, `vision`, `sequence`; `registry` lists and builds them. Own code, no torchvision."""
-
-from devexplorer.core.workspace.zoo.recipe import InputSpec, Recipe
-from devexplorer.core.workspace.zoo.registry import build, find, meta, recipes, sample_for
-
-__all__ = ["InputSpec", "Recipe", "build", "find", "meta", "recipes", "sample_for"]

@@ -1,0 +1,1 @@
+"""What the user can do: the table of actions and the controller behind it. Main thread only."""

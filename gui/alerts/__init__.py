@@ -1,0 +1,1 @@
+"""The Alerts tab, the alarm line and desktop notifications. Main thread only."""

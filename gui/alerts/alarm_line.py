@@ -1,0 +1,69 @@
+"""Which alarm the line across the window speaks of: the newest that fires now, and how many others do. Main thread
+only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.alert_rules import ALARM
+from devexplorer.core.telemetry.alerts import Alert, AlertChange, alert_words
+from devexplorer.gui.widgets.banner import Banner
+
+ABOUT = "alarms"
+"""What the banner is about while it shows them."""
+
+
+class AlarmLine:
+    """`changed` when alerts were raised or cleared, `refresh` twice a second: the figure in the line is the present
+    one.
+
+    A dismissed line comes back with the next alarm. Alarms of a recording are nobody's now.
+    """
+
+    def __init__(self, state: State, banner: Banner) -> None:
+        self._state, self._banner = state, banner
+        self._wanted = False
+        """An alarm was raised and the user has not dismissed the line."""
+        banner.dismissed.connect(self._dismissed)
+
+    def changed(self, news: Iterable[AlertChange]) -> None:
+        """Speak of what was raised."""
+        if self._state.recording is None and any(change.raised and change.alert.level == ALARM for change in news):
+            self._wanted = True
+            self._say()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Follow what fires now; another message in the line is left alone."""
+        shown = not self._banner.isHidden()
+        if self._wanted and not alarms(self._state):
+            self._wanted = False
+        if self._wanted and self._state.recording is None:
+            if not shown or self._banner.about == ABOUT:
+                self._say()
+        elif shown and self._banner.about == ABOUT:
+            self._banner.hide()
+
+    def _say(self) -> None:
+        if active := alarms(self._state):
+            self._banner.say(words(active), error=True, about=ABOUT, action="Show alerts")
+
+    def _dismissed(self, about: str) -> None:
+        if about == ABOUT:
+            self._wanted = False
+
+
+def alarms(state: State) -> list[Alert]:
+    """The alarms that fire now, the newest first."""
+    return [alert for alert in state.alerts.active if alert.level == ALARM]
+
+
+def words(active: list[Alert]) -> str:
+    """The newest in a sentence, and how many others there are."""
+    newest = f"{alert_words(active[0]).rstrip('.')}."
+    others = len(active) - 1
+    if not others:
+        return newest
+    return f"{newest} {count_text(others, 'other alarm')} {'is' if others == 1 else 'are'} active."

@@ -1,0 +1,118 @@
+"""Says on the desktop that an alarm was raised, to somebody who looks elsewhere. Main thread.
+
+Nothing is asked of the desktop before the first alarm, and nothing at all where there is none (offscreen and minimal
+platforms).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QGuiApplication, QIcon
+from PySide6.QtWidgets import QSystemTrayIcon
+
+from devexplorer.core.telemetry.alert_rules import ALARM
+from devexplorer.core.telemetry.alerts import AlertChange, alert_words
+
+APART_S = 60.0
+"""Between two messages about the same rule of the same device."""
+SHOWN_MS = 10_000
+MOST_LINES = 4
+TITLE = "DevExplorer"
+_NO_DESKTOP = ("offscreen", "minimal", "minimalegl", "vnc", "linuxfb", "eglfs")
+
+
+class Desktop(Protocol):
+    """Where a message goes."""
+
+    def show(self, title: str, text: str) -> None: ...
+    def hide(self) -> None: ...
+
+
+class Tray(QObject):
+    """The icon in the desktop's tray that messages come from; there from the first message on."""
+
+    clicked = Signal()
+
+    def __init__(self, icon: QIcon, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._icon = QSystemTrayIcon(icon, self)
+        self._icon.setToolTip(TITLE)
+        self._icon.messageClicked.connect(self.clicked)
+        self._icon.activated.connect(lambda _reason: self.clicked.emit())
+
+    def show(self, title: str, text: str) -> None:
+        """Hand a message to the desktop; returns at once."""
+        self._icon.show()
+        self._icon.showMessage(title, text, QSystemTrayIcon.MessageIcon.Warning, SHOWN_MS)
+
+    def hide(self) -> None:
+        """Take the icon away."""
+        self._icon.hide()
+
+
+class Notifications(QObject):
+    """Tell it what changed; it says each alarm that was raised once a minute at most. Notices and ends are not
+    announced."""
+
+    clicked = Signal()
+    """The user clicked the message or the icon: bring the window to the front."""
+
+    def __init__(
+        self,
+        icon: QIcon,
+        parent: QObject | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        make_desktop: Callable[[], Desktop | None] | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.on_desktop = True
+        """Whether the user wants messages outside of the window."""
+        self._icon = icon
+        self._clock = clock
+        self._make_desktop = make_desktop or self._tray
+        self._desktop: Desktop | None = None
+        self._asked = False
+        self._last: dict[tuple[str, str], float] = {}
+
+    def tell(self, changes: Iterable[AlertChange]) -> None:
+        """Announce what was raised, all of it in one message. What the user does not want to hear of now is not said
+        later either."""
+        now = self._clock()
+        self._last = {key: then for key, then in self._last.items() if now - then < APART_S}
+        lines = []
+        for change in changes:
+            key = (change.alert.device, change.alert.metric)
+            if change.raised and change.alert.level == ALARM and key not in self._last:
+                self._last[key] = now
+                lines.append(f"{alert_words(change.alert).rstrip('.')}.")  # no capital: it begins with a device's id
+        if not lines:
+            return
+        more = len(lines) - MOST_LINES
+        shown = lines if more <= 0 else [*lines[:MOST_LINES], f"And {more} more."]
+        if self.on_desktop and (desktop := self._where()) is not None:
+            desktop.show(TITLE, "\n".join(shown))
+
+    def close(self) -> None:
+        """Take the tray's icon away, before the application ends."""
+        if self._desktop is not None:
+            self._desktop.hide()
+
+    def _where(self) -> Desktop | None:
+        if not self._asked:
+            self._asked = True
+            self._desktop = self._make_desktop()
+        return self._desktop
+
+    def _tray(self) -> Desktop | None:
+        if QGuiApplication.platformName() in _NO_DESKTOP:
+            return None
+        if not (QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages()):
+            return None
+        tray = Tray(self._icon, self)
+        tray.clicked.connect(self.clicked)
+        return tray

@@ -1,0 +1,195 @@
+"""The alerts tab: what is wrong now, what was, and the rules by which that is decided. Main thread; reads the state
+only."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QPushButton, QStackedLayout, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import MISSING, count_text
+from devexplorer.core.base.times import elapsed_text
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
+from devexplorer.core.telemetry.alerts import Alert, alert_words
+from devexplorer.gui.alerts.rules import AlertRulesForm
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Theme, device_colour
+
+SIDE_BY_SIDE_PX = 1260
+"""From this width on the rules stand beside the list."""
+RULES_PX = 650
+NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
+COLUMNS = (
+    Column("State"),
+    Column("Device"),
+    Column("What"),
+    Column("Value", is_number=True, tip="Now; of a cleared alert, the worst there was."),
+    Column("Raise at", is_number=True),
+    Column("Since"),
+    Column("Lasted", is_number=True),
+    Column("Why"),
+)
+COLUMN_PX = [92, 136, 216, 76, 80, 76, 72, 0]
+
+
+class AlertsPanel(QWidget):
+    """`rules_changed` carries a `tuple[Rule, ...]`, `dismissed` the device and the metric of an alert that the user has
+    seen."""
+
+    rules_changed = Signal(object)
+    notifications_changed = Signal(bool)
+    dismissed = Signal(str, str)
+
+    def __init__(self, state: State, theme: Theme, notifications: bool = True, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._over: list[TableRow] = []
+        self._latest_over: tuple[Alert, ...] = ()
+        self.count = 0
+        """Alarms that are active, for the tab's title."""
+        self.summary = label(words="dim")
+        self.dismiss_button = QPushButton("Dismiss")
+        self.dismiss_button.setProperty("look", "quiet")
+        self.model = RowsModel(COLUMNS, self)
+        self.table = RowsTable(self.model, "Alerts", COLUMN_PX)
+        self.nothing = label(NOTHING, words="dim", wrap=True)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        self.form = AlertRulesForm(state.alerts.rules, notifications)
+        self._lay_out()
+        self.table.selectionModel().selectionChanged.connect(self._show_button)
+        self.dismiss_button.clicked.connect(self._dismiss)
+        self.form.rules_changed.connect(self.rules_changed)
+        self.form.notifications_changed.connect(self.notifications_changed)
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setContentsMargins(EDGE_PX, 4, 6, 0)
+        head.addWidget(self.summary, 1)
+        head.addWidget(self.dismiss_button)
+        self._list = QWidget()
+        column = QVBoxLayout(self._list)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(head)
+        self._stack = QStackedLayout()
+        column.addLayout(self._stack, 1)
+        self._stack.addWidget(self.table)
+        self._stack.addWidget(self.nothing)
+        self._line = QWidget()
+        self._line.setAutoFillBackground(True)
+        self._line.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border
+        self._both = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._both.setContentsMargins(0, 0, 0, 0)
+        self._both.setSpacing(0)
+        self._both.addWidget(self._list, 1)
+        self._both.addWidget(self._line)
+        self._both.addWidget(self.form)
+
+    # What the window calls
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules as the form shows them, to be saved."""
+        return self.form.rules
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self._over = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the alerts as they are now."""
+        active, over = self._state.alerts.active, self._state.alerts.history
+        if over[:1] != self._latest_over or len(over) != len(self._over):  # they change seldom, and can be many
+            self._latest_over, self._over = over[:1], [self._row(alert) for alert in over]
+        self.model.set_rows([*map(self._row, active), *self._over])
+        self.count = sum(alert.level == ALARM for alert in active)
+        notices = len(active) - self.count
+        words = [count_text(self.count, "alarm")] if self.count else []
+        words += [count_text(notices, "notice")] if notices else []
+        self.summary.setText(f"{' and '.join(words)} now" if words else "Nothing is wrong now" if over else "")
+        self._stack.setCurrentWidget(self.table if active or over else self.nothing)
+        self._show_button()
+
+    # Inside
+
+    def _row(self, alert: Alert) -> TableRow:
+        theme, quantity = self._theme, QUANTITIES[alert.metric]
+        is_over = alert.ended_unix_s is not None
+        is_alarm = alert.level == ALARM
+        colour = theme.dim if is_over else ""
+        state = "Cleared" if is_over else "✕ Alarm" if is_alarm else "△ Notice"  # never colour alone
+        device = self._state.devices.get(alert.device)
+        name = f"{alert.device} simulated" if alert.simulated else alert.device
+        until = self._state.alerts.now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s
+        since = datetime.fromtimestamp(alert.since_unix_s)
+        value = alert.worst if is_over else alert.value
+        figures = (
+            (MISSING, MISSING)
+            if quantity.fixed
+            else (figure_text(value, quantity.unit), figure_text(alert.threshold, quantity.unit))
+        )
+        what = f"{quantity.label}, too low" if alert.below else quantity.label
+        words = alert_words(alert)
+        return TableRow(
+            (alert.device, alert.metric, alert.since_unix_s, is_over),
+            (
+                Cell(state, theme.dim if is_over else theme.error if is_alarm else theme.warning),
+                Cell(name, theme.cpu if device is None else device_colour(device.colour, theme)),
+                Cell(what, colour, tip(f"{words}. {quantity.meaning}")),
+                Cell(figures[0], colour),
+                Cell(figures[1], colour),
+                Cell(since.strftime("%H:%M:%S"), colour, f"{since:%Y-%m-%d %H:%M:%S}"),
+                Cell(_lasted(until - alert.since_unix_s), colour),
+                Cell(alert.detail, colour, tip(alert.detail)),
+            ),
+        )
+
+    @property
+    def _selected(self) -> Alert | None:
+        key = self.table.selected_key
+        return next(
+            (
+                alert
+                for alert in self._state.alerts.active
+                if (alert.device, alert.metric, alert.since_unix_s, False) == key
+            ),
+            None,
+        )
+
+    def _show_button(self) -> None:
+        chosen = self._selected
+        can = chosen is not None and chosen.metric == NEW_ECC_ERRORS
+        self.dismiss_button.setVisible(any(alert.metric == NEW_ECC_ERRORS for alert in self._state.alerts.active))
+        self.dismiss_button.setEnabled(can)
+        self.dismiss_button.setToolTip(
+            tip("These errors are seen" if can else "Choose an alert about ECC errors; the others end by themselves.")
+        )
+
+    def _dismiss(self) -> None:
+        chosen = self._selected
+        if chosen is not None:
+            self.dismissed.emit(chosen.device, chosen.metric)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        beside = event.size().width() >= SIDE_BY_SIDE_PX
+        self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+        self.form.setMaximumWidth(RULES_PX if beside else 16_777_215)
+        self.form.setMinimumWidth(RULES_PX if beside else 0)
+        self.form.set_whole(not beside)  # below the list the page scrolls, and no part of it again
+        self._line.setFixedSize(*((1, 16_777_215) if beside else (16_777_215, 1)))
+
+
+def _lasted(seconds: float) -> str:
+    """`12 s`, `3:05`, `1:02:03`."""
+    return f"{max(int(seconds), 0)} s" if seconds < 60 else elapsed_text(seconds)

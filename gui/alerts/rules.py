@@ -1,0 +1,389 @@
+"""The rules of alerts as a form: on or off, the two thresholds, how long; more rules for other metrics. Main thread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import msgspec
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QMenu,
+    QPushButton,
+    QScrollArea,
+    QSpinBox,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.telemetry.alert_rules import (
+    DEFAULT_RULES,
+    LONGEST_S,
+    QUANTITIES,
+    Quantity,
+    Rule,
+    complete,
+    figure_text,
+    limits,
+    new_rule,
+)
+from devexplorer.core.telemetry.metrics import UNITS
+from devexplorer.gui.widgets.panel import EDGE_PX, give_room, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role
+
+GIB = 1 << 30
+THRESHOLD_PX, SECONDS_PX, SIDE_PX = 96, 78, 92
+AUTO = "auto"
+LARGEST = 2_000_000_000
+"""What a spin box holds."""
+SIDE_TIP = "Whether values that are too high or too low raise the alert."
+RAISE_TIP = "The alert is raised when the value reaches this figure and stays there for the seconds on the right."
+CLEAR_TIP = "It is cleared when the value is back at this figure for as long. Between the two figures nothing changes."
+SECONDS_TIP = "How long the value must stay past a figure, both to raise the alert and to clear it."
+_HEADERS = (("Rule", ""), ("When", SIDE_TIP), ("Raise at", RAISE_TIP), ("Clear at", CLEAR_TIP), ("For", SECONDS_TIP))
+_LINES = 2
+"""Of the grid for each rule: its controls, and what is wrong with them."""
+
+
+class _Threshold(QSpinBox):
+    """A whole number with its unit, and below all of them `auto` where the card can decide."""
+
+    def __init__(self, quantity: Quantity) -> None:
+        super().__init__()
+        self._scale = GIB if quantity.unit in ("bytes", "bytes_s") else 1
+        unit = {"bytes": "GiB", "bytes_s": "GiB/s"}.get(quantity.unit, UNITS[quantity.unit])
+        self._auto = bool(quantity.auto)
+        self.first = 85
+        """What one step up from `auto` leads to."""
+        self.setRange(0, 100 if quantity.unit == "percent" else LARGEST if not self._auto else 150)
+        self.setSuffix(f" {unit}" if unit else "")
+        if self._auto:
+            self.setSpecialValueText(AUTO)
+        self.setKeyboardTracking(False)  # a figure counts when it is complete
+        self.setFixedWidth(THRESHOLD_PX)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the wheel scrolls the form, not the figure under it
+        give_room(self)
+
+    @property
+    def figure(self) -> float | None:
+        """In the quantity's unit; None: the card decides."""
+        return None if self._auto and self.value() == self.minimum() else float(self.value() * self._scale)
+
+    def show_figure(self, figure: float | None) -> None:
+        """Show without telling anybody."""
+        self.blockSignals(True)
+        self.setValue(self.minimum() if figure is None else round(figure / self._scale))
+        self.blockSignals(False)
+
+    def stepBy(self, steps: int) -> None:
+        if self._auto and steps > 0 and self.value() == self.minimum():
+            self.setValue(self.first)
+        else:
+            super().stepBy(steps)
+
+
+class _Row(QObject):
+    """The controls of one rule; `changed` when the user made another rule of them.
+
+    Figures that contradict each other make no rule: the line below says so, and the rule stays what it was.
+    """
+
+    changed = Signal()
+
+    def __init__(self, rule: Rule, parent: QObject) -> None:
+        super().__init__(parent)
+        self.rule = rule
+        quantity = QUANTITIES[rule.metric]
+        self._quantity = quantity
+        self.check = QCheckBox()
+        self.check.setChecked(rule.enabled)
+        self.check.setText(quantity.label)
+        self.check.setToolTip(tip(quantity.meaning))
+        self.side = QComboBox()
+        self.side.addItems(["too high", "too low"])
+        self.side.setCurrentIndex(int(limits(rule).below))
+        self.side.setFixedWidth(SIDE_PX)
+        self.side.setToolTip(tip(SIDE_TIP))
+        self.side.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.raise_at, self.clear_at = _Threshold(quantity), _Threshold(quantity)
+        self.seconds = QSpinBox()
+        self.seconds.setRange(0, int(LONGEST_S))
+        self.seconds.setSuffix(" s")
+        self.seconds.setKeyboardTracking(False)
+        self.seconds.setFixedWidth(SECONDS_PX)
+        self.seconds.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.seconds.setValue(round(rule.seconds))
+        give_room(self.seconds)
+        self.remove: QPushButton | None = None
+        if rule.metric not in {default.metric for default in DEFAULT_RULES}:
+            self.remove = QPushButton("✕")
+            self.remove.setProperty("look", "quiet")
+            self.remove.setAccessibleName(f"Remove the rule for {quantity.label}")
+            self.remove.setToolTip(tip("Remove this rule"))
+        self.problem = label("", Role.LABEL, "error", wrap=True)
+        for control, words in (
+            (self.side, "when"),
+            (self.raise_at, "raise at"),
+            (self.clear_at, "clear at"),
+            (self.seconds, "for how many seconds"),
+        ):
+            control.setAccessibleName(f"{quantity.label}: {words}")
+        self.raise_at.show_figure(rule.raise_at)
+        self.clear_at.show_figure(rule.clear_at)
+        self._show()
+        self.check.toggled.connect(self._take)
+        for box in (self.raise_at, self.clear_at, self.seconds):
+            box.valueChanged.connect(self._take)
+        self.side.activated.connect(self._turn)
+
+    def widgets(self) -> tuple[QWidget | None, ...]:
+        """One for each column; None where there is nothing to choose."""
+        chosen = (None, None, None) if self._quantity.fixed else (self.side, self.raise_at, self.clear_at)
+        return (self.check, *chosen, self.seconds, self.remove)
+
+    @property
+    def _below(self) -> bool:
+        return self.side.currentIndex() == 1
+
+    def _turn(self) -> None:
+        """The other side: what cleared the alert raises it now."""
+        raise_at, clear_at = self.raise_at.figure, self.clear_at.figure
+        if raise_at is not None and self._below != limits(self.rule).below:
+            self.raise_at.show_figure(clear_at)
+            self.clear_at.show_figure(raise_at)
+        self._take()
+
+    def _take(self) -> None:
+        raise_at, clear_at, seconds = self.raise_at.figure, self.clear_at.figure, float(self.seconds.value())
+        rule = self.rule
+        if self._quantity.fixed or raise_at == _whole(self.raise_at, rule.raise_at):
+            raise_at = rule.raise_at  # not touched: a figure that is not whole stays as it is
+        if self._quantity.fixed or clear_at == _whole(self.clear_at, rule.clear_at):
+            clear_at = rule.clear_at
+        if raise_at is None:
+            clear_at = None
+            self.side.setCurrentIndex(0)
+        elif clear_at is None or rule.raise_at is None:  # the card has decided until now: a figure to begin with
+            clear_at = max(raise_at - 5, 1.0)
+        if clear_at != self.clear_at.figure:
+            self.clear_at.show_figure(clear_at)
+        if seconds == round(rule.seconds):
+            seconds = rule.seconds
+        self.problem.setText(self._contradiction(raise_at, clear_at))
+        if not self.problem.text():
+            self.rule = msgspec.structs.replace(
+                rule, enabled=self.check.isChecked(), raise_at=raise_at, clear_at=clear_at, seconds=seconds
+            )
+        elif rule.enabled != self.check.isChecked():
+            self.rule = msgspec.structs.replace(rule, enabled=self.check.isChecked())
+        self._show()
+        if self.rule != rule:
+            self.changed.emit()
+
+    def _contradiction(self, raise_at: float | None, clear_at: float | None) -> str:
+        """Why these figures make no rule; empty: they do. What low values raise is cleared by higher ones, and the
+        other way round."""
+        if self._quantity.fixed or raise_at is None or clear_at is None:
+            return ""
+        if (clear_at > raise_at) if self._below else (clear_at < raise_at):
+            return ""
+        unit, where = self._quantity.unit, "above" if self._below else "below"
+        words = f"“Clear at” must be {where} “Raise at” ({figure_text(raise_at, unit)})."
+        if self.rule.raise_at is None:
+            return f"{words} Until then the card decides."
+        now = limits(self.rule)
+        return (
+            f"{words} Until then the rule stays at {figure_text(now.raise_at, unit)} and"
+            f" {figure_text(now.clear_at, unit)}."
+        )
+
+    def _show(self) -> None:
+        on, quantity = self.check.isChecked(), self._quantity
+        auto = self.raise_at.figure is None
+        self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
+        for box, words in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
+            box.setEnabled(on and not (auto and box is self.clear_at))
+            box.setToolTip(
+                tip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else words))
+            )
+            box.setAccessibleDescription(self.problem.text())
+        self.side.setEnabled(on and not auto)
+        self.seconds.setEnabled(on)
+        self.seconds.setToolTip(tip(SECONDS_TIP))
+        self.problem.setVisible(bool(self.problem.text()))
+
+
+def _whole(box: _Threshold, figure: float | None) -> float | None:
+    """What `box` says while it shows `figure`."""
+    return figure if figure is None else float(round(figure / box._scale) * box._scale)
+
+
+class _RulesArea(QScrollArea):
+    """Scrolls its rules, or is as high as they are."""
+
+    def __init__(self, inside: QWidget) -> None:
+        super().__init__()
+        self._inside, self._whole = inside, False
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+
+    def set_whole(self, whole: bool) -> None:
+        """Be as high as all rules; or as low as it must."""
+        if whole != self._whole:
+            self._whole = whole
+            self.updateGeometry()
+
+    def minimumSizeHint(self) -> QSize:
+        least = super().minimumSizeHint()
+        return (
+            QSize(least.width(), self._inside.minimumSizeHint().height() + 2 * self.frameWidth())
+            if self._whole
+            else least
+        )
+
+
+class AlertRulesForm(QWidget):
+    """`rules_changed` carries all rules as a `tuple[Rule, ...]`; `notifications_changed` whether alarms go to the
+    desktop."""
+
+    rules_changed = Signal(object)
+    notifications_changed = Signal(bool)
+
+    def __init__(self, rules: Iterable[Rule], notifications: bool, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.rows: list[_Row] = []
+        self._grid = QGridLayout()
+        self._grid.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
+        self._grid.setHorizontalSpacing(8)
+        self._grid.setVerticalSpacing(4)
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        inside.installEventFilter(self)
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addLayout(self._grid)
+        column.addStretch(1)
+        self.scroll_area = _RulesArea(inside)
+        self.scroll_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.scroll_area.setAccessibleName("Rules of alerts")
+        self.desktop_check = QCheckBox("Show alarms on the desktop")
+        self.desktop_check.setChecked(notifications)
+        self.desktop_check.setToolTip(
+            tip("At most one message a minute for each rule and device; notices are never shown there.")
+        )
+        self.add_button = QToolButton()
+        self.add_button.setText("Add rule")
+        self.add_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.add_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.add_button.setToolTip(tip("A rule for any other metric"))
+        self._menu = QMenu(self.add_button)
+        self.add_button.setMenu(self._menu)
+        self.defaults_button = QPushButton("Defaults")
+        foot = QHBoxLayout()
+        foot.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
+        foot.setSpacing(8)
+        foot.addWidget(self.desktop_check)
+        foot.addStretch(1)
+        foot.addWidget(self.add_button)
+        foot.addWidget(self.defaults_button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.scroll_area, 1)
+        layout.addLayout(foot)
+        self.desktop_check.toggled.connect(self.notifications_changed)
+        self.defaults_button.clicked.connect(lambda: self._replace(DEFAULT_RULES))
+        self.show_rules(rules)
+
+    def set_whole(self, whole: bool) -> None:
+        """Whether all rules are in sight, for a place that scrolls itself; else they scroll in here."""
+        self.scroll_area.set_whole(whole)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """As they are shown."""
+        return tuple(row.rule for row in self.rows)
+
+    def show_rules(self, rules: Iterable[Rule]) -> None:
+        """Show these rules, completed by the defaults, without telling anybody."""
+        for row in self.rows:
+            row.deleteLater()
+        while (item := self._grid.takeAt(0)) is not None:
+            if (widget := item.widget()) is not None:
+                widget.hide()
+                widget.deleteLater()
+        for place, (words, meaning) in enumerate(_HEADERS):
+            header = label(words, Role.LABEL, "dim")
+            header.setToolTip(tip(meaning))
+            self._grid.addWidget(header, 0, place)
+        self._grid.setColumnStretch(0, 1)
+        self.rows = [_Row(rule, self) for rule in complete(rules)]
+        for number, row in enumerate(self.rows):
+            line = 1 + _LINES * number
+            for place, widget in enumerate(row.widgets()):
+                if widget is not None:
+                    widget.installEventFilter(self)
+                    self._grid.addWidget(widget, line, place)
+            self._grid.addWidget(row.problem, line + 1, 0, 1, len(_HEADERS))
+            row.problem.setVisible(bool(row.problem.text()))
+            row.changed.connect(self._tell)
+            if row.remove is not None:
+                row.remove.clicked.connect(functools.partial(self._remove, row.rule.metric))
+        self._fill_menu()
+        self._show_defaults()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """The wheel over a spin box scrolls the form: a threshold is not changed in passing. More rules take more
+        room."""
+        if event.type() == QEvent.Type.LayoutRequest and watched is self.scroll_area.widget():
+            self.scroll_area.updateGeometry()
+        if event.type() == QEvent.Type.Wheel and isinstance(watched, QSpinBox | QComboBox) and not watched.hasFocus():
+            event.ignore()
+            return True
+        return super().eventFilter(watched, event)
+
+    def _fill_menu(self) -> None:
+        self._menu.clear()
+        taken = {row.rule.metric for row in self.rows}
+        for quantity in QUANTITIES.values():
+            if quantity.id not in taken:
+                self._menu.addAction(quantity.label, functools.partial(self._add, quantity.id))
+
+    def _add(self, metric: str) -> None:
+        self._replace((*self.rules, new_rule(metric)))
+        self.rows[-1].raise_at.setFocus()
+        QTimer.singleShot(0, self, self._show_last)  # it has its place then
+
+    def _show_last(self) -> None:
+        last = self.rows[-1].raise_at
+        area: QWidget | None = last
+        while area is not None:  # this form's, and where it is shown whole, the one around it
+            if isinstance(area, QScrollArea):
+                area.ensureWidgetVisible(last)
+            area = area.parentWidget()
+
+    def _remove(self, metric: str) -> None:
+        self._replace(rule for rule in self.rules if rule.metric != metric)
+
+    def _replace(self, rules: Iterable[Rule]) -> None:
+        before = self.rules
+        self.show_rules(tuple(rules))
+        if self.rules != before:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._show_defaults()
+        self.rules_changed.emit(self.rules)
+
+    def _show_defaults(self) -> None:
+        changed = self.rules != DEFAULT_RULES
+        self.defaults_button.setEnabled(changed)
+        self.defaults_button.setToolTip(
+            tip("Put back the rules that come with DevExplorer" if changed else "These are the defaults.")
+        )

@@ -1,0 +1,347 @@
+"""What the pages of the Benchmark tab have in common: a form with Start and Stop, progress, what is wrong, results.
+Main thread.
+
+A page is a kind of benchmark. It reads the state, makes specifications from its form, and shows the runs of its kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import sentence
+from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.records.benchmark import BenchSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.runs import done_share, kind_of, left_words, runs_document, where
+from devexplorer.gui.widgets.device_choice import DeviceChoice
+from devexplorer.gui.widgets.form_fields import FormRow, labelled
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme
+
+PROGRESS_PX, BUTTON_PX = (120, 4), 26
+
+
+class BenchPage(QWidget):
+    """A subclass fills `form` and `set_results` in its `__init__`, then calls `check`; see the methods that raise
+    here."""
+
+    kind: ClassVar[str] = ""
+    """`matmul`, `sweep`, …: the tag of its specifications."""
+    title: ClassVar[str] = ""
+    nothing: ClassVar[str] = ""
+    """The sentence of the empty state."""
+
+    start_requested = Signal(object)
+    """A `tuple[BenchSpec, ...]`."""
+    stop_requested = Signal(object)
+    """A run's number, or None: all."""
+    virtual_offered = Signal()
+    """Virtual GPUs are wanted, where there is nothing to compare with."""
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
+        self._state, self._theme, self._clock = state, theme, clock
+        self._refused, self._words = False, ""
+        self._problem = ""
+        """Why the form cannot be started as it stands; empty: it can."""
+        self._touched = False
+        """Whether the user has done something to the form: before that what is missing is no mistake, and is not said
+        in red."""
+        self.start_button = QPushButton("Start")
+        self.start_button.setProperty("look", "primary")
+        self.stop_button = QPushButton("Stop")
+        self.hint = ElidedLabel(Role.LABEL, "dim")
+        self.copy_button = QPushButton("Copy as JSON")
+        self.copy_button.setProperty("look", "quiet")
+        self.progress = QProgressBar()
+        self.progress.setRange(0, 1000)
+        self.progress.setTextVisible(False)
+        self.progress.setFixedHeight(PROGRESS_PX[1])
+        self.progress.setAccessibleName("Progress")
+        self.message = label(words="error", wrap=True)
+        self.message.setAccessibleName("What is wrong")
+        self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
+        self.message.hide()
+        self.offer_button = QPushButton()
+        self.offer_button.clicked.connect(self._take_offer)
+        self.nothing_words = label(self.nothing, words="dim")
+        self._fields = FormRow()
+        self._results = QStackedLayout()
+        self._lay_out()
+        self.start_button.clicked.connect(self.start)
+        self.stop_button.clicked.connect(self.stop)
+        self.copy_button.clicked.connect(self.copy_json)
+
+    def _lay_out(self) -> None:
+        form = QHBoxLayout()
+        form.setContentsMargins(0, 6, EDGE_PX, 4)
+        form.setSpacing(8)
+        for button in (self.start_button, self.stop_button, self.copy_button):
+            button.setFixedHeight(BUTTON_PX)
+        top = Qt.AlignmentFlag.AlignTop  # the fields become higher where they have to scroll
+        form.addWidget(self._fields, 0, top)
+        form.addWidget(self.start_button, 0, top)
+        form.addWidget(self.stop_button, 0, top)
+        form.addStretch(1)
+        form.addWidget(self.copy_button, 0, top)
+        self.progress.setFixedWidth(PROGRESS_PX[0])
+        line = QHBoxLayout()
+        line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 3)
+        line.setSpacing(8)
+        line.addWidget(self.progress)
+        line.addWidget(self.hint, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 4)
+        layout.setSpacing(0)
+        layout.addLayout(form)
+        layout.addLayout(line)
+        layout.addWidget(self.message)
+        layout.addLayout(self._results, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        empty = QWidget()
+        empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
+        centred = QHBoxLayout(empty)
+        centred.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        centred.setSpacing(EDGE_PX)
+        centred.addStretch(1)
+        centred.addWidget(self.nothing_words)
+        centred.addWidget(self.offer_button)
+        centred.addStretch(1)
+        self._empty = empty
+        self._results.addWidget(empty)
+
+    def add_field(self, words: str, field: QWidget) -> QWidget:
+        """Put a field behind its name into the form; returns both, to be hidden together."""
+        both = labelled(words, field) if words else field
+        self._fields.row.addWidget(both)
+        if isinstance(field, QLineEdit):
+            field.textChanged.connect(self._edited)
+            field.returnPressed.connect(self.start)
+        if isinstance(field, DeviceChoice):
+            field.changed.connect(self.check)
+            field.picked.connect(self._edited)
+        return both
+
+    def _edited(self) -> None:
+        self._touched = True
+        self.check()
+
+    @staticmethod
+    def rename(both: QWidget, words: str) -> None:
+        """Give a field, as `add_field` returned it, another name."""
+        name = both.findChild(QLabel, "name")
+        if name is not None:
+            name.setText(words)
+
+    def set_results(self, widget: QWidget) -> None:
+        """What is shown once there is a run."""
+        self._view = widget
+        self._results.addWidget(widget)
+
+    # what a page has to say
+
+    def specs(self) -> tuple[BenchSpec, ...]:
+        """What the form asks for. Raises one `BadInput` with everything that is wrong."""
+        raise NotImplementedError
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """What these would cost or take, in a few words."""
+        raise NotImplementedError
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """What the button of the empty state says."""
+        raise NotImplementedError
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """Show these, the newest first; there is at least one."""
+        raise NotImplementedError
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The run that runs and that the user means; None: none in particular."""
+        return None
+
+    # what the panel calls
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show devices and runs as they are now."""
+        runs = self.runs
+        if self._refused or self._problem:  # a run that ended, or memory that was freed, may have put it right
+            self.check()
+        self._results.setCurrentWidget(self._view if runs else self._empty)
+        if runs and self.isVisible():  # up to thirty times a second; a page that is not on show is drawn when it is
+            self.show_runs(runs)
+        self._show_progress()
+        self.show_buttons()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of this kind, the newest first."""
+        return sorted(
+            (run for run in self._state.runs.values() if kind_of(run.spec) == self.kind), key=lambda run: -run.run
+        )
+
+    @property
+    def active(self) -> list[Run]:
+        """Those that have not ended."""
+        return [run for run in self.runs if not run.ended]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty state is on show."""
+        return self._results.currentWidget() is self._empty
+
+    def start(self) -> None:
+        """Ask for what the form says, or say what is wrong with it."""
+        self._touched = True
+        try:
+            specs = self.specs()
+        except BadInput as error:
+            self.say(str(error), refused=True)
+            return
+        self.request(specs)
+
+    def request(self, specs: tuple[BenchSpec, ...]) -> None:
+        """Ask for these, or say which device is measured already."""
+        taken = {name for run in self._state.active_runs for name in devices_of(run.spec)}
+        busy = [name for spec in specs for name in devices_of(spec) if name in taken]
+        if busy:
+            # Only asked here: while a run goes on there is nothing wrong with what the form says.
+            names = ", ".join(dict.fromkeys(busy))
+            self.say(
+                f"a benchmark is running on {names} already; stop it first, or choose another device", refused=True
+            )
+            return
+        self.start_requested.emit(specs)
+
+    def stop(self) -> None:
+        """Ask to stop the run that is meant, or all runs of this kind."""
+        meant = self.selected_active
+        others = len(self._state.active_runs) > len(self.active)
+        if meant is not None:
+            self.stop_requested.emit(meant.run)
+        elif others:  # of other kinds: they go on
+            for run in self.active:
+                self.stop_requested.emit(run.run)
+        else:
+            self.stop_requested.emit(None)
+
+    def copy_json(self) -> None:
+        """Put the finished runs of this kind on the clipboard, as the command line prints them."""
+        results = [run.result for run in reversed(self.runs) if run.result is not None]
+        QGuiApplication.clipboard().setText(runs_document(results))
+
+    def check(self) -> None:
+        """Say what the form comes to, or what is wrong with it."""
+        self._problem = ""
+        if not self._state.usable_devices:  # the engine has not named them yet, which is nobody's mistake
+            self._problem = NOT_READY
+            self.say("")
+            self.show_offer("")
+        else:
+            self._check_form()
+        self.show_buttons()
+
+    def _check_form(self) -> None:
+        try:
+            specs = self.specs()
+        except BadInput as error:
+            self._problem = sentence(str(error))
+            self.say(str(error), refused=True)
+            self.show_offer("")
+            return
+        self.say(self.describe(specs))
+        self.show_offer(self.offer(specs))
+
+    # inside
+
+    def say(self, text: str, *, refused: bool = False) -> None:
+        """One line: what the form comes to, or what is wrong with it."""
+        self._refused = refused
+        loud = refused and self._touched
+        self.message.setVisible(loud)
+        self.message.setText(f"✕ {text}" if loud else "")  # never colour alone
+        self._words = "" if loud else text
+        self._show_progress()
+
+    def show_offer(self, words: str) -> None:
+        """What the button of the empty state says; nothing: there is none."""
+        self.offer_button.setText(words)
+        self.offer_button.setVisible(bool(words))
+
+    def _take_offer(self) -> None:
+        self.start()
+
+    def _show_progress(self) -> None:
+        active, now = self.active, self._clock()
+        shares = [share for share in (done_share(run, now) for run in active) if share is not None]
+        self.progress.setVisible(bool(active) and len(shares) == len(active))
+        if shares:
+            self.progress.setValue(round(1000 * min(shares)))
+        self.hint.setVisible(bool(active) or not self.message.text())  # what is wrong stands in its place
+        if not active:
+            self.hint.set_full_text(self._words)
+            self.hint.setAccessibleName(f"What would be measured: {self._words}")
+            return
+        run = self.selected_active or active[-1]
+        parts = [where(run.spec) if len(active) == 1 or self.selected_active else f"{len(active)} runs"]
+        parts += [run.latest.text] if run.latest is not None and run.latest.text else []
+        parts += filter(None, [max((left_words(each, now) for each in active), key=_rank)])
+        self.hint.set_full_text(", ".join(parts))
+
+    def show_buttons(self) -> None:
+        """Start, Stop and Copy, as they can be used now."""
+        active, chosen = self.active, self.selected_active
+        self.stop_button.setEnabled(bool(active))
+        self.stop_button.setText(f"Stop {where(chosen.spec)}" if chosen else "Stop all" if len(active) > 1 else "Stop")
+        self.stop_button.setToolTip(
+            "" if active else "No benchmark of this kind is running." if self._state.active_runs else NOTHING_RUNS
+        )
+        live = self._state.recording is None
+        for button in (self.start_button, self.offer_button):
+            reason = NOT_IN_A_RECORDING if not live else self._problem if button is self.start_button else ""
+            button.setEnabled(not reason)
+            button.setToolTip(tip(reason))
+        finished = any(run.result is not None for run in self.runs)
+        self.copy_button.setEnabled(finished)
+        self.copy_button.setToolTip(
+            tip("The finished runs of this kind, as the command line prints them" if finished else NONE_ENDED)
+        )
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+
+NOT_READY = "The engine is not ready yet."
+NOTHING_RUNS = "No benchmark is running."
+NONE_ENDED = "No run has ended yet."
+
+
+def _rank(words: str) -> tuple[bool, float]:
+    """The run that takes longest says how long it takes."""
+    number = words.split(" ")[0]
+    return number.isdigit(), float(number) * (60 if " min" in words else 1) if number.isdigit() else 0.0

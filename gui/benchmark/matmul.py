@@ -1,0 +1,205 @@
+"""The Matmul page of the Benchmark tab: products of one shape on one or several devices, and a table of the runs. Main
+thread."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu, QToolButton
+
+from devexplorer.core.base.formats import bytes_text, number_text, shape_text
+from devexplorer.core.benchmark.spec import (
+    check_fits,
+    check_matmul,
+    operand_bytes,
+    parse_count,
+    parse_seconds,
+    parse_shape,
+)
+from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
+from devexplorer.gui.benchmark.runs import Seen, see_throttling
+from devexplorer.gui.benchmark.table import RunsTable
+from devexplorer.gui.widgets.device_choice import DeviceChoice
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, Findings, edit, free_bytes
+from devexplorer.gui.widgets.rows import RowsModel, TableRow
+from devexplorer.gui.widgets.theme import Theme
+
+MODES = (
+    ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),
+    ("burst", "burst", "Cold L2 cache, iterations timed one by one and queued: what one product takes at its best."),
+    (
+        "sustained",
+        "sustained",
+        "One steady window in eight parts, with its drift: what the device holds when it is warm.",
+    ),
+)
+SECONDS = {"live": "10", "burst": "2", "sustained": "2"}
+"""What stands in the field while nobody has typed there."""
+OPTIONS = (
+    ("transpose_a", "A transposed", "Aᵀ", "A is stored as K×M and read transposed"),
+    ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),
+    ("flush_cache", "flush L2 between iterations", "flush", "Overwrite the device's L2 cache before each iteration"),
+)
+COLUMN_PX = [142, 110, 156, 72, 70, 68, 68, 98, 90, 56, 48, 44, 120, 80, 76]
+STATE = 12
+
+
+class MatmulPage(BenchPage):
+    """One specification per chosen device."""
+
+    kind, title = "matmul", "Matmul"
+    nothing = "No matrix product was measured in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state, theme, clock)
+        self.devices = DeviceChoice(state)
+        self.dtype_edit = DtypeEdit()
+        self.size_edit = edit("1024", "N or M×N×K", "Size", 120)
+        self.batch_edit = edit("1", "1", "Products at once", 44)
+        self.batch_edit.setToolTip("How many products at once (a batch)")
+        self.mode = Choice("mode", MODES)
+        self.seconds_edit = edit(SECONDS["live"], "until stopped", "Seconds", 52)
+        self.options = QToolButton()
+        self.options.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        menu = QMenu(self.options)
+        menu.setToolTipsVisible(True)
+        for key, words, _, meaning in OPTIONS:
+            action = menu.addAction(words)
+            action.setData(key)
+            action.setCheckable(True)
+            action.setToolTip(meaning)
+            action.toggled.connect(self._show_options)
+        self.options.setMenu(menu)
+        for words, field in (
+            ("", self.devices),
+            ("dtype", self.dtype_edit),
+            ("size", self.size_edit),
+            ("batch", self.batch_edit),
+        ):
+            self.add_field(words, field)
+        self.add_field("mode", self.mode)
+        self.add_field("seconds", self.seconds_edit)
+        self.add_field("", self.options)
+        self.model = RowsModel(RUN_COLUMNS, self)
+        self.table = RunsTable(self.model, "Benchmark runs of this session", COLUMN_PX, STATE)
+        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self._seen: Seen = {}
+        self._ended: dict[int, TableRow] = {}
+        self._mode_before = "live"
+        self.set_results(self.table)
+        self.mode.currentIndexChanged.connect(self._new_mode)
+        self._show_options()
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self.dtype_edit.set_theme(theme)
+        self._ended.clear()
+        super().set_theme(theme)
+
+    def refresh(self) -> None:
+        """Show devices and runs as they are now."""
+        self.devices.refresh()
+        super().refresh()
+
+    def watch(self) -> None:
+        """Remember what holds clocks down; called also while the page is not on show."""
+        see_throttling(self._seen, self._state)
+
+    # the form
+
+    def specs(self) -> tuple[MatmulSpec, ...]:
+        """One per device. Raises one `BadInput` with everything that is wrong."""
+        found = Findings()
+        if not self.devices.chosen:
+            found.add("no device is chosen; choose at least one")
+        dtype = found.read(self.dtype_edit.parse)
+        shape = found.read(lambda: parse_shape(self.size_edit.text()))
+        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
+        seconds = found.read(lambda: parse_seconds(limit)) if limit else None
+        if not limit and mode != "live":
+            found.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
+        found.refuse()
+        assert dtype is not None
+        assert shape is not None
+        m, n, k = shape
+        a, b, flush = (action.isChecked() for action in self.options.menu().actions())
+        specs = tuple(
+            MatmulSpec(
+                device=device, dtype=dtype, m=m, n=n, k=k, batch=batch or 1, transpose_a=a, transpose_b=b,
+                flush_cache=flush, mode=mode,
+                seconds=seconds,
+            )
+            for device in self.devices.chosen
+        )  # fmt: skip
+        for spec in specs:
+            device = self._state.devices[spec.device]
+            if found.passes(functools.partial(check_matmul, spec, device.info)):
+                found.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
+        found.refuse()
+        return specs
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """The memory that the operands take, and the operations of one product."""
+        spec = specs[0]
+        assert isinstance(spec, MatmulSpec)
+        needed = spec.batch * sum(operand_bytes(spec.m, spec.n, spec.k, spec.dtype))
+        each = " on each device" if len(specs) > 1 else ""
+        what = "product" if spec.batch == 1 else f"{spec.batch} products"
+        return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """`Measure 1024×1024×1024 on vgpu:0`."""
+        spec = specs[0]
+        assert isinstance(spec, MatmulSpec)
+        return f"Measure {shape_text((spec.m, spec.n, spec.k))} on {', '.join(spec.device for spec in specs)}"
+
+    def _new_mode(self) -> None:
+        mode = str(self.mode.value)
+        if self.seconds_edit.text().strip() in (SECONDS[self._mode_before], ""):
+            self.seconds_edit.setText(SECONDS[mode])
+        self._mode_before = mode
+        self.check()
+
+    def _show_options(self) -> None:
+        chosen = [
+            short
+            for action, (_, _, short, _) in zip(self.options.menu().actions(), OPTIONS, strict=True)
+            if action.isChecked()
+        ]
+        self.options.setText(f"{' '.join(chosen) or 'options'} ▾")
+        words = [
+            words
+            for action, (_, words, _, _) in zip(self.options.menu().actions(), OPTIONS, strict=True)
+            if action.isChecked()
+        ]
+        self.options.setAccessibleName(f"Options: {', '.join(words) or 'none'}")
+        self.options.setToolTip(", ".join(words) or "Operands that are read transposed, a cache that is flushed")
+        self.check()
+
+    # the runs
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """A row for each; that of a run that has ended is made once."""
+        self.watch()
+        for run in runs:
+            if run.ended and run.run not in self._ended:
+                self._ended[run.run] = run_row(run, self._state, self._theme, self._seen)
+        self.model.set_rows(
+            [self._ended.get(run.run) or run_row(run, self._state, self._theme, self._seen) for run in runs]
+        )
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The selected row, where its run still runs."""
+        key = self.table.selected_key
+        return next((run for run in self.active if run.run == key), None)

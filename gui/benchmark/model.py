@@ -1,0 +1,186 @@
+"""The Model page of the Benchmark tab: steps of a model of the workspace or of a sample model, and a table of the runs.
+Main thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.benchmark.spec import parse_count, parse_seconds
+from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row, step_text
+from devexplorer.gui.benchmark.table import RunsTable
+from devexplorer.gui.widgets.device_choice import DeviceChoice
+from devexplorer.gui.widgets.form_fields import Choice, Findings, edit
+from devexplorer.gui.widgets.rows import RowsModel, TableRow
+from devexplorer.gui.widgets.theme import Theme
+
+STEPS = (
+    ("", "forward", "The model runs; nothing is learnt"),
+    ("sgd", "train, sgd", "Forward, backward, and one step of SGD"),
+    ("adam", "train, adam", "Forward, backward, and one step of Adam, which keeps two more tensors per parameter"),
+    ("adamw", "train, adamw", "Forward, backward, and one step of AdamW"),
+)
+AUTOCAST = (
+    (None, "no autocast", "Each operation in the dtype of its operands"),
+    ("float16", "autocast float16", "torch.autocast: products in float16, what needs range in float32"),
+    ("bfloat16", "autocast bfloat16", "torch.autocast: products in bfloat16, what needs precision in float32"),
+)
+COLUMN_PX = [112, 142, 250, 84, 70, 70, 90, 72, 84, 170, 70, 76]
+STATE = 9
+
+
+class ModelPage(BenchPage):
+    """One specification per chosen device."""
+
+    kind, title = "model", "Model"
+    nothing = "No model was measured in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state, theme, clock)
+        self.target = QComboBox()
+        self.target.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.target.setFixedWidth(124)
+        self.target.setAccessibleName("Model")
+        self._typed = QLineEdit()
+        self._typed.setPlaceholderText("a model")
+        self.target.setLineEdit(self._typed)
+        self.target.setToolTip("A model of the workspace, a sample model, or package.module:factory")
+        self.devices = DeviceChoice(state)
+        self.batch_edit = edit("8", "8", "Samples per step", 44)
+        self.step = Choice("Step", STEPS)
+        self.autocast = Choice("Autocast", AUTOCAST)
+        self.compiled = QCheckBox("compile")
+        self.compiled.setToolTip("Through torch.compile, where it works; compiling is not part of the measured time")
+        self.seconds_edit = edit("5", "5", "Seconds", 44)
+        for words, field in (("model", self.target), ("on", self.devices), ("batch", self.batch_edit), ("", self.step)):
+            self.add_field(words, field)
+        self.add_field("", self.autocast)
+        self.add_field("", self.compiled)
+        self.add_field("seconds", self.seconds_edit)
+        self.model = RowsModel(MODEL_COLUMNS, self)
+        self.table = RunsTable(self.model, "Runs of models in this session", COLUMN_PX, STATE)
+        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self.set_results(self.table)
+        self._offered: list[str] = []
+        self._ended: dict[int, TableRow] = {}
+        for choice in (self.step, self.autocast):
+            choice.currentIndexChanged.connect(self._edited)
+        self.target.currentTextChanged.connect(self._edited)
+        self._typed.returnPressed.connect(self.start)
+        self.compiled.toggled.connect(self._edited)
+        self.set_theme(theme)
+        self.check()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._ended.clear()
+        super().set_theme(theme)
+
+    def refresh(self) -> None:
+        """Show devices, models and runs as they are now."""
+        self.devices.refresh()
+        self._offer_models()
+        super().refresh()
+
+    @property
+    def _objects(self) -> list[str]:
+        return [name for name, snapshot in self._state.objects.items() if snapshot.kind == "model"]
+
+    @property
+    def _recipes(self) -> dict[str, str]:
+        return dict(self._state.engine.recipes) if self._state.engine is not None else {}
+
+    def _offer_models(self) -> None:
+        """Those of the workspace first; a sample model of the same name is the same model built anew, so it is not
+        offered twice."""
+        objects, recipes = self._objects, self._recipes
+        names = [*objects, *(name for name in recipes if name not in objects)]
+        if names == self._offered:
+            return
+        typed = self.target.currentText()
+        self._offered = names
+        self.target.blockSignals(True)
+        self.target.clear()
+        for name in names:
+            self.target.addItem(name)
+            words = "in the workspace" if name in objects else recipes[name]
+            self.target.setItemData(self.target.count() - 1, words, Qt.ItemDataRole.ToolTipRole)
+        self.target.setCurrentText(typed or (names[0] if names else ""))
+        self.target.blockSignals(False)
+        self.check()
+
+    # the form
+
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """One per device. Raises one `BadInput` with everything that is wrong."""
+        found = Findings()
+        target = found.read(lambda: self._known_target(self.target.currentText()))
+        if not self.devices.chosen:
+            found.add("no device is chosen; choose at least one")
+        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        for name in self.devices.chosen if self.compiled.isChecked() else ():
+            if self._state.devices[name].info.simulated:
+                found.add(f"torch.compile makes code for a chip, and behind {name} there is none; measure without it")
+        found.refuse()
+        assert target is not None
+        assert batch is not None
+        assert seconds is not None
+        optimizer = str(self.step.value)
+        return tuple(
+            ModelSpec(
+                target=target,
+                device=device,
+                batch=batch,
+                train=bool(optimizer),
+                optimizer=optimizer or "sgd",
+                autocast=self.autocast.value,
+                compiled=self.compiled.isChecked(),
+                seconds=seconds,
+            )
+            for device in self.devices.chosen
+        )
+
+    def _known_target(self, text: str) -> str:
+        name = text.strip()
+        if not name:
+            raise BadInput("no model is named; choose one, or build one first")
+        if ":" not in name and self._offered and name not in self._offered:
+            some = ", ".join([*self._offered[:4], *(["…"] if len(self._offered) > 4 else [])])
+            raise BadInput(f"there is no model '{name}'; there are {some}, or package.module:factory")
+        return name
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """What is measured."""
+        spec = specs[0]
+        assert isinstance(spec, ModelSpec)
+        return f"{spec.target}, {step_text(spec)}"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """`Measure mlp on vgpu:0`."""
+        spec = specs[0]
+        assert isinstance(spec, ModelSpec)
+        return f"Measure {spec.target} on {', '.join(spec.device for spec in specs)}"
+
+    # the runs
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """A row for each; that of a run that has ended is made once."""
+        for run in runs:
+            if run.ended and run.run not in self._ended:
+                self._ended[run.run] = model_row(run, self._state, self._theme)
+        self.model.set_rows([self._ended.get(run.run) or model_row(run, self._state, self._theme) for run in runs])
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The selected row, where its run still runs."""
+        key = self.table.selected_key
+        return next((run for run in self.active if run.run == key), None)

@@ -1,0 +1,202 @@
+"""Runs of matrix products and of model steps as rows of a table. No widgets; main thread."""
+
+from __future__ import annotations
+
+import math
+
+from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, shape_text
+from devexplorer.core.benchmark.published import best, verdict
+from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import Device, State
+from devexplorer.gui.benchmark.runs import Seen, device_cell, state_cell
+from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.theme import Theme
+
+RUN_COLUMNS = (
+    Column("device"),
+    Column("dtype"),
+    Column("shape", tip="M×N×K; in front of it how many at once, behind it what is read transposed"),
+    Column(
+        "mode",
+        tip=(
+            "live: blocks until stopped; burst: cold L2, each iteration timed; sustained: one steady window in eight"
+            " parts"
+        ),
+    ),
+    Column("TFLOP/s", is_number=True, tip="The median over the iterations; while it runs, that of the latest block"),
+    Column("p20", is_number=True, tip="TFLOP/s that 20 % of the iterations stayed below"),
+    Column("p80", is_number=True, tip="TFLOP/s that 80 % of the iterations stayed below"),
+    Column("% of datasheet", is_number=True),
+    Column("noise %", is_number=True, tip="Interquartile range over median: quiet below 1 %, noisy above 5 %"),
+    Column("MHz", is_number=True, tip="SM clock, mean of the readings during the run"),
+    Column("W", is_number=True, tip="Power, mean of the readings during the run"),
+    Column("°C", is_number=True, tip="Temperature, the highest reading during the run"),
+    Column("state"),
+    Column("iterations", is_number=True),
+    Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
+)
+MODEL_COLUMNS = (
+    Column("model"),
+    Column("device"),
+    Column("step", tip="What one step does, how many samples it takes, and with what"),
+    Column("samples/s", is_number=True, tip="The median over the steps; while it runs, that of the latest block"),
+    Column("p20", is_number=True, tip="Samples per second that 20 % of the steps stayed below"),
+    Column("p80", is_number=True, tip="Samples per second that 80 % of the steps stayed below"),
+    Column("ms per step", is_number=True, tip="Median"),
+    Column(
+        "TFLOP/s",
+        is_number=True,
+        tip="Floating-point operations as torch.utils.flop_counter counts them, over the median step",
+    ),
+    Column("peak MiB", is_number=True, tip="The most that was allocated on the device during the steps"),
+    Column("state"),
+    Column("steps", is_number=True),
+    Column("seconds", is_number=True, tip="Measured time on the device's own clock, warm-up left out"),
+)
+
+UNKNOWN_PEAK = "nobody counts the memory of this device"
+UNCOUNTED = "torch.utils.flop_counter cannot count this model"
+
+
+def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> TableRow:
+    """One matmul run; a running one shows its latest block."""
+    assert isinstance(run.spec, MatmulSpec)
+    spec, result = run.spec, run.result if isinstance(run.result, MatmulResult) else None
+    spread = result.tflops if result is not None else None
+    measured = spread.median if spread else run.latest.tflops if run.latest and not run.ended else None
+    share = None if measured is None or not run.datasheet_tflops else 100 * measured / run.datasheet_tflops
+    noise = result.noise if result is not None and not result.simulated else None  # what is computed has none
+    return TableRow(
+        run.run,
+        (
+            device_cell(run, state, theme),
+            Cell(spec.dtype, theme.dim),
+            Cell(product_text(spec), theme.dim, product_tip(spec)),
+            Cell(spec.mode, theme.dim),
+            Cell(number_text(measured), tip=_parts_tip(result)),
+            Cell(number_text(spread.p20 if spread else None)),
+            Cell(number_text(spread.p80 if spread else None)),
+            Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, state)),
+            Cell(_noise_text(noise), theme.warning if noise_words(noise) == "noisy" else ""),
+            *_condition_cells(run, state),
+            state_cell(run, theme, *_remarks(run, result, seen)),
+            Cell(f"{result.iterations:,}" if result else MISSING),
+            *_seconds_cell(result.seconds if result else None),
+        ),
+    )
+
+
+def product_text(spec: MatmulSpec) -> str:
+    """`8 × 512×512×64  Bᵀ  flushed`: what is multiplied."""
+    batch = f"{spec.batch} × " if spec.batch > 1 else ""
+    marks = [
+        word for word, on in (("Aᵀ", spec.transpose_a), ("Bᵀ", spec.transpose_b), ("flushed", spec.flush_cache)) if on
+    ]
+    return "  ".join([f"{batch}{shape_text((spec.m, spec.n, spec.k))}", *marks])
+
+
+def product_tip(spec: MatmulSpec) -> str:
+    """The same in words."""
+    lines = [product_text(spec)]
+    lines += [f"{spec.batch} products at once" if spec.batch > 1 else ""]
+    lines += ["A is stored as K×M and read transposed" if spec.transpose_a else ""]
+    lines += ["B is stored as N×K and read transposed" if spec.transpose_b else ""]
+    lines += ["the L2 cache is overwritten between iterations" if spec.flush_cache else ""]
+    return "\n".join(filter(None, lines))
+
+
+def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
+    """The figures that the measured one is compared with."""
+    sheet = (
+        f"datasheet {number_text(run.datasheet_tflops)} TFLOP/s"
+        if run.datasheet_tflops
+        else "no datasheet figure is known"
+    )
+    device = state.devices.get(run.spec.device)
+    if result is None or device is None:
+        return sheet
+    row = best(device.info.name, result.spec.dtype)
+    return "\n".join(filter(None, (sheet, verdict(result.tflops.median, run.datasheet_tflops, row, result.spec.mode))))
+
+
+def _noise_text(noise: float | None) -> str:
+    words = noise_words(noise)
+    return f"{words}  {100 * noise:.1f}" if noise is not None else MISSING
+
+
+def _parts_tip(result: MatmulResult | None) -> str:
+    if result is None or not result.parts_tflops:
+        return ""
+    return "Eight parts of the window: " + ", ".join(number_text(part) for part in result.parts_tflops) + " TFLOP/s"
+
+
+def _remarks(run: Run, result: MatmulResult | None, seen: Seen | None) -> list[str]:
+    held = sorted((seen or {}).get(run.run, ()))
+    drift = result.drift if result is not None else None
+    return [
+        *([] if drift is None else [f"drift {100 * drift:+.1f} %".replace("-", "−")]),
+        *([f"clocks held down by {', '.join(held)}"] if held else []),
+    ]
+
+
+def _condition_cells(run: Run, state: State) -> tuple[Cell, Cell, Cell]:
+    """Clock, power and temperature of the run's span. A virtual GPU has none of them."""
+    device = state.devices.get(run.spec.device)
+    if device is None or run.started_unix_s is None or run.latest is None:
+        return (Cell(MISSING),) * 3
+    clock, power = (_mean(device, metric, run) for metric in ("sm_clock_mhz", "power_w"))
+    hottest = device.history.span("temperature_c", run.started_unix_s, run.latest.time_unix_s).high
+    why = "not modelled" if device.info.simulated else "the device does not tell"
+    return tuple(  # type: ignore[return-value]
+        Cell(MISSING if math.isnan(value) else f"{value:.0f}", tip=why if math.isnan(value) else "")
+        for value in (clock, power, hottest)
+    )
+
+
+def _mean(device: Device, metric: str, run: Run) -> float:
+    assert run.started_unix_s is not None
+    assert run.latest is not None
+    return device.history.span(metric, run.started_unix_s, run.latest.time_unix_s).mean
+
+
+def _seconds_cell(seconds: float | None) -> tuple[Cell]:
+    return (Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds)),)
+
+
+def model_row(run: Run, state: State, theme: Theme) -> TableRow:
+    """One run of model steps; a running one shows its latest block."""
+    assert isinstance(run.spec, ModelSpec)
+    spec, result = run.spec, run.result if isinstance(run.result, ModelResult) else None
+    rate: Spread | None = result.samples_per_s if result else None
+    latest = run.latest if not run.ended else None
+    tflops = (result.tflops.median if result.tflops else None) if result else latest.tflops if latest else None
+    peak = result.peak_memory_bytes if result else None
+    return TableRow(
+        run.run,
+        (
+            Cell(spec.target),
+            device_cell(run, state, theme),
+            Cell(step_text(spec), theme.dim),
+            Cell(number_text(rate.median if rate else latest.samples_per_s if latest else None)),
+            Cell(number_text(rate.p20 if rate else None)),
+            Cell(number_text(rate.p80 if rate else None)),
+            Cell(number_text(1e3 * result.step_seconds.median) if result else MISSING),
+            Cell(number_text(tflops), tip=UNCOUNTED if tflops is None and result is not None else ""),
+            Cell(
+                MISSING if peak is None else f"{peak / (1 << 20):,.1f}",
+                tip=bytes_text(peak) if peak is not None else UNKNOWN_PEAK if result else "",
+            ),
+            state_cell(run, theme),
+            Cell(f"{result.iterations:,}" if result else MISSING),
+            *_seconds_cell(result.seconds if result else None),
+        ),
+    )
+
+
+def step_text(spec: ModelSpec) -> str:
+    """`train with adamw, batch 8, autocast bfloat16, compiled`."""
+    words = [f"train with {spec.optimizer}" if spec.train else "forward", f"batch {spec.batch}"]
+    words += [f"autocast {spec.autocast}"] if spec.autocast else []
+    return ", ".join([*words, *(["compiled"] if spec.compiled else [])])

@@ -1,0 +1,176 @@
+"""Benchmark runs of every kind: in words, how long they still take, as the JSON of the command line. No widgets; main
+thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from devexplorer.core.benchmark.documents import benchmark_document
+from devexplorer.core.benchmark.runner import STOPPED_EARLY, devices_of
+from devexplorer.core.records.benchmark import (
+    BandwidthResult,
+    BandwidthRow,
+    BandwidthSpec,
+    BenchResult,
+    BenchSpec,
+    MatmulResult,
+    MatmulSpec,
+    ModelResult,
+    ModelSpec,
+    ScalingSpec,
+    SweepCell,
+    SweepResult,
+    SweepSpec,
+)
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.device_facts import held_down
+from devexplorer.gui.widgets.rows import Cell
+from devexplorer.gui.widgets.theme import Theme, device_colour
+
+Seen = dict[int, set[str]]
+"""Run -> what was seen to hold the clocks down while it ran."""
+
+
+def kind_of(spec: BenchSpec) -> str:
+    """`matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
+    return str(type(spec).__struct_config__.tag)
+
+
+def where(spec: BenchSpec) -> str:
+    """The devices of a run, in a few words."""
+    devices = devices_of(spec)
+    return ", ".join(devices) if len(devices) <= 2 else f"{len(devices)} devices"
+
+
+def time_left(run: Run, now_unix_s: float) -> float | None:
+    """Seconds until the run ends, where that can be known: by what is done of it, else by the time it was given."""
+    if run.ended or run.started_unix_s is None:
+        return None
+    elapsed, done = now_unix_s - run.started_unix_s, run.latest.done if run.latest is not None else None
+    if done is not None:
+        return max(elapsed * (1 - done) / done, 0.0) if done > 0.02 and elapsed > 0.5 else None
+    match run.spec:
+        case MatmulSpec(seconds=float() | int() as seconds) | ModelSpec(seconds=seconds):
+            return max(run.started_unix_s + seconds - now_unix_s, 0.0)
+    return None
+
+
+def done_share(run: Run, now_unix_s: float) -> float | None:
+    """0 to 1: how much of the run is over; None where nobody can know."""
+    if run.latest is not None and run.latest.done is not None:
+        return min(max(run.latest.done, 0.0), 1.0)
+    left = time_left(run, now_unix_s)
+    if left is None or run.started_unix_s is None:
+        return None
+    elapsed = now_unix_s - run.started_unix_s
+    return elapsed / (elapsed + left) if elapsed + left > 0 else 0.0
+
+
+def left_words(run: Run, now_unix_s: float) -> str:
+    """`8 s left`, `warming up`, or nothing."""
+    if run.started_unix_s is None:
+        return "warming up"
+    left = time_left(run, now_unix_s)
+    if left is None:
+        return ""
+    return f"{left:.0f} s left" if left < 100 else f"{math.ceil(left / 60)} min left"
+
+
+def cells_of(run: Run) -> tuple[SweepCell, ...]:
+    """What a sweep has measured, an earlier run's part included."""
+    if isinstance(run.result, SweepResult):
+        return run.result.cells
+    done = run.spec.done if isinstance(run.spec, SweepSpec) else ()
+    return (*done, *run.cells)
+
+
+def tflops_of(result: BenchResult | None) -> float | None:
+    """The throughput that a finished run stands for: its median, or the best shape of a sweep; None where it measured
+    something else."""
+    match result:
+        case MatmulResult(tflops=spread) | ModelResult(tflops=spread):
+            return None if spread is None else spread.median
+        case SweepResult(cells=cells):
+            return max((cell.tflops.median for cell in cells if cell.tflops is not None), default=None)
+    return None
+
+
+def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
+    """How a run stands; `more` are things to know about a result."""
+    if not run.ended:
+        return Cell("running" if run.started_unix_s is not None else "warming up", theme.text)
+    if run.result is None and run.reason == STOPPED_EARLY:
+        return Cell(STOPPED_EARLY, theme.dim, STOPPED_EARLY)
+    if run.result is None:
+        words = f"✕ failed: {run.reason or 'nothing was measured'}"
+        return Cell(words, theme.error, words)
+    if run.result.verified is False:
+        copied = isinstance(run.result, BandwidthResult)
+        words = (
+            "✕ values are wrong:"
+            f" {'other bytes arrived' if copied else 'they do not agree with a product in higher precision'}"
+        )
+        return Cell(words, theme.error, words)
+    if run.result.failure:
+        words = f"▲ ended early: {run.result.failure}"
+        return Cell(words, theme.warning, f"{words}\nWhat was measured until then is kept.")
+    words = ", ".join(["stopped" if run.result.stopped else "done", *more])
+    tip = "It was stopped before its time; what was measured until then is kept." if run.result.stopped else ""
+    return Cell(words, theme.dim, "\n".join(filter(None, (*more, tip))))
+
+
+def device_cell(run: Run, state: State, theme: Theme) -> Cell:
+    """The device of a run in its colour, and that it is simulated."""
+    device = state.devices.get(run.spec.device)
+    return Cell(
+        f"{where(run.spec)}  simulated" if is_simulated(run, state) else where(run.spec),
+        theme.dim if device is None else device_colour(device.colour, theme),
+    )
+
+
+def is_simulated(run: Run, state: State) -> bool:
+    """Whether any figure of the run comes from a simulated clock."""
+    if run.simulated or (run.result is not None and run.result.simulated):
+        return True
+    return any(name in state.devices and state.devices[name].info.simulated for name in devices_of(run.spec))
+
+
+def see_throttling(seen: Seen, state: State) -> None:
+    """Remember what holds the clocks of the devices down that are measured now: a sample only says what it is at one
+    moment."""
+    for run in state.active_runs:
+        for name in devices_of(run.spec):
+            device = state.devices.get(name)
+            if device is not None and device.sample is not None and run.started_unix_s is not None:
+                seen.setdefault(run.run, set()).update(
+                    reason.partition(" (")[0] for reason in held_down(device.sample.throttle_reasons)
+                )
+
+
+def runs_document(results: Iterable[BenchResult]) -> str:
+    """Finished runs of one kind as `devexplorer bench KIND --json` prints them."""
+    import json  # when it is copied, not when the window starts
+
+    found: Sequence[tuple[BenchResult, None]] = [(result, None) for result in results]
+    return json.dumps({"schema": 1, **benchmark_document(found)}, indent=2)
+
+
+def title(run: Run) -> str:
+    """A run in a few words, for a list of runs of its kind."""
+    spec = run.spec
+    match spec:
+        case SweepSpec():
+            what = "search" if spec.search_seconds is not None else f"{len(spec.shapes)} shapes"
+            return f"{spec.device} {spec.dtype}, {what}"
+        case BandwidthSpec():
+            return f"{where(spec)}, {len(spec.sizes)} sizes"
+        case ScalingSpec():
+            return f"{where(spec)}, {spec.size}³ × {spec.iterations:,} {spec.dtype}"
+    return f"{kind_of(spec)} on {where(spec)}"
+
+
+def rows_of(run: Run) -> tuple[BandwidthRow, ...]:
+    """What a bandwidth run has measured."""
+    return run.result.rows if isinstance(run.result, BandwidthResult) else tuple(run.rows)

@@ -1,0 +1,187 @@
+"""The Scaling page of the Benchmark tab: the same job on several devices at once, and one after the other on one. Main
+thread."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+
+from devexplorer.core.base.formats import number_text, seconds_text, shape_text
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
+from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.base_page import BenchPage
+from devexplorer.gui.benchmark.runs import is_simulated, state_cell
+from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
+from devexplorer.gui.widgets.device_choice import AlikeDevices
+from devexplorer.gui.widgets.form_fields import DtypeEdit, Findings, edit, free_bytes, one_clock
+from devexplorer.gui.widgets.theme import CPU, Theme
+
+ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
+AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"
+
+
+class ScalingPage(BenchPage):
+    """One specification: one job per chosen device."""
+
+    kind, title = "scaling", "Scaling"
+    nothing = "No scaling was measured in this session."
+
+    def __init__(self, state: State, theme: Theme, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(state, theme, clock)
+        self.devices = AlikeDevices(state)
+        self.dtype_edit = DtypeEdit()
+        self.size_edit = edit("1000", "1000", "Size", 64)
+        self.size_edit.setToolTip("Side of the square matrices")
+        self.iterations_edit = edit("1000", "1000", "Products per job", 64)
+        self.add_field("devices", self.devices)
+        self.add_field("dtype", self.dtype_edit)
+        self.add_field("size", self.size_edit)
+        self.add_field("products per job", self.iterations_edit)
+        self.summary = Summary("The run on show")
+        self.bars = WallBars(theme)
+        self.set_results(beside(self.summary, self.bars))
+        self.summary.changed.connect(self.refresh)
+        self.check()
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self.dtype_edit.set_theme(theme)
+        self.bars.set_theme(theme)
+        super().set_theme(theme)
+
+    def refresh(self) -> None:
+        """Show devices and runs as they are now."""
+        self.devices.refresh()
+        super().refresh()
+        self.nothing_words.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
+
+    # the form
+
+    def specs(self) -> tuple[ScalingSpec, ...]:
+        """One for all devices. Raises one `BadInput` with everything that is wrong."""
+        found = Findings()
+        chosen = self.devices.chosen
+        if self.alone:
+            found.add(f"{ALONE[:-1]}; add virtual GPUs to try it")
+        elif len(chosen) < 2:
+            found.add("scaling needs two devices or more; choose another one")
+        else:
+            found.add(*one_clock(self._state, chosen))
+        dtype = found.read(self.dtype_edit.parse)
+        sides = found.read(lambda: parse_shape(self.size_edit.text()))
+        if sides is not None and len(set(sides)) > 1:
+            found.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
+        iterations = found.read(lambda: parse_count(self.iterations_edit.text(), "products per job"))
+        found.refuse()
+        assert dtype is not None
+        assert sides is not None
+        assert iterations is not None
+        size = sides[0]
+        for name in chosen:
+            device, job = self._state.devices[name], MatmulSpec(device=name, dtype=dtype, m=size, n=size, k=size)
+            if found.passes(functools.partial(check_matmul, job, device.info)):
+                found.passes(functools.partial(check_fits, job, free_bytes(device)))
+        found.refuse()
+        return (ScalingSpec(devices=chosen, dtype=dtype, size=size, iterations=iterations),)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no two devices are here whose seconds can be compared."""
+        usable = self._state.usable_devices
+        simulated = sum(self._state.devices[name].info.simulated for name in usable)
+        return max(simulated, len(usable) - simulated) < 2
+
+    def describe(self, specs: Sequence[BenchSpec]) -> str:
+        """How many operations a job has."""
+        spec = specs[0]
+        assert isinstance(spec, ScalingSpec)
+        work = 2 * spec.size**3 * spec.iterations / 1e12
+        return f"{len(spec.devices)} jobs of {number_text(work)} TFLOP, at once and in turn"
+
+    def offer(self, specs: Sequence[BenchSpec]) -> str:
+        """`Compare vgpu:0 and vgpu:1`."""
+        spec = specs[0]
+        assert isinstance(spec, ScalingSpec)
+        return (
+            f"Compare {' and '.join(spec.devices)}"
+            if len(spec.devices) == 2
+            else f"Compare {len(spec.devices)} devices"
+        )
+
+    def check(self) -> None:
+        """Where there is nothing to compare with, virtual GPUs are the one thing that helps."""
+        if not self._state.usable_devices or not self.alone:
+            super().check()
+            return
+        self._problem = "Scaling compares two devices or more, and there is only one here."
+        self.say("")  # the empty state says it
+        self.show_buttons()
+        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
+        self.show_offer("Add two virtual GPUs" if possible else "")
+
+    def _take_offer(self) -> None:
+        if self.alone:
+            self.virtual_offered.emit()
+        else:
+            self.start()
+
+    # the runs
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """The chosen one, as far as it has come."""
+        self.summary.choice.set_runs(runs)
+        run = self.summary.choice.run
+        assert run is not None
+        assert isinstance(run.spec, ScalingSpec)
+        result = run.result if isinstance(run.result, ScalingResult) else None
+        bars = self._bars(run, run.spec, result)
+        if bars != self.bars.bars:
+            self.bars.set_bars(bars)
+        facts = ["simulated"] if is_simulated(run, self._state) else []
+        self.summary.say(
+            headline(result, ended=run.ended), words(run.spec, result), state_cell(run, self._theme), *facts
+        )
+
+    def _bars(self, run: Run, spec: ScalingSpec, result: ScalingResult | None) -> tuple[Bar, ...]:
+        walls = {wall.device: wall.seconds for wall in result.walls} if result is not None else {}
+
+        def bar(group: str, device: str, seconds: float | None, jobs: int = 1) -> Bar:
+            known = self._state.devices.get(device)
+            simulated = known.info.simulated if known is not None else is_simulated(run, self._state)
+            missing = "not measured" if run.ended else "not measured yet"
+            return Bar(group, device, seconds, known.colour if known is not None else CPU, simulated, jobs, missing)
+
+        sequential = result.sequential_seconds if result is not None else None
+        return (
+            *(bar(AT_ONCE, device, walls.get(device)) for device in spec.devices),
+            bar(f"{IN_TURN}, {len(spec.devices)} jobs on {spec.device}", spec.device, sequential, len(spec.devices)),
+        )
+
+
+def headline(result: ScalingResult | None, *, ended: bool) -> str:
+    """`2.53 times as fast`."""
+    if result is None:
+        return "Nothing was measured." if ended else "Nothing is measured yet."
+    if result.speedup is None:
+        return "Stopped before both parts were measured."
+    return f"{number_text(result.speedup)} times as fast{'' if result.unreliable is None else ', unreliable'}"
+
+
+def words(spec: ScalingSpec, result: ScalingResult | None) -> str:
+    """Both wall times, and what they say about the devices, as a colleague would."""
+    job = f"{spec.iterations:,} products of {spec.size}×{spec.size} in {spec.dtype}"
+    if result is None or result.speedup is None or result.efficiency is None:
+        known = result.parallel_seconds if result is not None else None
+        return f"{job}." if known is None else f"{job}: {seconds_text(known)} at once."
+    times = (
+        f"{seconds_text(result.parallel_seconds)} at once against {seconds_text(result.sequential_seconds)} one after"
+        " the other"
+    )
+    count = len(spec.devices)
+    share = f"{100 * result.efficiency:.0f} % of what {count} devices can give"
+    return " ".join(filter(None, (f"{job} for each of {count} jobs: {times}. Efficiency {share}.", result.unreliable)))

@@ -1,0 +1,144 @@
+"""Beside the picture of a run: which run it shows, what came out in words, and what can be done with it. Main
+thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.session.jobs import Run
+from devexplorer.gui.benchmark.runs import title
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.rows import Cell
+from devexplorer.gui.widgets.theme import Role
+
+WIDTH_PX = 296
+
+
+class RunChoice(QComboBox):
+    """The runs of one kind, the newest first. A run that begins is chosen; after that the choice is the user's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(12)
+        self._runs: list[Run] = []
+
+    def set_runs(self, runs: list[Run]) -> None:
+        """Offer these."""
+        shown = [(run.run, title(run)) for run in runs]
+        known = {run.run for run in self._runs}
+        self._runs = runs
+        if shown == [(self.itemData(at), self.itemText(at)) for at in range(self.count())]:
+            return
+        kept = self.currentData()
+        new = [run.run for run in runs if run.run not in known]
+        self.blockSignals(True)
+        self.clear()
+        for number, words in shown:
+            self.addItem(words, number)
+        wanted = new[0] if new else kept
+        at = next((at for at, (number, _) in enumerate(shown) if number == wanted), 0)
+        self.setCurrentIndex(at)
+        self.blockSignals(False)
+
+    @property
+    def run(self) -> Run | None:
+        """The one that is chosen."""
+        number = self.currentData()
+        return next((run for run in self._runs if run.run == number), None)
+
+
+class Summary(QScrollArea):
+    """A narrow column: the choice, one strong line, words, one button. It scrolls where the tab is low."""
+
+    changed = Signal()
+    """Another run was chosen."""
+    acted = Signal()
+    """The button."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.choice = RunChoice(name)
+        self.choice.currentIndexChanged.connect(self.changed)
+        self.headline = label("", Role.STRONG, wrap=True)
+        self.state = label("", words="error", wrap=True)
+        self.facts = label("", words="dim", wrap=True)
+        self.words = label("", words="soft", wrap=True)
+        self.warning = label("", words="error", wrap=True)
+        self.button = QPushButton()
+        self.button.clicked.connect(self.acted)
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(EDGE_PX, 2, 8, 4)
+        column.setSpacing(6)
+        column.addWidget(self.choice)
+        for widget in (self.headline, self.warning, self.words, self.state, self.facts):
+            column.addWidget(widget)
+        column.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addStretch(1)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+        self.setFixedWidth(WIDTH_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
+        self.say("", "", Cell(""))
+
+    def sizeHint(self) -> QSize:
+        return QSize(WIDTH_PX, 60)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(WIDTH_PX, 40)
+
+    def say(self, headline: str, words: str, state: Cell, *facts: str, warning: str = "", action: str = "") -> None:
+        """What came out, how the run stands, and facts about it; a state with a sign has a line and a colour of its
+        own."""
+        sign = state.text[:1]
+        told = sign in ("✕", "▲")
+        below = ", ".join(filter(None, facts if told else (state.text, *facts)))
+        texts = (
+            (self.headline, headline),
+            (self.warning, warning),
+            (self.words, words),
+            (self.state, state.text if told else ""),
+        )
+        for target, text in (*texts, (self.facts, below)):
+            if target.text() != text:
+                target.setText(text)
+            target.setVisible(bool(text))
+        look = "warning" if sign == "▲" else "error"
+        if self.state.property("words") != look:
+            self.state.setProperty("words", look)
+            self.state.style().unpolish(self.state)
+            self.state.style().polish(self.state)
+        self.button.setText(action)
+        self.button.setVisible(bool(action))
+
+
+def beside(summary: Summary, picture: QWidget) -> QWidget:
+    """The column at the left, and the picture, which scrolls where it has no room."""
+    area = QScrollArea()
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setWidgetResizable(True)
+    picture.setObjectName("scrolled")
+    area.setWidget(picture)
+    area.setMinimumSize(200, 56)
+    result = QWidget()
+    row = QHBoxLayout(result)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(8)
+    row.addWidget(summary)
+    row.addWidget(area, 1)
+    return result

@@ -1,0 +1,2 @@
+"""Pictures of measured values that are not over time: heat map, histogram, curves over a size, bars. Main thread
+only."""

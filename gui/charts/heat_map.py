@@ -1,0 +1,356 @@
+"""Throughput over a grid of shapes: one patch per shape, lighter or darker as it is faster, the best one framed. Main
+thread.
+
+Colours: `gui.charts.shades`. A shape that could not be measured is hatched, one that waits is plain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFontMetrics,
+    QHelpEvent,
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+)
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.core.base.formats import number_text
+from devexplorer.gui.charts.shades import STEPS, contrast, ramp
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+Place = tuple[int, int]
+"""Column and row, counted from 0 at the left and at the top."""
+
+LEAST_PX = (10, 8)
+"""Smallest width and height of a patch."""
+MOST_TEXTS = 600
+"""More figures than these would be too small to read, and slow to draw."""
+MOST_PX = 96
+TEXT_PX = (34, 16)
+"""A patch from this size on has its figure written on it."""
+SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX = 12, 18, 12, 20
+
+
+class HeatMap(QWidget):
+    """Feed it with `set_grid`, `set_words` and `add`. The patch under the pointer, or under the keyboard's frame, is
+    told by `pointed`."""
+
+    pointed = Signal(object)
+    """A `Place`, or None."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._columns: tuple[str, ...] = ()
+        self._rows: tuple[str, ...] = ()
+        self._axes = ("", "")
+        self._values: dict[Place, float | None] = {}
+        self._words: Callable[[Place], str] = lambda _place: ""
+        self._image: QImage | None = None
+        self._left = self._right = EDGE_PX
+        """Room beside the patches, in pixels."""
+        self._best: Place | None = None
+        self._at: Place | None = None
+        self._now: Place | None = None
+        self._simulated = False
+        self._ramp = ramp(theme, theme.cpu)
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setAccessibleName("Throughput by shape")
+
+    # what is shown
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours; the device's is set by `set_device`."""
+        self._theme, self._image = theme, None
+        self.update()
+
+    def set_device(self, colour: str, *, simulated: bool) -> None:
+        """`colour`: `#RRGGBB` of the device that was measured."""
+        self._simulated, self._image = simulated, None
+        self._ramp = ramp(self._theme, colour)
+        self.update()
+
+    def set_grid(self, columns: Sequence[int], rows: Sequence[int], x_name: str, y_name: str) -> None:
+        """What the columns (left to right) and rows (top to bottom) are."""
+        self._columns, self._rows = tuple(map(str, columns)), tuple(map(str, rows))
+        self._axes = (x_name, y_name)
+        self._values, self._best, self._at, self._now, self._image = {}, None, None, None, None
+        metrics = QFontMetrics(font(Role.LABEL))
+        self._left = EDGE_PX + max((metrics.horizontalAdvance(text) for text in (*self._rows, y_name)), default=0) + 8
+        self._right = 2 * EDGE_PX + SCALE_PX + 6 + metrics.horizontalAdvance("0.000")
+        least = QSize(
+            self._left + LEAST_PX[0] * len(columns) + self._right, TOP_PX + LEAST_PX[1] * len(rows) + TICKS_PX
+        )
+        self.setMinimumSize(least)
+        self.update()
+
+    def set_words(self, words: Callable[[Place], str]) -> None:
+        """What is said of a patch under the pointer; asked only then."""
+        self._words = words
+
+    def add(self, values: Mapping[Place, float | None], now: Place | None = None) -> None:
+        """TFLOP/s of what is finished since the last time, None where it could not be measured; `now`: what is measured
+        at present."""
+        self._values.update(values)
+        self._now = now
+        for place, value in values.items():
+            best = None if self._best is None else self._values[self._best]
+            if value is not None and (best is None or value > best):
+                self._best = place
+        self._image = None
+        if self._best is not None:
+            self.setAccessibleDescription(
+                f"{len(self._values)} shapes are finished; the best is {self._words(self._best)}"
+            )
+        self.update()
+
+    @property
+    def best(self) -> Place | None:
+        """The patch that is framed."""
+        return self._best
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Labels below the columns."""
+        return self._columns
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Labels beside the rows."""
+        return self._rows
+
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest value, the ends of the scale; 0 and 0 where nothing is known."""
+        known = [value for value in self._values.values() if value is not None]
+        return (min(known), max(known)) if known else (0.0, 0.0)
+
+    def colour_at(self, place: Place) -> QColor | None:
+        """What a patch is filled with; None: hatched, or an outline."""
+        value = self._values.get(place)
+        if value is None:
+            return None
+        low, high = self.scale()
+        share = (value - low) / (high - low) if high > low else 1.0
+        return self._ramp[round(share * (STEPS - 1))]
+
+    # where everything is
+
+    def _side(self) -> tuple[float, float]:
+        """Width and height of a patch, gap included: four times as wide as it is high at most, and never wider than
+        `MOST_PX`."""
+        width = (self.width() - self._left - self._right) / max(len(self._columns), 1)
+        height = (self.height() - TOP_PX - TICKS_PX) / max(len(self._rows), 1)
+        height = min(height, MOST_PX / 2, width)
+        width = min(width, MOST_PX, max(4 * height, TEXT_PX[0] + 8))
+        return max(float(math.floor(width)), 1.0), max(
+            float(math.floor(height)), 1.0
+        )  # whole pixels: all gaps are alike
+
+    def box(self, place: Place) -> QRectF:
+        """Where a patch is."""
+        width, height = self._side()
+        gap = self._gap()
+        return QRectF(self._left + place[0] * width, TOP_PX + place[1] * height, width - gap, height - gap)
+
+    def place_at(self, point: QPointF) -> Place | None:
+        """The patch at a point."""
+        width, height = self._side()
+        column, row = math.floor((point.x() - self._left) / width), math.floor((point.y() - TOP_PX) / height)
+        return (column, row) if 0 <= column < len(self._columns) and 0 <= row < len(self._rows) else None
+
+    # painting
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self._columns and self._rows:
+            self._paint_patches(painter)
+        if self._now is not None and self._now not in self._values:
+            self._frame(painter, self._now, self._theme.dim, 1)
+        self._frame(painter, self._best, self._theme.text, 2)
+        if self._at is not None and self._at != self._best:
+            self._frame(painter, self._at, self._theme.text, 1)
+        self._paint_ticks(painter)
+        self._paint_scale(painter)
+
+    def _paint_patches(self, painter: QPainter) -> None:
+        """One picture of a pixel per patch, enlarged; then the gaps between them. So a thousand patches cost what one
+        does."""
+        theme, (width, height) = self._theme, self._side()
+        if self._image is None:
+            self._image = self._drawn()
+        left, right = self._left, self._left + len(self._columns) * width
+        top, bottom = TOP_PX, TOP_PX + len(self._rows) * height
+        painter.drawImage(QRectF(left, top, right - left, bottom - top), self._image)
+        gap = self._gap()
+        wrong = [
+            QRectF(left + column * width, top + row * height, width - gap, height - gap)
+            for (column, row), value in self._values.items()
+            if value is None
+        ]
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QBrush(QColor(theme.dim), Qt.BrushStyle.BDiagPattern))
+        painter.drawRects(wrong)
+        painter.setPen(QPen(QColor(theme.panel), gap))
+        columns = [
+            QLineF(x, top, x, bottom) for x in (left + (at + 1) * width - gap / 2 for at in range(len(self._columns)))
+        ]
+        rows = [QLineF(left, y, right, y) for y in (top + (at + 1) * height - gap / 2 for at in range(len(self._rows)))]
+        painter.drawLines([*columns, *rows])
+        if width - gap >= TEXT_PX[0] and height - gap >= TEXT_PX[1] and len(self._values) <= MOST_TEXTS:
+            self._paint_figures(painter)
+
+    def _drawn(self) -> QImage:
+        values = np.full((len(self._rows), len(self._columns)), np.nan)
+        for (column, row), value in self._values.items():
+            values[row, column] = np.nan if value is None else value
+        low, high = self.scale()
+        share = (values - low) / (high - low) if high > low else np.where(np.isnan(values), np.nan, 1.0)
+        colours = np.array(
+            [colour.rgb() for colour in self._ramp] + [QColor(self._theme.window).rgb()], dtype=np.uint32
+        )
+        index = np.where(np.isnan(share), STEPS, np.nan_to_num(share) * (STEPS - 1)).round().astype(np.intp)
+        pixels = np.ascontiguousarray(colours[index])
+        image = QImage(pixels.data, pixels.shape[1], pixels.shape[0], 4 * pixels.shape[1], QImage.Format.Format_RGB32)
+        return image.copy()  # the array goes, the picture stays
+
+    def _paint_figures(self, painter: QPainter) -> None:
+        dark, light = QColor("#14161A"), QColor("#FFFFFF")
+        painter.setFont(font(Role.LABEL))
+        for place, value in self._values.items():
+            fill = self.colour_at(place)
+            if value is not None and fill is not None:
+                painter.setPen(dark if contrast(dark, fill) > contrast(light, fill) else light)
+                painter.drawText(self.box(place), Qt.AlignmentFlag.AlignCenter, number_text(value))
+
+    def _gap(self) -> int:
+        return 1 if min(self._side()) < 20 else 2
+
+    def _frame(self, painter: QPainter, place: Place | None, colour: str, width: int) -> None:
+        if place is None:
+            return
+        box = self.box(place)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        if width > 1:  # a second line between the frame and the patch: the frame is seen on every lightness
+            painter.setPen(QPen(QColor(self._theme.panel), 1))
+            painter.drawRect(box.adjusted(1.5, 1.5, -1.5, -1.5))
+        painter.setPen(QPen(QColor(colour), width))
+        painter.drawRect(box.adjusted(0, 0, 0, 0) if width > 1 else box.adjusted(0.5, 0.5, -0.5, -0.5))
+
+    def _paint_ticks(self, painter: QPainter) -> None:
+        which = font(Role.LABEL)
+        metrics = QFontMetrics(which)
+        painter.setFont(which)
+        painter.setPen(QColor(self._theme.dim))
+        left, (width, height) = self._left, self._side()
+        below = TOP_PX + len(self._rows) * height
+        widest = max((metrics.horizontalAdvance(text) for text in self._columns), default=0) + 8
+        for column in self._shown(len(self._columns), width, widest):
+            where = QRectF(left + column * width + width / 2 - widest, below + 2, 2 * widest, TICKS_PX - 4)
+            painter.drawText(where, Qt.AlignmentFlag.AlignCenter, self._columns[column])
+        for row in self._shown(len(self._rows), height, metrics.height()):
+            where = QRectF(0, TOP_PX + row * height + height / 2 - 8, left - 6, 16)
+            painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._rows[row])
+        painter.setPen(QColor(self._theme.text))
+        painter.drawText(
+            QRectF(0, 0, left - 6, TOP_PX), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, self._axes[1]
+        )
+        after = QRectF(left + len(self._columns) * width + 4, below + 2, 40, TICKS_PX - 4)
+        painter.drawText(after, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self._axes[0])
+        head = "TFLOP/s" + ("  simulated" if self._simulated else "")
+        painter.setPen(QColor(self._theme.dim))
+        painter.drawText(
+            QRectF(left, 0, self.width() - left, TOP_PX),
+            Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
+            head,
+        )
+
+    @staticmethod
+    def _shown(count: int, step_px: float, needed_px: float) -> range:
+        """Which of the labels have room."""
+        return range(0, count, max(math.ceil(needed_px / max(step_px, 1)), 1))
+
+    def _scale_box(self) -> QRectF:
+        width, height = self._side()
+        x = self._left + len(self._columns) * width + 28
+        return QRectF(x, TOP_PX, SCALE_PX, max(len(self._rows) * height - 1, 24))
+
+    def _paint_scale(self, painter: QPainter) -> None:
+        if self._best is None:
+            return
+        box, (low, high) = self._scale_box(), self.scale()
+        lines = round(box.height())
+        for line in range(lines):
+            painter.fillRect(
+                QRectF(box.left(), box.bottom() - line - 1, box.width(), 1), self._ramp[line * STEPS // lines]
+            )
+        if self._simulated:
+            pen = QPen(QColor(self._theme.simulated), 1)
+            pen.setDashPattern([3, 2])
+            painter.setPen(pen)
+            painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(self._theme.dim))
+        words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
+        painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(high))
+        if high > low:
+            words.moveTop(box.bottom() - 7)
+            painter.drawText(words, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, number_text(low))
+
+    # pointing
+
+    def _point(self, place: Place | None) -> None:
+        if place != self._at:
+            self._at = place
+            self.pointed.emit(place)
+            self.update()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._point(self.place_at(event.position()))
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._point(None)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Arrows go from patch to patch, from the best one at first; Escape leaves."""
+        moves = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
+        move = moves.get(Qt.Key(event.key()))
+        if move is not None and self._columns and self._rows:
+            if self._at is None:
+                self._point(self._best or (0, 0))
+            else:
+                column, row = self._at[0] + move[0], self._at[1] + move[1]
+                self._point((min(max(column, 0), len(self._columns) - 1), min(max(row, 0), len(self._rows) - 1)))
+        elif event.key() == Qt.Key.Key_Escape and self._at is not None:
+            self._point(None)
+        else:
+            super().keyPressEvent(event)
+
+    def words_at(self, point: QPoint) -> str:
+        """What stands at a point, in words."""
+        place = self.place_at(QPointF(point))
+        return "" if place is None or place not in self._values else self._words(place)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            words = self.words_at(event.pos())
+            if words:
+                QToolTip.showText(event.globalPos(), tip(words), self, QRect(event.pos(), QSize(1, 1)))
+            else:
+                QToolTip.hideText()
+            return True
+        return super().event(event)

@@ -1,0 +1,1 @@
+"""Device cards, details, processes and the dialogs about devices. Main thread only."""

@@ -1,0 +1,223 @@
+"""One device as a card or, where there are many, as a compact row. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPen
+
+from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
+from devexplorer.gui.widgets.memory_bar import HEIGHT_PX
+from devexplorer.gui.widgets.theme import Role, font
+
+CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
+"""Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""
+
+
+class DeviceCard(DeviceItem):
+    """The full card: name, the one number, the bar, the readings."""
+
+    _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
+
+    def sizeHint(self) -> QSize:
+        return QSize(220, CARD_PX + self.more_px())
+
+    def more_px(self) -> int:
+        return WARNING_PX * (bool(self.texts.warning) + bool(self.texts.alarm))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(160, self.sizeHint().height())
+
+    def _place_bar(self) -> None:
+        top = self._TOP + self._LINE + self._NUMBER_LINE
+        self.bar.setGeometry(self._SIDE, top, max(self.width() - self._SIDE - 13, 0), HEIGHT_PX)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        theme, texts = self._theme, self.texts
+        self._paint_frame(painter, 6)
+        left, right = self._SIDE, self.width() - 13
+        self._paint_title(painter, left, right)
+        if texts.reason:
+            alarm_px = WARNING_PX if texts.alarm else 0
+            self._paint_reason(
+                painter, QRect(left, self._TOP + self._LINE + 3, right - left, self.height() - 37 - alarm_px)
+            )
+            self._paint_alarm(painter, QRect(left, self.height() - self._LINE - 6, right - left, self._LINE))
+            return
+        line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
+        taken = self._words(painter, line, texts.used, Role.NUMBER, theme.text)
+        taken += 6 + self._words(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, Role.TEXT, theme.dim)
+        self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
+        bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
+        if self._verdict is not None:
+            self._paint_verdict(painter, bottom)
+        else:
+            self._paint_readings(painter, bottom)
+        if texts.warning:
+            bottom = bottom.translated(0, self._LINE + 2)
+            x = self._sign(painter, left, bottom.center().y() + 1, "warning", theme.warning)
+            self._words(
+                painter, QRect(x, bottom.top(), right - x, bottom.height()), texts.warning, Role.LABEL, theme.warning
+            )
+        if texts.alarm:
+            self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
+
+    def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
+        theme, texts = self._theme, self.texts
+        line = QRect(left, self._TOP - 1, right - left, self._LINE)
+        if texts.simulated:
+            right -= self._paint_badge(painter, line) + 8
+        x = left + self._words(painter, line, texts.id, Role.STRONG, self._colour()) + 8
+        room = right - x
+        note = QFontMetrics(font(Role.LABEL)).horizontalAdvance(texts.note) + 8 if texts.note else 0
+        name = texts.name
+        if QFontMetrics(font(Role.TEXT)).horizontalAdvance(name) > room - note:
+            name = name.removeprefix("NVIDIA ")  # which card it is says more
+        taken = self._words(painter, QRect(x, line.top(), room - note, line.height()), name, Role.TEXT, theme.text)
+        if note:
+            x += taken + 8
+            self._words(painter, QRect(x, line.top(), right - x, line.height()), texts.note, Role.LABEL, theme.dim)
+
+    def _paint_held(self, painter: QPainter, where: QRect) -> None:
+        """What holds the clocks down, at the right end of the line of the big number, where there is always room for
+        the sign."""
+        held = self.texts.held
+        if not held:
+            return
+        words = QFontMetrics(font(Role.LABEL)).horizontalAdvance(held)
+        x = max(where.right() - words - SIGN_PX - 6, where.left())
+        x = self._sign(painter, x, where.center().y(), "warning", self._theme.warning)
+        self._words(
+            painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, Role.LABEL, self._theme.warning
+        )
+
+    def _paint_badge(self, painter: QPainter, line: QRect) -> int:
+        """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
+        which = font(Role.LABEL)
+        width = QFontMetrics(which).horizontalAdvance("simulated") + 10
+        box = QRectF(line.right() - width + 0.5, line.center().y() - 7.5, width, 16)
+        pen = QPen(QColor(self._theme.simulated), 1)
+        pen.setDashPattern([3, 2])
+        painter.setPen(pen)
+        painter.drawRoundedRect(box, 3, 3)
+        painter.setFont(which)
+        painter.setPen(QColor(self._theme.dim))
+        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, "simulated")
+        return width
+
+    def _paint_readings(self, painter: QPainter, line: QRect) -> None:
+        """The readings side by side: first at the left, last at the right, the rest evenly between."""
+        readings = self.texts.readings
+        plain, strong = font(Role.TEXT), font(Role.TEXT)
+        strong.setWeight(QFont.Weight.Medium)
+        each = [self._reading_width(reading) for reading in readings]
+        gap = (line.width() - sum(each)) / max(len(readings) - 1, 1)
+        x = float(line.left())
+        for reading, width in zip(readings, each, strict=True):
+            inner = x
+            for text, which, colour in (
+                (reading.before, plain, self._theme.dim),
+                (reading.value, strong, self._theme.text),
+                (reading.after, plain, self._theme.dim),
+            ):
+                if text:
+                    painter.setFont(which)
+                    painter.setPen(QColor(colour))
+                    advance = QFontMetrics(which).horizontalAdvance(text)
+                    painter.drawText(
+                        QRectF(inner, line.top(), advance + 2, line.height()), Qt.AlignmentFlag.AlignVCenter, text
+                    )
+                    inner += advance + 4
+            x += width + gap
+
+    def _reading_width(self, reading: tuple[str, str, str]) -> int:
+        metrics = QFontMetrics(font(Role.TEXT))
+        words = [text for text in reading if text]
+        return sum(metrics.horizontalAdvance(text) for text in words) + 4 * (len(words) - 1) + 1
+
+    def _paint_reason(self, painter: QPainter, where: QRect) -> None:
+        """Why the device cannot be used, in up to three lines; the tooltip has all of it."""
+        x = self._sign(painter, where.left(), where.top() + 9, "error", self._theme.error)
+        which = font(Role.TEXT)
+        metrics = QFontMetrics(which)
+        painter.setFont(which)
+        painter.setPen(QColor(self._theme.soft))
+        room, words, lines = where.right() - x, self.texts.reason.split(), [""]
+        for word in words:
+            longer = f"{lines[-1]} {word}".strip()
+            if lines[-1] and metrics.horizontalAdvance(longer) > room:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        most = max(where.height() // self._LINE, 1)
+        if len(lines) > most:
+            lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
+        for number, text in enumerate(lines):
+            line = QRect(x, where.top() + number * self._LINE, room, self._LINE)
+            painter.drawText(
+                line, Qt.AlignmentFlag.AlignVCenter, metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
+            )
+
+
+class DeviceRow(DeviceItem):
+    """The compact row: id, bar, used and total, utilization in one line."""
+
+    _SIDE = 11
+
+    def sizeHint(self) -> QSize:
+        return QSize(220, ROW_PX + self.more_px())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(160, self.sizeHint().height())
+
+    def more_px(self) -> int:
+        return WARNING_PX if self.texts.alarm else 0
+
+    def _show_bar(self) -> None:
+        self.bar.setVisible(not self.texts.reason and self._verdict is None)  # the words need the room
+
+    def _id_width(self) -> int:
+        """Room for two digits in every row, so that the bars stand in line; a longer id is never cut off."""
+        metrics = QFontMetrics(font(Role.STRONG))
+        return max(metrics.horizontalAdvance("vgpu:88"), metrics.horizontalAdvance(self.texts.id)) + 2
+
+    def _numbers_width(self) -> int:
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("88.8/88.8") + 3
+
+    def _util_width(self) -> int:
+        return QFontMetrics(font(Role.LABEL)).horizontalAdvance("100 %") + 8
+
+    def _place_bar(self) -> None:
+        left = self._SIDE + self._id_width() + 6
+        sign = (
+            SIGN_PX + 6
+        )  # its room is kept in every row: nothing moves when a warning comes, and the bars end in line
+        width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
+        self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        theme, texts = self._theme, self.texts
+        self._paint_frame(painter, 5)
+        line = QRect(self._SIDE, 0, self.width() - 2 * self._SIDE, ROW_PX - 1)
+        self._words(
+            painter, QRect(line.left(), 0, self._id_width(), line.height()), texts.id, Role.STRONG, self._colour()
+        )
+        self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
+        rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
+        if texts.reason:
+            x = self._sign(painter, rest.left(), rest.center().y() + 1, "error", theme.error)
+            self._words(painter, QRect(x, 0, rest.right() - x, rest.height()), texts.reason, Role.LABEL, theme.soft)
+            return
+        if self._verdict is not None:
+            self._paint_verdict(painter, rest)
+            return
+        numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)
+        if texts.warning or texts.held:
+            self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", theme.warning)
+        util = texts.readings[0]
+        self._words(painter, numbers, f"{util.value} {util.after}", Role.LABEL, theme.dim, right=True)
+        used = numbers.adjusted(0, 0, -self._util_width(), 0)
+        self._words(painter, used, texts.short, Role.LABEL, theme.text, right=True)

@@ -1,0 +1,192 @@
+"""Everything that is known of one device, in groups. Main thread; only reads the state."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.device_facts import Group, facts, facts_text
+from devexplorer.gui.widgets.facts_sheet import FactsSheet
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+
+class DetailsPanel(QWidget):
+    """Shows the device of the last `set_device`. `refresh` when readings, details or devices changed."""
+
+    device_chosen = Signal(object)
+    """Id of the device that the empty state's button chose (str): its card should be marked."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._device: str | None = None
+        self._groups: tuple[Group, ...] = ()
+        self.title = label("", Role.STRONG)
+        self.name = ElidedLabel(Role.TEXT, "dim")
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText("filter: clock, ecc, …")
+        self.filter.setAccessibleName("filter details")
+        self.filter.setToolTip("Words that group, label or value must hold, for instance: memory mhz")
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setFixedWidth(200)
+        self.filter.textChanged.connect(self._show)
+        self.copy_button = QPushButton("Copy all as text")
+        self.copy_button.setProperty("look", "quiet")
+        self.copy_button.setToolTip("Everything about this device, with the reasons for what is not known")
+        self.copy_button.clicked.connect(self.copy_text)
+        self.sheet = FactsSheet(theme)
+        self.nothing = label("", words="dim")
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty = EmptyState("", "")
+        self.empty.chosen.connect(self._choose_offered)
+        self._offered: str | None = None
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 2)
+        bar.setSpacing(8)
+        bar.addWidget(self.title)
+        bar.addWidget(self.name, 1)
+        bar.addWidget(self.filter)
+        bar.addWidget(self.copy_button)
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setWidget(self.sheet)
+        self.sheet.setObjectName("scrolled")
+        filled = QWidget()
+        inner = QVBoxLayout(filled)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(2)
+        inner.addLayout(bar)
+        self._below = QStackedLayout()
+        inner.addLayout(self._below, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        self._below.addWidget(self.area)
+        self._below.addWidget(self.nothing)
+        self._stack = QStackedLayout(self)
+        self._stack.addWidget(filled)
+        self._stack.addWidget(self.empty)
+        self._filled = filled
+
+    @property
+    def device(self) -> str | None:
+        """Id of the device on show."""
+        return self._device
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Everything that is known of it, before the filter."""
+        return self._groups
+
+    def set_device(self, device: str | None) -> None:
+        """Show another device; None: none is chosen."""
+        if device != self._device:
+            self._device = device
+            self.area.verticalScrollBar().setValue(0)
+            self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.sheet.set_theme(theme)
+        self._name_device()
+
+    def refresh(self) -> None:
+        """Take over the latest readings."""
+        device = self._state.devices.get(self._device) if self._device is not None else None
+        self._stack.setCurrentWidget(self.empty if device is None else self._filled)
+        if device is None:
+            self._groups = ()
+            self._offer()
+            return
+        self._name_device()
+        self._groups = facts(device.info, device.sample, device.details, self._state.problems)
+        self._show()
+
+    def _name_device(self) -> None:
+        device = self._state.devices.get(self._device or "")
+        if device is None:
+            return
+        if self.title.text() != device.info.id:
+            self.title.setText(device.info.id)
+        sheet = f"color: {device_colour(device.colour, self._theme)}"
+        if self.title.styleSheet() != sheet:
+            self.title.setStyleSheet(sheet)
+        self.name.set_full_text(device.info.name + (", simulated" if device.info.simulated else ""))
+        self.sheet.setAccessibleName(f"Everything about {device.info.id}")
+
+    def _show(self) -> None:
+        """The groups, or what the filter leaves of them."""
+        words = self.filter.text().lower().split()
+        shown = filtered(self._groups, words)
+        self.sheet.set_groups(shown)
+        nothing = bool(words) and not shown
+        if nothing:
+            self.nothing.setText(f"No fact about {self._device} holds “{self.filter.text().strip()}”.")
+        self._below.setCurrentWidget(self.nothing if nothing else self.area)
+
+    def _offer(self) -> None:
+        """The empty state: what to click, and one device at hand."""
+        devices = self._state.devices
+        self._offered = next(
+            (name for name, device in devices.items() if device.info.kind != "cpu"), next(iter(devices), None)
+        )
+        gone = self._device is not None
+        words = (
+            f"{self._device} is not here any more."
+            if gone
+            else "Click a device on the left to see everything that is known of it."
+        )
+        if self.empty.sentence.text() != words:
+            self.empty.sentence.setText(words)
+        self.empty.button.setVisible(self._offered is not None)
+        if self._offered is not None and self.empty.button.text() != f"Show {self._offered}":
+            self.empty.button.setText(f"Show {self._offered}")
+
+    def _choose_offered(self) -> None:
+        chosen = self._offered
+        self.set_device(chosen)
+        self.device_chosen.emit(chosen)
+
+    def copy_text(self) -> None:
+        """Put everything on the clipboard as text."""
+        device = self._state.devices.get(self._device or "")
+        if device is not None:
+            mark = ", simulated" if device.info.simulated else ""
+            QGuiApplication.clipboard().setText(
+                f"{device.info.id}: {device.info.name}{mark}\n\n{facts_text(self._groups)}\n"
+            )
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+
+def filtered(groups: tuple[Group, ...], words: list[str]) -> tuple[Group, ...]:
+    """The rows in which every word stands, in group, label or value."""
+    if not words:
+        return groups
+    found = []
+    for group in groups:
+        kept = tuple(
+            row for row in group.rows if all(word in f"{group.title} {row.label} {row.value}".lower() for word in words)
+        )
+        if kept:
+            found.append(Group(group.title, kept))
+    return tuple(found)

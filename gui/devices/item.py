@@ -1,0 +1,267 @@
+"""What a device's card and its compact row have in common. Main thread.
+
+Painted rather than built of labels: sixteen devices stay one widget each plus their bar, and nothing is laid out anew
+when a number changes. Everything that is painted is also in the accessible description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QEnterEvent,
+    QFontMetrics,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPen,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from devexplorer.core.records.devices import Problem
+from devexplorer.core.session.state import Device
+from devexplorer.core.telemetry.alerts import Alert
+from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
+from devexplorer.gui.objects.dragging import Verdict, decode
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.memory_bar import MemoryBar
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash, font
+
+EDGE_PX = 3
+"""Width of the left edge in the device's colour."""
+SIGN_PX = 14
+
+
+class DeviceItem(QWidget):
+    """What cards and compact rows share: texts, bar, keyboard, selection, drops. Subclasses place and paint."""
+
+    selected = Signal(object)
+    """The device's id, when it is clicked or chosen with the keyboard."""
+    dropped = Signal(object, object)
+    """Targets (tuple of str) and the device's id."""
+    drag_entered = Signal(object)
+    """Targets that hang over this device now; an empty tuple when they leave."""
+
+    def __init__(self, device: Device, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.device_id = device.info.id
+        self._device, self._theme = device, theme
+        self._texts: CardTexts | None = None
+        self._verdict: Verdict | None = None
+        self._selected = self._hovered = self._drop_here = False
+        self.bar = MemoryBar(theme, device_colour(device.colour, theme), self)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setAcceptDrops(True)
+        self.refresh(device, ())
+
+    @property
+    def texts(self) -> CardTexts:
+        """What the card says now."""
+        assert self._texts is not None
+        return self._texts
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What a drop would do, while something is dragged."""
+        return self._verdict
+
+    @property
+    def is_selected(self) -> bool:
+        """Whether this device is the chosen one."""
+        return self._selected
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.bar.set_theme(theme, device_colour(self._device.colour, theme))
+        self.update()
+
+    def set_selected(self, selected: bool) -> None:
+        """Mark the device as chosen, or not."""
+        if selected != self._selected:
+            self._selected = selected
+            self.update()
+
+    def set_verdict(self, verdict: Verdict | None) -> None:
+        """Show what a drop would do in place of the readings; None: nothing is dragged."""
+        if verdict != self._verdict:
+            self._verdict = verdict
+            self._show_bar()
+            self.update()
+
+    def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
+        """Take the texts and the bar from `device`; repaints only when a text changed."""
+        self._device = device
+        texts = card_texts(device, problems, alerts)
+        self.bar.set_reading(device.parts, device.total_bytes)
+        if texts == self._texts:
+            return
+        old = self._texts
+        taller = old is None or _lines(texts) != _lines(old)
+        moved = taller or bool(texts.held) != bool(old and old.held)
+        self._texts = texts
+        self._show_bar()
+        self.setToolTip(tip(card_tooltip(device, problems, alerts)))
+        self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
+        readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
+        held = f" Clocks are held down by: {texts.held}." if texts.held else ""
+        alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
+        self.setAccessibleDescription(
+            alarm + (texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)
+        )
+        if taller:
+            self.updateGeometry()
+        if moved:
+            self._place_bar()
+        self.update()
+
+    def _place_bar(self) -> None:
+        raise NotImplementedError
+
+    def _show_bar(self) -> None:
+        self.bar.setVisible(not self.texts.reason)
+
+    def resizeEvent(self, _event: QResizeEvent) -> None:
+        self._place_bar()
+
+    def enterEvent(self, _event: QEnterEvent) -> None:
+        self._hovered = True
+        self.update()
+
+    def leaveEvent(self, _event: object) -> None:
+        self._hovered = False
+        self.update()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self.selected.emit(self.device_id)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.selected.emit(self.device_id)
+        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Up):
+            self.focusNextPrevChild(event.key() == Qt.Key.Key_Down)
+        else:
+            super().keyPressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        targets = decode(event.mimeData())
+        if not targets:
+            return
+        self._drop_here = True
+        self.drag_entered.emit(targets)  # the panel answers with `set_verdict`
+        self.update()
+        event.acceptProposedAction()
+
+    def dragLeaveEvent(self, _event: QDragLeaveEvent) -> None:
+        self._drop_here = False
+        self.drag_entered.emit(())
+        self.update()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        targets = decode(event.mimeData())
+        self._drop_here = False
+        self.drag_entered.emit(())
+        self.update()
+        if targets:
+            # Also where it would not fit: the engine refuses with the numbers and says what would help.
+            event.acceptProposedAction()
+            self.dropped.emit(targets, self.device_id)
+
+    # painting, shared
+
+    def _colour(self) -> QColor:
+        return QColor(device_colour(self._device.colour, self._theme))
+
+    def _paint_frame(self, painter: QPainter, radius: float) -> None:
+        """Background, outline (dashed when simulated), the edge in the device's colour, the focus frame."""
+        theme, colour = self._theme, self._colour()
+        box = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        outline = QPainterPath()
+        outline.addRoundedRect(box, radius, radius)
+        painter.fillPath(outline, QColor(theme.hover if self._hovered and not self._selected else theme.card))
+        edge = QColor(theme.border_strong)
+        if self._drop_here and self._verdict is not None:
+            refused = not self._verdict.allowed and not self._verdict.nothing_to_do
+            edge = QColor(theme.error) if refused else colour
+        elif self._selected:
+            edge = colour
+        pen = QPen(edge, 1)
+        if self.texts.simulated:
+            pen.setDashPattern([3, 3])
+        painter.setPen(pen)
+        painter.drawPath(outline)
+        painter.save()
+        shape = QPainterPath()
+        shape.addRoundedRect(QRectF(self.rect()), radius, radius)
+        painter.setClipPath(shape)
+        dash = device_dash(self._device.colour, theme)
+        stripe = QPen(colour, 2 * EDGE_PX)
+        stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
+        if dash:
+            stripe.setDashPattern([part / (2 * EDGE_PX) for part in dash])
+        painter.setPen(stripe)
+        painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
+        painter.restore()
+        if self.hasFocus():
+            painter.setPen(QPen(QColor(theme.accent), 1))
+            painter.drawRoundedRect(box.adjusted(2, 2, -2, -2), radius - 2, radius - 2)
+
+    def _words(
+        self, painter: QPainter, where: QRect, text: str, role: Role, colour: str | QColor, *, right: bool = False
+    ) -> int:
+        """Draw one elided line, centred vertically in `where`; returns the width it took."""
+        which = font(role)
+        painter.setFont(which)
+        painter.setPen(QColor(colour))
+        metrics = QFontMetrics(which)
+        text = metrics.elidedText(text, Qt.TextElideMode.ElideRight, max(where.width(), 0))
+        side = Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
+        painter.drawText(where, side | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, text)
+        return metrics.horizontalAdvance(text)
+
+    def _sign(self, painter: QPainter, x: int, middle: int, name: str, colour: str) -> int:
+        """Draw an icon of state; returns the x behind it."""
+        painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour, SIGN_PX, self.devicePixelRatioF()))
+        return x + SIGN_PX + 5
+
+    def more_px(self) -> int:
+        """By how much it is higher for what is wrong with the device."""
+        raise NotImplementedError
+
+    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
+        if self.texts.alarm:
+            x = self._sign(painter, where.left(), where.center().y() + 1, "error", self._theme.error)
+            self._words(
+                painter,
+                QRect(x, where.top(), where.right() - x, where.height()),
+                self.texts.alarm,
+                Role.LABEL,
+                self._theme.error,
+            )
+
+    def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
+        assert self._verdict is not None
+        if self._verdict.allowed:
+            self._words(painter, where, self._verdict.words, Role.TEXT, self._theme.text)
+        else:
+            nothing = self._verdict.nothing_to_do
+            sign, colour = ("check", self._theme.dim) if nothing else ("error", self._theme.error)
+            x = self._sign(painter, where.left(), where.center().y() + 1, sign, colour)
+            where = QRect(x, where.top(), where.right() - x, where.height())
+            self._words(painter, where, self._verdict.words, Role.TEXT, colour)
+
+
+def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:
+    """What makes a card taller, and what shows a bar or a reason."""
+    return bool(texts.warning), bool(texts.reason), bool(texts.alarm)

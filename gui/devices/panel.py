@@ -1,0 +1,270 @@
+"""The devices panel: a card per device, compact rows from the fifth on, and the offer of virtual GPUs. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import sentence
+from devexplorer.core.session.state import State
+from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
+from devexplorer.gui.devices.item import DeviceItem
+from devexplorer.gui.objects.dragging import verdicts
+from devexplorer.gui.widgets.panel import EDGE_PX, HEADER_PX, NOT_IN_A_RECORDING, ElidedLabel, Panel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme
+
+ALWAYS_FULL = 2
+FULL_CARDS = 4
+"""At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
+
+ADD_TIP = "Add GPUs that this machine does not have: real values, counted memory, modelled time"
+ROW_GAP_PX = 4
+INDENT_PX = 14
+"""How far the MIG instances of a card stand to the right of it."""
+
+
+class DevicesPanel(Panel):
+    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings (2 Hz)."""
+
+    selected = Signal(object)
+    """Id of the device that was chosen (str)."""
+    dropped = Signal(object, object)
+    """Targets (tuple of str) and the id of the device they were dropped on."""
+    add_virtual_requested = Signal()
+    """The user wants to choose virtual GPUs."""
+    virtual_offered = Signal()
+    """The user takes the offer of two virtual GPUs."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Devices", parent=parent)
+        self._state, self._theme = state, theme
+        self._items: dict[str, DeviceItem] = {}
+        self._chosen: str | None = None
+        self._full = 0
+        self._dragged: tuple[str, ...] = ()
+        self.add_button = QPushButton("+ virtual GPU")
+        self.add_button.setProperty("look", "quiet")
+        self.add_button.setToolTip(ADD_TIP)
+        self.add_button.clicked.connect(self.add_virtual_requested)
+        self.add_to_header(self.add_button)
+        self.offer = self._make_offer()
+        self._simulated = label("simulated", Role.LABEL, "dim")
+        self.machine = ElidedLabel(Role.LABEL, "dim")
+        """What is missing on this machine and why: one line below the cards, all of it in its tooltip."""
+        self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        everything = QVBoxLayout(inner)
+        everything.setContentsMargins(8, 8, 8, 8)
+        everything.setSpacing(8)
+        self._cards, self._rows = QVBoxLayout(), QVBoxLayout()
+        self._rows.setSpacing(ROW_GAP_PX)
+        for part in (self._cards, self._rows):
+            everything.addLayout(part)
+        everything.addWidget(self.offer)
+        everything.addStretch(1)
+        self._scroll = QScrollArea()
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._scroll.setWidget(inner)
+        content = QWidget()
+        whole = QVBoxLayout(content)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(0)
+        whole.addWidget(self._scroll, 1)
+        whole.addWidget(self.machine)
+        self.set_content(content)
+        self.refresh_devices()
+
+    def _make_offer(self) -> QFrame:
+        offer = QFrame()
+        offer.setObjectName("offer")
+        self.offer_words = label("", words="soft", wrap=True)
+        self.offer_button = QPushButton("Add two virtual GPUs")
+        self.offer_button.setProperty("look", "primary")
+        self.offer_button.clicked.connect(self.virtual_offered)
+        layout = QVBoxLayout(offer)
+        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        layout.setSpacing(10)
+        layout.addWidget(self.offer_words)
+        layout.addWidget(self.offer_button)
+        return offer
+
+    @property
+    def items(self) -> dict[str, DeviceItem]:
+        """The card or row of each device by its id, in the order on screen."""
+        return self._items
+
+    @property
+    def chosen(self) -> str | None:
+        """Id of the chosen device, or None."""
+        return self._chosen
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        for item in self._items.values():
+            item.set_theme(theme)
+
+    def choose(self, device_id: str | None) -> None:
+        """Mark a device as chosen, without telling anybody."""
+        self._chosen = device_id
+        for name, item in self._items.items():
+            item.set_selected(name == device_id)
+
+    def show_verdicts(self, targets: tuple[str, ...]) -> None:
+        """Say on every card what dropping `targets` there would do; empty: nothing is dragged any more."""
+        self._dragged = targets
+        found = verdicts(self._state, targets, self._items) if targets else {}
+        for name, item in self._items.items():
+            item.set_verdict(found.get(name))
+
+    def refresh_devices(self) -> None:
+        """Devices came, went or changed: cards that stay keep their widget."""
+        state = self._state
+        self._full = self._room_for_cards()
+        wanted: dict[str, type[DeviceItem]] = {}
+        for at, (name, instances) in enumerate(families(state).items()):
+            wanted[name] = DeviceCard if at < self._full else DeviceRow
+            wanted |= dict.fromkeys(instances, DeviceRow)
+        for name in [name for name, item in self._items.items() if wanted.get(name) is not type(item)]:
+            item = self._items.pop(name)
+            item.hide()
+            item.deleteLater()
+        items = {}
+        for name, kind in wanted.items():
+            items[name] = self._items.get(name) or self._new_item(kind, name)
+        self._items = items
+        self.set_subtitle(
+            "GiB" if any(isinstance(item, DeviceRow) for item in items.values()) else ""
+        )  # rows name no unit
+        self._fill()
+        self.choose(self._chosen if self._chosen in items else None)
+        self.refresh_texts()
+
+    def _room_for_cards(self) -> int:
+        """How many devices get a full card: four at most, and so many that all devices can be seen at once; two in any
+        case."""
+        cards = families(self._state)
+        number, instances = len(cards), sum(map(len, cards.values()))
+        if number <= ALWAYS_FULL:
+            return number
+        footer = 0 if self.machine.isHidden() else self.machine.sizeHint().height()
+        word = self._simulated.sizeHint().height() + ROW_GAP_PX  # stands above the rows of simulated devices
+        room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
+        alarmed = sum(bool(item.texts.alarm) for item in self._items.values())  # a line each, on cards and rows
+        for full in range(min(FULL_CARDS, number), 0, -1):
+            rows = number - full
+            more = alarmed + sum(
+                name in self._items and bool(self._items[name].texts.warning) for name in list(cards)[:full]
+            )
+            if (
+                full * (CARD_PX + 8) - 8 + more * WARNING_PX + (8 + word + rows * (ROW_PX + ROW_GAP_PX) if rows else 0)
+                <= room
+            ):
+                return full
+        return 0
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._room_for_cards() != self._full:
+            self.refresh_devices()
+
+    def _new_item(self, kind: type[DeviceItem], name: str) -> DeviceItem:
+        item = kind(self._state.devices[name], self._theme)
+        item.selected.connect(self._on_selected)
+        item.dropped.connect(self.dropped)
+        item.drag_entered.connect(self.show_verdicts)
+        return item
+
+    def _fill(self) -> None:
+        """Put everything into reading order; compact rows of simulated devices stand below that word."""
+        for part in (self._cards, self._rows):
+            while (taken := part.takeAt(0)) is not None:
+                inner = taken.layout()
+                while inner is not None and inner.count():
+                    inner.takeAt(0)
+        headed = False
+        for name, instances in families(self._state).items():
+            item = self._items[name]
+            part = self._cards if isinstance(item, DeviceCard) else self._rows
+            if part is self._rows and self._state.devices[name].info.simulated and not headed:
+                headed = True
+                self._rows.addWidget(self._simulated)
+            part.addWidget(item)
+            if instances:
+                inside = QVBoxLayout()
+                inside.setContentsMargins(INDENT_PX, 0, 0, 0)
+                inside.setSpacing(ROW_GAP_PX)
+                for instance in instances:
+                    inside.addWidget(self._items[instance])
+                part.addLayout(inside)
+        self._simulated.setVisible(headed)
+        previous: QWidget = self.add_button
+        for following in (*self._items.values(), self.offer_button):
+            QWidget.setTabOrder(previous, following)
+            previous = following
+
+    def refresh_texts(self) -> None:
+        """Take over the latest readings."""
+        state = self._state
+        alerts = state.alerts.active
+        for name, item in self._items.items():
+            device = state.devices.get(name)
+            if device is not None:
+                item.refresh(device, state.problems, alerts)
+        reasons = [problem.reason for problem in state.problems if problem.device is None]
+        only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
+        why = sentence(reasons[0]) if reasons else "Neither NVML nor torch knows one."
+        unavailable = state.engine.virtual_unavailable if state.engine is not None else None
+        then = "Two virtual GPUs make everything work, simulated."
+        if unavailable is not None:
+            then = sentence(f"Virtual GPUs cannot work here either: {unavailable}")
+        _set_text(self.offer_words, f"No GPU here. {why} {then}")
+        self.offer_button.setVisible(unavailable is None)
+        live = state.recording is None
+        self.offer.setVisible(only_cpu and live)
+        self.add_button.setEnabled(unavailable is None and live)
+        if not live:
+            self.add_button.setToolTip(NOT_IN_A_RECORDING)
+        else:
+            self.add_button.setToolTip(
+                ADD_TIP if unavailable is None else tip(f"Virtual GPUs are not available: {unavailable}")
+            )
+        self.machine.set_full_text(" ".join(sentence(reason) for reason in dict.fromkeys(reasons)))
+        self.machine.setVisible(bool(reasons) and not only_cpu)
+        if self._room_for_cards() != self._full:  # that line came or went
+            self.refresh_devices()
+        if self._dragged:
+            self.show_verdicts(self._dragged)
+
+    def _on_selected(self, device_id: str) -> None:
+        self.choose(device_id)
+        self.selected.emit(device_id)
+
+    def sizeHint(self) -> QSize:
+        return QSize(276, 520)
+
+
+def families(state: State) -> dict[str, list[str]]:
+    """Every device with its MIG instances, in the order on screen; an instance whose card is not listed stands for
+    itself."""
+    found: dict[str, list[str]] = {
+        name: []
+        for name, device in state.devices.items()
+        if device.info.parent is None or device.info.parent not in state.devices
+    }
+    for name, device in state.devices.items():
+        if name not in found and device.info.parent is not None:
+            found.setdefault(device.info.parent, []).append(name)
+    return found
+
+
+def _set_text(target: QLabel, text: str) -> None:
+    """Set a label's text only when it changes: `setText` lays everything out anew."""
+    if target.text() != text:
+        target.setText(text)

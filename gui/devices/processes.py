@@ -1,0 +1,243 @@
+"""Which processes use which device, as far as they are visible from here. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QApplication, QStackedLayout, QWidget
+
+from devexplorer.core.base.formats import MISSING, bytes_text
+from devexplorer.core.records.devices import ProcessUse
+from devexplorer.core.session.state import Device, State
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Theme, device_colour
+
+NOT_VISIBLE = "not visible from here"
+WHY_NOT = "the driver does not tell; in containers and under WSL the processes of others are hidden"
+THIS_ENGINE = "this engine"
+HIDDEN_BYTES = 1 << 30
+"""So much memory in use, and no process to be seen: somebody is there."""
+
+COLUMNS = (
+    Column("device"),
+    Column("pid", is_number=True),
+    Column("user"),
+    Column("name"),
+    Column("type", tip="compute (CUDA) or graphics"),
+    Column("MiB", is_number=True, tip="Memory on the device, as the driver counts it"),
+    Column("GPU %", is_number=True, tip="Share of the last seconds in which one of its kernels ran"),
+    Column("command line"),
+)
+WIDTHS = [92, 88, 96, 168, 136, 96, 76]
+_DEVICE, _PID, _USER, _NAME, _TYPE, _MEMORY, _PERCENT, _COMMAND = range(len(COLUMNS))
+_NUMBERS: dict[int, Callable[[ProcessUse], float | None]] = {
+    _PID: lambda use: use.pid,
+    _MEMORY: lambda use: use.memory_bytes,
+    _PERCENT: lambda use: use.utilization_percent,
+}
+_TEXTS: dict[int, Callable[[ProcessUse], str | None]] = {
+    _USER: lambda use: use.user,
+    _NAME: lambda use: use.name,
+    _TYPE: lambda use: use.kind,
+    _COMMAND: lambda use: use.command,
+}
+
+
+class ProcessesPanel(QWidget):
+    """A row per process and device. By device, largest first, until a column is clicked; a device whose processes are
+    hidden says so."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._theme = theme
+        self.count = 0
+        """Processes that are shown, for the tab's title."""
+        self.model = _Model(COLUMNS, self)
+        self.table = _Table(self.model, "Processes", WIDTHS)
+        header = self.table.horizontalHeader()
+        header.setSectionsClickable(True)
+        header.setSortIndicatorShown(
+            False
+        )  # Qt's arrow covers the title of a narrow column: the model writes one behind it
+        header.setSortIndicatorClearable(True)
+        header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
+        self.nothing = label("", words="dim", wrap=True)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._stack = QStackedLayout(self)
+        self._stack.addWidget(self.table)
+        self._stack.addWidget(self.nothing)
+        self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the processes of the latest samples."""
+        found, notes = [], []
+        for device in self._state.devices.values():
+            if device.sample is None or device.info.kind == "cpu" or device.info.simulated:
+                continue  # the CPU has all processes of the machine, a virtual GPU has none but the engine
+            found += [(device, use) for use in device.sample.processes or ()]
+            notes += self._note(device)
+        header = self.table.horizontalHeader()
+        column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
+        self.model.set_sorted(column, order)
+        rows = [
+            self._row(device, use) for device, use in self._sorted(found, column, order == Qt.SortOrder.DescendingOrder)
+        ]
+        if column < 0 and notes:  # each device's note where its processes would be
+            place = {name: at for at, name in enumerate(self._state.devices)}
+            rows = sorted([*rows, *notes], key=lambda row: place[row.cells[_DEVICE].text])
+        else:
+            rows += notes
+        kept = self.table.selected_key
+        self.model.set_rows(rows)
+        if kept is not None and self.table.selected_key is None:  # another order resets the table
+            self.table.select_key(kept)
+        self.count = len(found)
+        watched = any(device.info.kind not in ("cpu", "virtual") for device in self._state.devices.values())
+        self.nothing.setText(
+            "No process uses a GPU now."
+            if watched
+            else "No GPU is here that other processes could use; a virtual GPU belongs to this window's engine alone."
+        )
+        self._stack.setCurrentWidget(self.table if rows else self.nothing)
+
+    def _sorted(
+        self, found: list[tuple[Device, ProcessUse]], column: int, down: bool
+    ) -> list[tuple[Device, ProcessUse]]:
+        """By the clicked column, what is not known always last; else by device, largest first."""
+        place = {name: at for at, name in enumerate(self._state.devices)}
+        by_default = sorted(found, key=lambda pair: (place[pair[0].info.id], -(pair[1].memory_bytes or 0), pair[1].pid))
+        if column < 0:
+            return by_default
+        if column == _DEVICE:
+            return sorted(by_default, key=lambda pair: place[pair[0].info.id], reverse=down)
+        if column in _NUMBERS:
+            number = _NUMBERS[column]
+            known = [pair for pair in by_default if number(pair[1]) is not None]
+            known.sort(key=lambda pair: number(pair[1]) or 0, reverse=down)
+        else:
+            text = _TEXTS[column]
+            known = [pair for pair in by_default if text(pair[1])]
+            known.sort(key=lambda pair: (text(pair[1]) or "").casefold(), reverse=down)
+        there = {(device.info.id, use.pid) for device, use in known}
+        return known + [pair for pair in by_default if (pair[0].info.id, pair[1].pid) not in there]
+
+    def _row(self, device: Device, use: ProcessUse) -> TableRow:
+        name = use.name or MISSING
+        if self._state.engine is not None and use.pid == self._state.engine.pid:
+            named = Cell(f"{name}, {THIS_ENGINE}", tip="The process that holds the tensors and models of this window")
+        else:
+            named = self._text(name if use.name else None)
+        percent = use.utilization_percent
+        return TableRow(
+            (device.info.id, use.pid),
+            (
+                self._where(device),
+                Cell(str(use.pid)),
+                self._text(use.user),
+                named,
+                self._text(use.kind),
+                (
+                    self._missing(device, "processes")
+                    if use.memory_bytes is None
+                    else Cell(f"{use.memory_bytes / 1024**2:,.1f}")
+                ),
+                self._missing(device, "process_utilization") if percent is None else Cell(f"{percent:.0f}"),
+                self._text(use.command),
+            ),
+        )
+
+    def _note(self, device: Device) -> list[TableRow]:
+        """A row in place of processes that cannot be seen; nothing where all of them can."""
+        assert device.sample is not None
+        processes = device.sample.processes
+        used = device.sample.memory_used_bytes
+        if processes is None:
+            words = f"{NOT_VISIBLE}: {self._why(device, 'processes')}"
+        elif not processes and used is not None and used >= HIDDEN_BYTES:
+            words = (
+                f"{NOT_VISIBLE}: {bytes_text(used)} are in use; in containers and under WSL the processes of others are"
+                " hidden"
+            )
+        else:
+            return []
+        unknown = Cell(MISSING, self._theme.dim, words)
+        cells = [self._where(device), *[unknown] * (len(COLUMNS) - 2), Cell(words, self._theme.dim, tip(words))]
+        return [TableRow(device.info.id, tuple(cells))]
+
+    def _where(self, device: Device) -> Cell:
+        return Cell(device.info.id, device_colour(device.colour, self._theme), tip(device.info.name))
+
+    def _text(self, text: str | None) -> Cell:
+        """Somebody else's process can hide its name, user and command line."""
+        if not text:
+            return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: the process has ended, or belongs to somebody else")
+        return Cell(text, tip=tip(text))
+
+    def _missing(self, device: Device, field: str) -> Cell:
+        return Cell(MISSING, self._theme.dim, tip(f"{NOT_VISIBLE}: {self._why(device, field)}"))
+
+    def _why(self, device: Device, *fields: str) -> str:
+        """The most exact reason that was given."""
+        details = device.details.missing if device.details is not None else {}
+        for field in fields:
+            for problem in self._state.problems:
+                if problem.device in (device.info.id, None) and problem.field == field:
+                    return problem.reason
+            if field in details:
+                return details[field]
+        return WHY_NOT
+
+
+class _Model(RowsModel):
+    """Says in its header by which column the rows are sorted."""
+
+    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
+
+    def set_sorted(self, column: int, order: Qt.SortOrder) -> None:
+        """The rows are sorted by this column; -1: by none."""
+        if (column, order) != self._sorted:
+            self._sorted = (column, order)
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        found = super().headerData(section, orientation, role)
+        if (
+            role == Qt.ItemDataRole.DisplayRole
+            and orientation == Qt.Orientation.Horizontal
+            and section == self._sorted[0]
+        ):
+            return f"{found} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
+        return found
+
+
+class _Table(RowsTable):
+    """A row can be copied: its pid and command line are what one wants in a terminal."""
+
+    def select_key(self, key: object) -> None:
+        """Select the row with this key, if it is there."""
+        model = self.model()
+        assert isinstance(model, RowsModel)
+        at = next((number for number, row in enumerate(model.rows) if row.key == key), None)
+        if at is not None:
+            self.selectRow(at)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        model = self.model()
+        chosen = self.selectionModel().selectedRows()
+        if event.matches(QKeySequence.StandardKey.Copy) and chosen and isinstance(model, RowsModel):
+            QApplication.clipboard().setText("\t".join(cell.text for cell in model.rows[chosen[0].row()].cells))
+        else:
+            super().keyPressEvent(event)

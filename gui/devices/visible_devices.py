@@ -1,0 +1,391 @@
+"""The dialog that chooses which cards the engine sees: a table of all cards, and the CUDA_VISIBLE_DEVICES that comes of
+it. Main thread.
+
+The line is what counts: checking and moving cards writes it, and it can be edited. What it will do is said below it
+before it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import MISSING, bytes_text, sentence
+from devexplorer.core.devices.visible import VARIABLE, card_number, checked, value_text
+from devexplorer.core.devices.visible_words import cards_to_choose, counted, found_by, is_numbers, what_it_does
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.table import Padded
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+INTRO = (
+    "The engine sees the checked cards only and counts them from 0, in this order. A running process notices no change:"
+    " CUDA reads the variable once. So the engine is started again, and the workspace rebuilt; what was on a card that"
+    " is gone is named."
+)
+ORDER = (
+    "Numbers are counted in CUDA's order: the fastest card first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set."
+    " nvidia-smi always counts by bus. A UUID means the same card in both. A MIG instance is named by its UUID, and a"
+    " process gets one."
+)
+UUIDS, NUMBERS = "UUIDs (recommended)", "numbers"
+_COLUMNS = ("card", "in the engine", "nvidia-smi", "memory", "UUID")
+_WIDTHS = (300, 104, 84, 92)
+_ROW_PX, _SIGN_PX = 26, 16
+
+
+class VisibleDevicesDialog(QDialog):
+    """Check, order, restart. `chosen` carries the line."""
+
+    chosen = Signal(object)
+    """The list as it goes into the environment (str; empty: no card), or None: as the engine inherits it."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Visible devices")
+        self.resize(980, 540)
+        self._state, self._theme = state, theme
+        self._cards = cards_to_choose([device.info for device in state.devices.values()])
+        self._writing = False
+        self.now = ElidedLabel(Role.CODE)
+        self.next = ElidedLabel(Role.CODE)
+        self.tree = _CardsTree()
+        self.up_button = QPushButton("Up")
+        self.down_button = QPushButton("Down")
+        self.form = QComboBox()
+        self.form.addItems([UUIDS, NUMBERS])
+        self.form.setToolTip(ORDER)
+        self.form.setAccessibleName("write the list as")
+        self.line = QLineEdit()
+        self.line.setFont(font(Role.CODE))
+        self.line.setAccessibleName(VARIABLE)
+        self.line.setPlaceholderText("empty: no card is visible")
+        self.message = label(wrap=True)
+        self._sign = QLabel()
+        self._sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.inherit_button = QPushButton("As inherited")
+        self.inherit_button.setToolTip(
+            f"Start the engine with the {VARIABLE} that this window was started with, or without one"
+        )
+        self.restart_button = QPushButton("Restart engine")
+        self.restart_button.setProperty("look", "primary")
+        self.restart_button.setDefault(True)
+        self._lay_out()
+        self._fill()
+        self.tree.itemChanged.connect(lambda *_what: self._write())
+        self.tree.reordered.connect(self._write)
+        self.tree.currentItemChanged.connect(lambda *_items: self._show_moves())
+        self.up_button.clicked.connect(lambda: self._shift(-1))
+        self.down_button.clicked.connect(lambda: self._shift(1))
+        self.form.currentIndexChanged.connect(self._write)
+        self.line.textChanged.connect(self._on_text)
+        self.inherit_button.clicked.connect(lambda: self._choose(None))
+        self.restart_button.clicked.connect(self._on_restart)
+        self._begin()
+
+    def _lay_out(self) -> None:
+        values = QGridLayout()
+        values.setHorizontalSpacing(16)
+        values.setVerticalSpacing(4)
+        for row, (words, value) in enumerate((("the running engine has", self.now), ("the next one gets", self.next))):
+            values.addWidget(label(words, words="dim"), row, 0)
+            values.addWidget(value, row, 1)
+        values.setColumnStretch(1, 1)
+        moves = QHBoxLayout()
+        moves.setSpacing(8)
+        for button in (self.up_button, self.down_button):
+            button.setAutoDefault(False)
+            moves.addWidget(button)
+        moves.addStretch(1)
+        moves.addWidget(label("write the list as", words="dim"))
+        moves.addWidget(self.form)
+        line = QHBoxLayout()
+        line.setSpacing(8)
+        name = label(f"{VARIABLE}=")
+        name.setFont(font(Role.CODE))
+        line.addWidget(name)
+        line.addWidget(self.line, 1)
+        note = QHBoxLayout()
+        note.setSpacing(8)
+        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        note.addWidget(self.message, 1, Qt.AlignmentFlag.AlignTop)
+        cancel = QPushButton("Cancel")
+        cancel.clicked.connect(self.reject)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(8)
+        for button in (self.inherit_button, cancel):
+            button.setAutoDefault(False)
+        buttons.addWidget(self.inherit_button)
+        buttons.addStretch(1)
+        buttons.addWidget(cancel)
+        buttons.addWidget(self.restart_button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 16, 16, 16)
+        layout.setSpacing(EDGE_PX)
+        layout.addWidget(label(INTRO, words="soft", wrap=True))
+        layout.addWidget(self.tree, 1)
+        layout.addLayout(moves)
+        layout.addWidget(label(ORDER, Role.LABEL, "dim", wrap=True))
+        layout.addLayout(line)
+        layout.addLayout(note)
+        layout.addLayout(values)
+        layout.addLayout(buttons)
+
+    def _fill(self) -> None:
+        """The cards: those that the engine sees first, in its order."""
+        visible = sorted((info for info in self._cards if info.usable), key=lambda info: _ordinal(info) or 0)
+        hidden = [info for info in self._cards if not info.usable]
+        simulated = bool(self._cards) and self._cards[0].simulated
+        self.tree.set_cards([*visible, *hidden], "number" if simulated else "nvidia-smi")
+
+    def _begin(self) -> None:
+        """Start from what the running engine has."""
+        engine = self._state.engine
+        running = engine.cuda_visible_devices if engine is not None else None
+        self.now.set_full_text(value_text(running) if engine is not None else "the engine is not ready yet")
+        if running is not None:
+            self._writing = True
+            self.form.setCurrentText(NUMBERS if running and is_numbers(running) else UUIDS)
+            self._writing = False
+            self.line.setText(running)
+        else:
+            self._write()
+        self._show_moves()
+        self.refresh()
+
+    @property
+    def value(self) -> str:
+        """The list that the line asks for; raises `BadInput`."""
+        return checked(self.line.text())
+
+    def refresh(self) -> None:
+        """Say what the line comes to, or what is wrong with it."""
+        look, sign = "dim", ""
+        try:
+            value = self.value
+            words = self._preview(value)
+            if (note := what_it_does(value, self._cards)) is not None:
+                words, look, sign = f"{note} {words}", "warning", "warning"
+            self.next.set_full_text(value_text(value))
+        except BadInput as problem:
+            words, look, sign = sentence(str(problem)), "error", "error"
+            self.next.set_full_text(MISSING)
+        self.message.setText(words)
+        self._sign.setVisible(bool(sign))
+        if sign:
+            self._sign.setPixmap(pixmap(sign, getattr(self._theme, sign), _SIGN_PX, 2.0))
+        self.restart_button.setEnabled(look != "error")
+        self.restart_button.setToolTip(tip(words) if look == "error" else "")
+        if self.message.property("words") != look:
+            self.message.setProperty("words", look)
+            self.message.style().polish(self.message)
+
+    def _preview(self, value: str) -> str:
+        """Which card will have which number."""
+        if not self._cards:
+            return "There is no card here to choose among. Virtual GPUs obey the variable as well: add some first."
+        found = found_by(value, self._cards)
+        if not found:
+            return "No card will be visible: torch will have the CPU only."
+        kind = "vgpu" if found[0].simulated else "cuda"
+        words = ", ".join(f"{kind}:{at} is {_short(info)}" for at, info in enumerate(found[:8]))
+        more = f", and {len(found) - 8} more" if len(found) > 8 else ""
+        uncertain = next((problem.reason for problem in self._state.problems if problem.field == "cuda_ordinal"), None)
+        if uncertain is not None and is_numbers(value):
+            return f"{len(found)} of the cards. Which ones is not sure: {sentence(uncertain)}"
+        return f"{words}{more}."
+
+    def _on_text(self) -> None:
+        """The line was edited: the checks follow it."""
+        if not self._writing:
+            try:
+                wanted = {info.id for info in found_by(self.value, self._cards)}
+            except BadInput:
+                wanted = None
+            if wanted is not None:
+                self._writing = True
+                self.tree.check(wanted)
+                self._writing = False
+        self.refresh()
+
+    def _write(self) -> None:
+        """The checks, the order or the form were changed: the line follows them."""
+        if self._writing:
+            return
+        self._writing = True
+        by_number = self.form.currentText() == NUMBERS
+        numbers = {info.id: str(at) for at, info in enumerate(counted(self._cards))} if by_number else {}
+        entries = [numbers.get(info.id) or info.uuid or str(card_number(info)) for info in self.tree.checked_cards()]
+        self.line.setText(",".join(entries))
+        self.line.setCursorPosition(0)
+        self._writing = False
+        self.refresh()
+
+    def _shift(self, by: int) -> None:
+        self.tree.shift(by)
+        self._show_moves()
+        self._write()
+
+    def _show_moves(self) -> None:
+        at, count = self.tree.current_row, self.tree.topLevelItemCount()
+        self.up_button.setEnabled(at > 0)
+        self.down_button.setEnabled(0 <= at < count - 1)
+
+    def _on_restart(self) -> None:
+        self._choose(self.value)
+
+    def _choose(self, value: str | None) -> None:
+        self.chosen.emit(value)
+        self.accept()
+
+
+class _CardsTree(QTreeWidget):
+    """One row per card, with a check; rows can be dragged to another place."""
+
+    reordered = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName("cards")
+        self.setRootIsDecorated(False)
+        self.setUniformRowHeights(True)
+        self.setAllColumnsShowFocus(True)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
+        self.setDefaultDropAction(Qt.DropAction.MoveAction)
+        self.setItemDelegate(Padded(self))
+        self.setMinimumHeight(4 * _ROW_PX)
+        self.setColumnCount(len(_COLUMNS))
+        header = self.header()
+        header.setFont(font(Role.LABEL))
+        header.setSectionsMovable(False)
+        header.setStretchLastSection(True)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        for column, width in enumerate(_WIDTHS):
+            self.setColumnWidth(column, width)
+        self._cards: dict[str, DeviceInfo] = {}
+
+    def set_cards(self, cards: Sequence[DeviceInfo], number_title: str) -> None:
+        """Show these cards, from the top."""
+        self.clear()
+        self.setHeaderLabels([number_title if title == "nvidia-smi" else title for title in _COLUMNS])
+        for column in (2, 3):
+            self.headerItem().setTextAlignment(column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._cards = {info.id: info for info in cards}
+        for info in cards:
+            self.addTopLevelItem(_item(info))
+        if cards:
+            self.setCurrentItem(self._item(0))
+
+    def checked_cards(self) -> list[DeviceInfo]:
+        """The checked ones, from the top."""
+        return [
+            self._card(at)
+            for at in range(self.topLevelItemCount())
+            if self._item(at).checkState(0) == Qt.CheckState.Checked
+        ]
+
+    def check(self, ids: set[str]) -> None:
+        """Check exactly these."""
+        for at in range(self.topLevelItemCount()):
+            wanted = Qt.CheckState.Checked if self._card(at).id in ids else Qt.CheckState.Unchecked
+            self._item(at).setCheckState(0, wanted)
+
+    @property
+    def current_row(self) -> int:
+        """Where the chosen row is; -1 for none."""
+        item = self.currentItem()
+        return -1 if item is None else self.indexOfTopLevelItem(item)
+
+    def shift(self, by: int) -> None:
+        """Move the chosen row up or down."""
+        at = self.current_row
+        if at >= 0 and 0 <= at + by < self.topLevelItemCount():
+            item = self._item(at)
+            self.takeTopLevelItem(at)
+            self.insertTopLevelItem(at + by, item)
+            self.setCurrentItem(item)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Put the dragged row between the two that it was dropped between."""
+        position = event.position().toPoint()
+        index = self.indexAt(position)
+        before = index.row() if index.isValid() else self.topLevelItemCount()
+        if index.isValid() and position.y() > self.visualRect(index).center().y():
+            before += 1
+        at = self.current_row
+        self.shift(before - at - (1 if before > at else 0))
+        event.setDropAction(Qt.DropAction.CopyAction)  # after a move Qt would remove the row that was dragged
+        event.accept()
+        self.reordered.emit()
+
+    def _item(self, at: int) -> QTreeWidgetItem:
+        item = self.topLevelItem(at)
+        assert item is not None
+        return item
+
+    def _card(self, at: int) -> DeviceInfo:
+        return self._cards[self._item(at).data(0, Qt.ItemDataRole.UserRole)]
+
+
+def _item(info: DeviceInfo) -> QTreeWidgetItem:
+    number = card_number(info)
+    prefix = "MIG " if info.parent is not None and "MIG" not in info.name else ""
+    name = f"{prefix}{info.name}{'  simulated' if info.simulated else ''}"
+    engine = info.id if info.usable else "not visible"
+    item = QTreeWidgetItem(
+        [
+            name,
+            engine,
+            MISSING if number is None else str(number),
+            bytes_text(info.memory_total_bytes, 1),
+            info.uuid or MISSING,
+        ]
+    )
+    item.setData(0, Qt.ItemDataRole.UserRole, info.id)
+    item.setFlags(
+        Qt.ItemFlag.ItemIsEnabled
+        | Qt.ItemFlag.ItemIsSelectable
+        | Qt.ItemFlag.ItemIsDragEnabled
+        | Qt.ItemFlag.ItemIsUserCheckable
+    )
+    item.setCheckState(0, Qt.CheckState.Checked if info.usable else Qt.CheckState.Unchecked)
+    item.setSizeHint(0, QSize(0, _ROW_PX))
+    for column in (2, 3):
+        item.setTextAlignment(column, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+    for column in range(len(_COLUMNS)):
+        item.setToolTip(column, tip(info.reason) if info.reason and not info.usable else tip(item.text(column)))
+    return item
+
+
+def _ordinal(info: DeviceInfo) -> int | None:
+    """What torch counts in the running engine."""
+    number = info.id.rpartition(":")[2]
+    return int(number) if info.usable and number.isdigit() else None
+
+
+def _short(info: DeviceInfo) -> str:
+    number = card_number(info)
+    where = f"card {number}" if info.simulated else f"nvidia-smi {number}"
+    return f"{info.name} ({info.uuid if info.parent is not None else where})"

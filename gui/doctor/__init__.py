@@ -1,0 +1,1 @@
+"""The Doctor tab. Main thread only."""

@@ -1,0 +1,216 @@
+"""One finding of the doctor in full: what is wrong, the fix, the line in its code, the patch. Main thread."""
+
+from __future__ import annotations
+
+import os
+
+from PySide6.QtCore import QSize, Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text, sentence
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.records.doctor import Finding, Unchecked
+from devexplorer.gui.doctor.rows import full_place, title_of
+from devexplorer.gui.objects.findings import place_text
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.source_view import DiffView, SourceView
+from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
+
+LEAST_PX = 320
+_SIGN_PX = 16
+
+
+class FindingView(QScrollArea):
+    """Everything is shown as plain text, whatever it looks like."""
+
+    path_requested = Signal(str)
+    """The button with the path was clicked: path in the model."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._shown: Finding | Unchecked | None = None
+        self.setAccessibleName("The chosen finding")
+        self._inside = QWidget()
+        self.sign = QLabel()
+        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.title = label("", Role.STRONG, wrap=True)
+        self.message = label("", wrap=True)
+        self.fix = label("", words="soft", wrap=True)
+        self.cost = label("", words="dim", wrap=True)
+        self.place = ElidedLabel(Role.LABEL, "dim")
+        self.place.cut = Qt.TextElideMode.ElideMiddle
+        self.open_button = QPushButton("Open in editor")
+        self.path_button = QPushButton("Show in the tree")
+        for button in (self.open_button, self.path_button):
+            button.setProperty("look", "quiet")
+        self.source = SourceView(theme)
+        self.no_source = label("", words="dim", wrap=True)
+        self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
+        self.patch = DiffView(theme)
+        self.rule = label("", Role.LABEL, "dim", wrap=True)
+        for text in (self.title, self.message, self.fix, self.cost):
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        for text in (self.title, self.message, self.fix, self.cost, self.no_source, self.rule):
+            text.setSizePolicy(
+                QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred
+            )  # one long word would push all else out of view
+        self.open_button.clicked.connect(self._open)
+        self.path_button.clicked.connect(self._show_path)
+        self._lay_out()
+        self.show_nothing()
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
+        head.addWidget(self.title, 1)
+        where = QHBoxLayout()
+        where.setSpacing(4)
+        where.addWidget(self.place, 1)
+        where.addWidget(self.path_button)
+        where.addWidget(self.open_button)
+        self._inside.setObjectName("scrolled")
+        column = QVBoxLayout(self._inside)
+        column.setContentsMargins(EDGE_PX, 6, EDGE_PX, 6)
+        column.setSpacing(6)
+        column.addLayout(head)
+        column.addWidget(self.message)
+        column.addWidget(self.fix)
+        column.addLayout(where)
+        column.addWidget(self.source)
+        column.addWidget(self.no_source)
+        column.addWidget(self.cost)
+        column.addWidget(self.patch_title)
+        column.addWidget(self.patch)
+        column.addWidget(self.rule)
+        column.addStretch(1)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(self._inside)
+        self.setMinimumWidth(LEAST_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
+
+    def sizeHint(self) -> QSize:
+        return QSize(440, 60)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_PX, 40)
+
+    @property
+    def shown(self) -> Finding | Unchecked | None:
+        """What is on show."""
+        return self._shown
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.source.set_theme(theme)
+        self.patch.set_theme(theme)
+        self._show_sign()
+
+    def show_nothing(self) -> None:
+        """No row is chosen."""
+        self._shown = None
+        self._inside.setVisible(False)
+
+    def show_unchecked(self, unchecked: Unchecked) -> None:
+        """Something that was not checked."""
+        self._show(unchecked, f"Not checked: {unchecked.what}", sentence(unchecked.reason), "", "")
+        self.source.setVisible(False)
+        self.no_source.setVisible(False)
+        self.path_button.setVisible(False)
+        self._show_patch(None)
+        _say(self.rule, "What was not checked is neither right nor wrong.")
+
+    def show_finding(self, finding: Finding) -> None:
+        """Something that was found."""
+        self._show(finding, title_of(finding.rule), finding.message, finding.fix, cost_text(finding))
+        self.source.setVisible(finding.code is not None)
+        self.source.set_lines(finding.code, finding.line)
+        no_code = (
+            f"The lines of {finding.file} cannot be read here." if finding.file else "No line of Python is to blame."
+        )
+        _say(self.no_source, no_code if finding.code is None else "")
+        self.path_button.setVisible(True)
+        self.path_button.setToolTip(f"Select {finding.path or 'the model'} in the list of objects")
+        self._show_patch(finding.patch)
+        _say(self.rule, RULES[finding.rule].summary if finding.rule in RULES else "")
+
+    def show_line(self) -> None:
+        """Scroll to the line that is to blame."""
+        if not self.source.isVisibleTo(self):
+            return
+        self._inside.adjustSize()
+        self.source.show_line()
+        line = self.source.line_rect()
+        middle = self.source.mapTo(self._inside, line.center())
+        self.ensureVisible(0, middle.y(), 0, self.viewport().height() // 2)
+
+    def _show(self, thing: Finding | Unchecked, title: str, message: str, fix: str, cost: str) -> None:
+        if thing is not self._shown:
+            self.verticalScrollBar().setValue(0)
+        self._shown = thing
+        self._inside.setVisible(True)
+        self.title.setText(title)
+        _say(self.message, message)
+        _say(self.fix, fix)
+        _say(self.cost, cost)
+        self.place.set_full_text(where_text(thing))
+        self.place.setToolTip(tip(full_place(thing)))
+        self.open_button.setVisible(bool(thing.file))
+        self.open_button.setText("Open in editor")
+        self.open_button.setEnabled(os.path.isfile(thing.file))
+        self.open_button.setToolTip(
+            thing.file if self.open_button.isEnabled() else f"{thing.file} is not on this machine."
+        )
+        self._show_sign()
+
+    def _show_sign(self) -> None:
+        finding = self._shown
+        self.sign.setVisible(isinstance(finding, Finding))
+        if isinstance(finding, Finding):
+            colour = severity_colour(finding.severity, self._theme)
+            self.sign.setPixmap(pixmap(finding.severity, colour, _SIGN_PX, self.devicePixelRatioF()))
+            self.sign.setToolTip(finding.severity)
+            self.sign.setAccessibleName(finding.severity)
+
+    def _show_patch(self, patch: str | None) -> None:
+        self.patch.set_code((patch or "").rstrip("\n"))
+        self.patch.setVisible(bool(patch))
+        self.patch_title.setVisible(bool(patch))
+
+    def _open(self) -> None:
+        if self._shown is not None and not QDesktopServices.openUrl(QUrl.fromLocalFile(self._shown.file)):
+            self.open_button.setText("No editor found")
+
+    def _show_path(self) -> None:
+        if isinstance(self._shown, Finding):
+            self.path_requested.emit(self._shown.path)
+
+
+def where_text(thing: Finding | Unchecked) -> str:
+    """`net.py:12 · blocks.0.scale`."""
+    path = thing.path if isinstance(thing, Finding) else ""
+    return " · ".join(filter(None, (place_text(thing), path)))
+
+
+def cost_text(finding: Finding) -> str:
+    """`3 times in one forward; 1.00 MiB and 84 µs (simulated) each time`."""
+    costs = [bytes_text(finding.bytes)] if finding.bytes is not None else []
+    if finding.seconds is not None:
+        costs.append(f"{seconds_text(finding.seconds)}{' (simulated)' if finding.simulated else ''}")
+    each = " and ".join(costs)
+    if finding.count == 1:
+        return f"Costs {each}." if each else ""
+    times = f"{count_text(finding.count, 'time')} in one pass"
+    return f"{times}; {each} each time." if each else f"{times}."
+
+
+def _say(target: QLabel, text: str) -> None:
+    target.setText(text)
+    target.setVisible(bool(text))

@@ -1,0 +1,184 @@
+"""What the doctor is asked: which model, on which device, with which inputs; and how it goes. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from devexplorer.core.records.doctor import Check
+from devexplorer.core.records.messages import AddVirtual, Cancel
+from devexplorer.core.session.jobs import Job
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.command_page import NOT_READY
+from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role
+
+WIDTH_PX = 248
+BUTTON_PX = 26
+NO_MODEL = "Select a model, or something in one."
+AT_WORK = "The doctor is at work."
+ONLY_CPU = "On the CPU alone nothing can be on the wrong device: virtual GPUs show what a move would break."
+ABOUT = "Builds the model anew, moves it and watches a forward, in a process of its own. Nothing here changes."
+
+
+class CheckDevice(Choice):
+    """One usable device. Until the user picks, it is where the model is if that is a GPU, or else the first GPU there
+    is."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__("Device")
+        self._state = state
+        self._picked = False
+        self.held: tuple[str, ...] = ()
+        """Devices that hold the model."""
+        self.activated.connect(self._pick)
+        self.refresh()
+
+    def _pick(self) -> None:
+        self._picked = True
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether there is another device than the CPU."""
+        return any(name != "cpu" for name in self._state.usable_devices)
+
+    def refresh(self) -> None:
+        """Follow the list of devices, and where the model is."""
+        usable = sorted(
+            self._state.usable_devices, key=lambda name: name == "cpu"
+        )  # the others stay in the order of the cards
+        infos = [self._state.devices[name].info for name in usable]
+        self.offer((info.id, f"{info.id}{' (simulated)' if info.simulated else ''}", info.name) for info in infos)
+        if not self._picked:
+            here = [name for name in usable if name in self.held]
+            self.choose(next((name for name in (*here, *usable) if name != "cpu"), "cpu"))
+
+
+class DoctorForm(QWidget):
+    """`set_target` says which model; `refresh` follows devices and the job."""
+
+    command_requested = Signal(object)
+    """A `Check`, its `Cancel`, or more virtual GPUs."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+        self.target: str | None = None
+        """The model that would be checked."""
+        self.model = ElidedLabel(Role.STRONG)
+        self.device = CheckDevice(state)
+        self.inputs = QLineEdit()
+        self.inputs.setPlaceholderText("guessed; or 8x3x32x32")
+        self.inputs.setAccessibleName("Shapes of the inputs")
+        self.inputs.setToolTip(
+            "One shape for each input, commas between them. Empty: a guess is made from the model's first layers."
+        )
+        self.train = QCheckBox("Train: backward and a step, too")
+        self.check_button = QPushButton("Check")
+        self.check_button.setProperty("look", "primary")
+        self.cancel_button = QPushButton("Cancel")
+        self.offer_button = QPushButton("Add two virtual GPUs")
+        self.going = ElidedLabel(Role.LABEL, "dim")
+        self.hint = label("", Role.LABEL, "dim", wrap=True)
+        self.check_button.clicked.connect(self.check)
+        self.cancel_button.clicked.connect(self.cancel)
+        self.inputs.returnPressed.connect(self.check)
+        self.offer_button.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4)))
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        fields = QGridLayout()
+        fields.setHorizontalSpacing(10)
+        fields.setVerticalSpacing(6)
+        for row, (words, field) in enumerate((("model", self.model), ("device", self.device), ("inputs", self.inputs))):
+            name = label(words, Role.LABEL, "dim")
+            name.setBuddy(field)
+            fields.addWidget(name, row, 0)
+            fields.addWidget(field, row, 1)
+        fields.addWidget(self.train, 3, 0, 1, 2)
+        fields.setColumnStretch(1, 1)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(8)
+        for button in (self.check_button, self.cancel_button):
+            button.setFixedHeight(BUTTON_PX)
+            buttons.addWidget(button)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(EDGE_PX, 8, EDGE_PX, 6)
+        column.setSpacing(8)
+        column.addLayout(fields)
+        column.addLayout(buttons)
+        column.addWidget(self.going)
+        column.addWidget(self.hint)
+        column.addWidget(self.offer_button, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addStretch(1)
+        self.setFixedWidth(WIDTH_PX)
+
+    def set_target(self, target: str | None, held: tuple[str, ...]) -> None:
+        """The model that is selected, and the devices that hold it."""
+        self.target, self.device.held = target, held
+        self.refresh()
+
+    @property
+    def running(self) -> Job | None:
+        """The check that is under way."""
+        return next((job for job in self._state.jobs.values() if isinstance(job.command, Check)), None)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it is this very model that is being checked."""
+        return (job := self.running) is not None and _model_of(job) == self.target
+
+    @property
+    def why_not(self) -> str | None:
+        """Why nothing can be checked now; None: it can."""
+        if self._state.recording is not None:
+            return NOT_IN_A_RECORDING
+        if self._state.engine is None:
+            return NOT_READY
+        if self.target is None:
+            return NO_MODEL
+        return AT_WORK if self.running is not None else None
+
+    def refresh(self) -> None:
+        """Show everything as it is now."""
+        self.device.refresh()
+        job, reason = self.running, self.why_not
+        self.model.set_full_text(self.target or "none is selected")
+        self.check_button.setEnabled(reason is None)
+        self.check_button.setToolTip(tip(reason or ABOUT))
+        self.cancel_button.setVisible(job is not None)
+        self.going.setVisible(job is not None)
+        if job is not None:
+            percent = "" if job.done is None else f"  {100 * job.done:.0f} %"
+            whose = "" if self.at_work else f"{_model_of(job)}: "  # another one was chosen since
+            self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
+        ready = self._state.engine is not None and self._state.recording is None
+        lacks = ready and not self.device.has_gpu
+        self._say(self.hint, ONLY_CPU if lacks else "" if job is not None or reason is None else reason)
+        possible = self._state.engine is not None and self._state.engine.virtual_unavailable is None
+        self.offer_button.setVisible(lacks and possible)
+
+    def check(self) -> None:
+        """Ask for what the form says."""
+        if self.why_not is None and self.target is not None and self.device.value is not None:
+            inputs, train = self.inputs.text().strip(), self.train.isChecked()
+            self.command_requested.emit(Check(target=self.target, device=self.device.value, train=train, inputs=inputs))
+
+    def cancel(self) -> None:
+        """End it."""
+        job = self.running
+        if job is not None:
+            self.command_requested.emit(Cancel(job=job.request))
+
+    @staticmethod
+    def _say(target: QLabel, text: str) -> None:
+        target.setText(text)
+        target.setVisible(bool(text))
+
+
+def _model_of(job: Job) -> str:
+    return job.command.target.partition(":")[0] if isinstance(job.command, Check) else ""

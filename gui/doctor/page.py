@@ -1,0 +1,241 @@
+"""The Doctor tab: lets the placement doctor check a model, lists what it found, and shows the line. Main thread; reads
+the state only."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+
+from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.records.messages import Answer
+from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.session.state import State
+from devexplorer.gui.doctor.finding import FindingView
+from devexplorer.gui.doctor.form import DoctorForm
+from devexplorer.gui.doctor.rows import (
+    COLUMNS,
+    FINDING,
+    all_of_it,
+    circumstances,
+    sign_of,
+    table_rows,
+)
+from devexplorer.gui.doctor.table import FindingsTable
+from devexplorer.gui.objects.answer_view import AnswerView
+from devexplorer.gui.objects.findings import findings_of
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, ShrinkingLabel, label
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.theme import Role, Theme, severity_colour
+
+NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
+WORKING = "The doctor is at work: the model is made again in a process of its own, moved, and watched."
+CLEAN = "Nothing is wrong: every tensor was where it had to be."
+OLD = "checked before it was changed"
+_SIGN_PX = 16
+WIDE_FROM_PX = 1500
+_SHARES = [580, 430]
+
+
+class DoctorPanel(QWidget):
+    """`set_selection` says what is selected; `show_finding` brings one finding of a model to the front."""
+
+    command_requested = Signal(object)
+    target_chosen = Signal(str, str)
+    """Something in a model is to be selected in the tree: name of the model, path of a finding."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._target: str | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._compared: tuple[ObjectSnapshot | None, ObjectSnapshot | None, bool] = (None, None, False)
+        self.form = DoctorForm(state)
+        self.form.command_requested.connect(self.command_requested)
+        self.sign = QLabel()
+        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self.verdict = ElidedLabel()
+        self.circumstances = ShrinkingLabel(Role.LABEL, "dim", least_px=0)
+        self.old = label("", words="warning")
+        self.model = RowsModel(COLUMNS, self)
+        self.table = FindingsTable(self.model)
+        self.failure = AnswerView("Why the model was not checked")
+        self.failure.command_requested.connect(self.command_requested)
+        self.nothing = label(NOTHING, words="dim", wrap=True)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
+        self.finding = FindingView(theme)
+        self._wide = False
+        self._lay_out()
+        self.table.selectionModel().selectionChanged.connect(self._show_chosen)
+        self.table.activated.connect(self._activate)
+        self.finding.path_requested.connect(self._choose_target)
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
+        head.setSpacing(8)
+        head.addWidget(self.sign)
+        head.addWidget(self.verdict, 1)
+        head.addWidget(self.circumstances)
+        head.addWidget(self.old)
+        self._results = QWidget()
+        column = QVBoxLayout(self._results)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        self._head = QWidget()
+        self._head.setLayout(head)
+        column.addWidget(self._head)
+        self._stack = QStackedLayout()
+        column.addLayout(self._stack, 1)
+        for part in (self.nothing, self.table, self.failure):
+            self._stack.addWidget(part)
+        self._both = QSplitter(Qt.Orientation.Horizontal)
+        self._both.setHandleWidth(5)
+        self._both.setStyleSheet("QSplitter::handle:horizontal { background: palette(mid); margin: 0 2px; }")
+        self._both.setChildrenCollapsible(False)
+        self._both.addWidget(self._results)
+        self._both.addWidget(self.finding)
+        self._both.setStretchFactor(0, 3)
+        self._both.setStretchFactor(1, 2)
+        self._both.setSizes(_SHARES)
+        whole = QHBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.setSpacing(0)
+        whole.addWidget(self.form)
+        whole.addWidget(_line())
+        whole.addWidget(self._both, 1)
+
+    # --- what the window calls
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What is on show."""
+        return self._diagnosis
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.finding.set_theme(theme)
+        self._diagnosis = None
+        self.refresh()
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """What is selected in the tree: the one model that all of it belongs to is the doctor's."""
+        names = {target.partition(":")[0] for target in targets}
+        models = [name for name in names if name in self._state.objects and self._state.objects[name].kind == "model"]
+        if len(models) == 1:
+            self._target = models[0]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show everything as it is now."""
+        snapshot = self._state.objects.get(self._target or "")
+        if snapshot is None:
+            self._target = None
+        self.form.set_target(self._target, () if snapshot is None or not snapshot.rows else snapshot.rows[0].devices)
+        diagnosis = self._state.diagnoses.get(self._target or "")
+        if diagnosis is not self._diagnosis:
+            self._diagnosis = diagnosis
+            self.model.set_rows([] if diagnosis is None else table_rows(diagnosis, self._theme))
+            if self.model.rows and self.table.selected_key is None:
+                self.table.selectRow(0)
+        self._show_verdict(self._failed())
+        self._show_chosen()
+
+    def check(self) -> None:
+        """Let the doctor check the selected model, as the form says."""
+        self.form.check()
+
+    def show_finding(self, name: str, number: int) -> None:
+        """Bring the line of one finding of a model's diagnosis to the front."""
+        if name != self._target and name in self._state.diagnoses:
+            self._target = name
+            self.refresh()
+        for at, row in enumerate(self.model.rows):
+            if row.key == (FINDING, number):
+                self.table.selectRow(at)
+                self.table.scrollTo(self.model.index(at, 0))
+                self.finding.show_line()
+
+    # --- inside
+
+    def _failed(self) -> Answer | None:
+        """Why the newest check of the model came to nothing; None: it did not, or another one is under way."""
+        return None if self.form.at_work else self._state.check_failures.get(self._target or "")
+
+    def _show_verdict(self, failed: Answer | None) -> None:
+        diagnosis = self._diagnosis
+        if failed is not None:
+            self.failure.show_answer(failed, ready=self.form.why_not is None)
+            self._stack.setCurrentWidget(self.failure)
+        else:
+            self._stack.setCurrentWidget(self.table if self.model.rows else self.nothing)
+            self.nothing.setText(CLEAN if diagnosis is not None else WORKING if self.form.at_work else NOTHING)
+        self._head.setVisible(failed is None and diagnosis is not None)
+        if diagnosis is None:
+            return
+        sign = sign_of(diagnosis)
+        icon_name = {"clean": "check", "not checked": "note"}.get(sign, sign)
+        self.sign.setPixmap(pixmap(icon_name, severity_colour(sign, self._theme), _SIGN_PX, self.devicePixelRatioF()))
+        self.verdict.set_full_text(all_of_it(diagnosis))
+        self.circumstances.say(circumstances(diagnosis) if self._wide else "")
+        self.old.setText(OLD if self._is_old() else "")
+
+    def _is_old(self) -> bool:
+        """Whether the model has other parts than when it was checked; where they are does not matter."""
+        target = self._target or ""
+        then, now = self._state.checked_as.get(target), self._state.objects.get(target)
+        if then is not self._compared[0] or now is not self._compared[1]:  # a large model takes a while
+            differs = then is not None and now is not None and then is not now and _parts(then) != _parts(now)
+            self._compared = (then, now, differs)
+        return self._compared[2]
+
+    def _show_chosen(self) -> None:
+        key, diagnosis = self.table.selected_key, self._diagnosis
+        if diagnosis is None or not isinstance(key, tuple) or self._stack.currentWidget() is not self.table:
+            self.finding.setVisible(False)
+            return
+        kind, number = key
+        self.finding.setVisible(True)
+        if kind == FINDING:
+            self.finding.show_finding(findings_of(diagnosis)[number])
+        else:
+            self.finding.show_unchecked(diagnosis.unchecked[number])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        wide = event.size().width() >= WIDE_FROM_PX
+        if wide != self._wide:
+            self._wide = wide
+            self._show_verdict(self._failed())
+
+    def _activate(self, index: QModelIndex) -> None:
+        """Double-click or Return: the line, and in the tree what it is about."""
+        key = self.model.rows[index.row()].key
+        self.finding.show_line()
+        if isinstance(key, tuple) and key[0] == FINDING and self._diagnosis is not None:
+            self._choose_target(findings_of(self._diagnosis)[key[1]].path)
+
+    def _choose_target(self, path: str) -> None:
+        if self._target is not None:
+            self.target_chosen.emit(self._target, path)
+
+
+def _parts(snapshot: ObjectSnapshot) -> list[tuple[object, ...]]:
+    """What a model is made of, wherever that is; gradients and what an optimizer keeps come and go with training."""
+    return [_part(row) for row in snapshot.rows if row.kind not in ("gradient", "state")]
+
+
+def _part(row: Row) -> tuple[object, ...]:
+    return row.path, row.kind, row.type, row.tied_to, row.registered
+
+
+def _line() -> QWidget:
+    result = QWidget()
+    result.setFixedWidth(1)
+    result.setAutoFillBackground(True)
+    result.setBackgroundRole(QPalette.ColorRole.Mid)  # the theme's border
+    return result

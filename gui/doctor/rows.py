@@ -1,0 +1,100 @@
+"""What the doctor says as rows of a table: problems, what was not checked, notes; and all of it in one line. Main
+thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from devexplorer.core.base.formats import MISSING, count_text, sentence
+from devexplorer.core.doctor.findings.rules import RULES
+from devexplorer.core.doctor.findings.verdict import verdict
+from devexplorer.core.records.doctor import Diagnosis, Finding, Unchecked
+from devexplorer.gui.objects.findings import findings_of, place_text, words_of
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.theme import Theme, severity_colour
+
+COLUMNS: Final = (
+    Column("severity"),
+    Column("rule", tip="What kind of finding it is"),
+    Column("path", tip="Module, parameter or attribute"),
+    Column("place", tip="File and line that are to blame"),
+    Column("what is wrong"),
+)
+RULE, PATH, PLACE = 1, 2, 3
+SIGNS: Final = {"error": "✕", "warning": "△", "note": "•", "not checked": "○"}
+"""Before the word, so that it is never the colour alone."""
+
+FINDING, UNCHECKED = "finding", "not checked"
+"""The first part of a row's key; the second is the number."""
+
+
+def title_of(rule: str) -> str:
+    """The words for a rule."""
+    return RULES[rule].title if rule in RULES else rule
+
+
+def table_rows(diagnosis: Diagnosis, theme: Theme) -> list[TableRow]:
+    """Problems first, then what was not checked, then notes."""
+    found = [_finding(number, finding, theme) for number, finding in enumerate(findings_of(diagnosis))]
+    unchecked = [_unchecked(number, one, theme) for number, one in enumerate(diagnosis.unchecked)]
+    problems = len(diagnosis.problems)
+    return [*found[:problems], *unchecked, *found[problems:]]
+
+
+def _finding(number: int, finding: Finding, theme: Theme) -> TableRow:
+    title = title_of(finding.rule)
+    summary = RULES[finding.rule].summary if finding.rule in RULES else ""
+    times = f"  × {finding.count:,}" if finding.count > 1 else ""
+    return TableRow(
+        (FINDING, number),
+        (
+            Cell(f"{SIGNS.get(finding.severity, '')} {finding.severity}", severity_colour(finding.severity, theme)),
+            Cell(title, "", tip("\n".join((title, summary)).rstrip())),
+            Cell(finding.path or MISSING, "", tip(finding.path or "the model itself")),
+            Cell(place_text(finding) or MISSING, theme.dim, tip(full_place(finding))),
+            Cell(f"{finding.message}{times}", "", tip(words_of(finding))),
+        ),
+    )
+
+
+def _unchecked(number: int, unchecked: Unchecked, theme: Theme) -> TableRow:
+    place = place_text(unchecked)
+    return TableRow(
+        (UNCHECKED, number),
+        (
+            Cell(f"{SIGNS['not checked']} not checked", theme.dim),
+            Cell(unchecked.what, "", tip(unchecked.what)),
+            Cell(MISSING, theme.dim),
+            Cell(place or MISSING, theme.dim, tip(full_place(unchecked))),
+            Cell(sentence(unchecked.reason), theme.soft, tip(sentence(unchecked.reason))),
+        ),
+    )
+
+
+def full_place(thing: Finding | Unchecked) -> str:
+    """`/home/ada/net.py, line 12`."""
+    return f"{thing.file}, line {thing.line}" if thing.file else "no line is to blame"
+
+
+def sign_of(diagnosis: Diagnosis) -> str:
+    """`error`, `warning`, `not checked`, or `clean`."""
+    severities = {finding.severity for finding in diagnosis.problems}
+    for severity in ("error", "warning"):
+        if severity in severities:
+            return severity
+    return "not checked" if diagnosis.unchecked else "clean"
+
+
+def all_of_it(diagnosis: Diagnosis) -> str:
+    """`1 error, 1 note; 41 operations watched on vgpu:0 (simulated)`, or `No problem; …`."""
+    said = verdict(diagnosis)
+    where = f"{diagnosis.device} (simulated)" if diagnosis.simulated else diagnosis.device
+    return f"{said[:1].upper()}{said[1:]}; {count_text(diagnosis.operations, 'operation')} watched on {where}"
+
+
+def circumstances(diagnosis: Diagnosis) -> str:
+    """`Tesla T4 · inputs 8x3x32x32 · forward, backward, step`."""
+    inputs = f"inputs {diagnosis.inputs}" if diagnosis.inputs else ""
+    passes = "forward, backward, step" if diagnosis.train else "forward"
+    return " · ".join(filter(None, (diagnosis.device_name, inputs, passes)))

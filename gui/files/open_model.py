@@ -1,0 +1,211 @@
+"""The dialog that opens a model of the user's own: a Python file, a module, transformers, torchvision. Main thread;
+nothing is run here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import sentence
+from devexplorer.core.models.source import describe
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.file_field import FileField, is_file
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.panel import give_room
+
+WIDTH_PX = 560
+KINDS = {
+    "file": "a Python file: a class or function in it",
+    "module": "a Python module that can be imported",
+    "transformers": "transformers: a configuration, random weights",
+    "torchvision": "torchvision: by name, random weights",
+}
+"""Where models come from, in words."""
+DTYPES = ("as built", "float32", "float16", "bfloat16", "float64")
+TYPES = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "roberta", "whisper")
+"""Model types that are offered; any other can be typed."""
+FACTORY = "enter the class or function that creates the model"
+
+
+class OpenModelDialog(FormDialog):
+    """Say what, from where; `chosen` carries the command."""
+
+    chosen = Signal(object)
+    """The `OpenModel`."""
+
+    def __init__(self, state: State, recent: tuple[tuple[str, str], ...] = (), parent: QWidget | None = None) -> None:
+        """`recent`: sources and folders that were opened last."""
+        super().__init__("Open a model", "Open", WIDTH_PX, parent)
+        self._state = state
+        self.recent = QComboBox()
+        self.recent.addItem("something else", None)
+        for source, folder in recent:
+            self.recent.addItem(source, (source, folder))
+        self.kind = QComboBox()
+        for kind, words in KINDS.items():
+            self.kind.addItem(words, kind)
+        self.file = FileField("Python file", "Python (*.py)")
+        self.module = QLineEdit()
+        self.module.setPlaceholderText("package.module")
+        self.folder = FileField("Folder", "", folder=True)
+        self.factory = QLineEdit()
+        self.factory.setPlaceholderText("MyModel, or make_model: called without arguments")
+        self.type = QComboBox()
+        self.type.setEditable(True)
+        self.type.addItems(TYPES)
+        self.type.setToolTip("A model type, or the path of a config.json")
+        self.vision = QLineEdit()
+        self.vision.setPlaceholderText("resnet50")
+        self.options = QLineEdit()
+        self.options.setPlaceholderText("n_layer=2 n_embd=64 n_head=4")
+        self.inputs = QLineEdit()
+        self.inputs.setPlaceholderText("found out when it runs; or 2x16:int64, 4x12")
+        self.name = QLineEdit()
+        self.name.setPlaceholderText("automatic")
+        self.device = QComboBox()
+        self.device.addItems(state.usable_devices or ["cpu"])
+        self.dtype = QComboBox()
+        self.dtype.addItems(DTYPES)
+        self.seed = QSpinBox()
+        self.seed.setRange(0, 2**31 - 1)
+        give_room(self.seed)
+        self._rows: dict[str, tuple[QWidget, ...]] = {
+            "file": (self.file, self.factory),
+            "module": (self.module, self.factory, self.folder),
+            "transformers": (self.type, self.options),
+            "torchvision": (self.vision, self.options),
+        }
+        rows: list[tuple[str, QWidget]] = [
+            ("recent", self.recent), ("from", self.kind), ("file", self.file), ("module", self.module), ("folder",
+                                                                                                         self.folder),
+            ("type", self.type), ("model", self.vision), ("class or function", self.factory), ("options", self.options),
+            ("inputs", self.inputs), ("name", self.name), ("device", self.device), ("dtype", self.dtype), ("seed",
+                                                                                                           self.seed),
+        ]  # fmt: skip
+        for words, field in rows:
+            self.add_row(words, field)
+        self.form.setRowVisible(self.recent, bool(recent))
+        for edit in (self.module, self.factory, self.vision, self.options, self.inputs, self.name):
+            edit.textChanged.connect(self._check)
+        for box in (self.kind, self.type):
+            box.currentTextChanged.connect(self._check)
+        for file in (self.file, self.folder):
+            file.changed.connect(self._check)
+        self.recent.currentIndexChanged.connect(self._check)
+        self.accept_button.clicked.connect(self._accept)
+        self._check()
+
+    def show_file(self, path: Path) -> None:
+        """Have this Python file chosen; its class or function is to be named."""
+        self.kind.setCurrentIndex(self.kind.findData("file"))
+        self.file.set_path(str(path))
+
+    def show_source(self, source: str, folder: str) -> None:
+        """Have the fields say this, as `source` gives it."""
+        target, _, rest = source.partition(":")
+        if target in ("transformers", "torchvision"):
+            name, _, options = rest.partition("?")
+            self.kind.setCurrentIndex(self.kind.findData(target))
+            self.type.setCurrentText(name) if target == "transformers" else self.vision.setText(name)
+            self.options.setText(options.replace("&", " "))
+            return
+        target, _, factory = source.rpartition(":")
+        is_path = target.endswith(".py")
+        self.kind.setCurrentIndex(self.kind.findData("file" if is_path else "module"))
+        self.file.set_path(target if is_path else "")
+        self.module.setText("" if is_path else target)
+        self.folder.set_path("" if is_path else folder)
+        self.factory.setText(factory)
+
+    def source(self) -> tuple[str, str]:
+        """Source and folder of `OpenModel`, as the fields stand; `BadInput` when something is missing."""
+        if self.recent.currentData() is not None:
+            source, folder = self.recent.currentData()
+            return source, folder
+        kind, factory = self.kind.currentData(), self.factory.text().strip()
+        if kind == "file":
+            path = self.file.path
+            if path is None:
+                raise _Missing("choose a Python file")
+            if not is_file(path):
+                raise BadInput(f"there is no file {path}")
+            return f"{path}:{_needed(factory, FACTORY)}", str(path.parent)
+        if kind == "module":
+            module = _needed(self.module.text().strip(), "enter the module: package.module")
+            folder = "" if self.folder.path is None else str(self.folder.path)
+            return f"{module}:{_needed(factory, FACTORY)}", folder
+        name = self.type.currentText() if kind == "transformers" else self.vision.text()
+        options = "&".join(part for part in re.split(r"[\s,&]+", self.options.text().strip()) if part)
+        return f"{kind}:{_needed(name.strip(), 'choose a model')}{f'?{options}' if options else ''}", ""
+
+    def _check(self) -> None:
+        changed = self._show_rows()
+        self._say_what_runs()
+        if changed:
+            self.fit()
+
+    def _say_what_runs(self) -> None:
+        if not self._is_filled():
+            self.say("Choose a model.", ready=False)
+            return
+        try:
+            source, folder = self.source()
+            runs = describe(source, folder)
+            name = self.name.text().strip()
+            if name in self._state.objects:
+                raise BadInput(f"there is a '{name}' already; choose another name")
+        except _Missing as error:  # not typed yet, which is nobody's mistake
+            self.say(sentence(error.findings[0]), ready=False)
+            return
+        except BadInput as error:
+            self.say(sentence(error.findings[0]), wrong=True)
+            return
+        self.say(runs.words)
+
+    def _show_rows(self) -> bool:
+        """Show the fields of the chosen kind; whether others were on show."""
+        recent = self.recent.currentData() is not None
+        wanted = () if recent else (self.kind, *self._rows.get(self.kind.currentData(), ()))
+        changed = False
+        for field in {self.kind, *(field for fields in self._rows.values() for field in fields)}:
+            if self.form.isRowVisible(field) != (field in wanted):
+                self.form.setRowVisible(field, field in wanted)
+                changed = True
+        return changed
+
+    def _is_filled(self) -> bool:
+        """Whether anything was typed: an empty form has nothing wrong in it yet."""
+        fields = (self.file.edit, self.module, self.vision, self.factory)
+        other = self.kind.currentData() == "transformers" or self.recent.currentData() is not None
+        return other or any(field.text().strip() for field in fields)
+
+    def _accept(self) -> None:
+        source, folder = self.source()
+        dtype = self.dtype.currentText()
+        self.chosen.emit(
+            OpenModel(
+                source=source,
+                folder=folder,
+                name=self.name.text().strip() or None,
+                device=self.device.currentText(),
+                dtype=None if dtype == DTYPES[0] else dtype,
+                seed=self.seed.value(),
+                inputs=self.inputs.text().strip(),
+            )
+        )
+        self.accept()
+
+
+class _Missing(BadInput):
+    """A field that has to be filled in is still empty."""
+
+
+def _needed(text: str, otherwise: str) -> str:
+    if not text:
+        raise _Missing(otherwise)
+    return text

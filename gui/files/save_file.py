@@ -1,0 +1,142 @@
+"""The dialog that saves objects to a file, and the choice of a file for the session as Python. Main thread; nothing
+blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
+
+from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.records.laboratory import Save
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.file_field import FileField, is_file, is_folder
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.save_dialog import SaveDialog
+
+WIDTH_PX = 520
+FORMS = {
+    "safetensors": ("safetensors: tensors and nothing else", ".safetensors"),
+    "pt": (".pt: state dicts and tensors, with torch.save", ".pt"),
+    "module": (".pt: a whole model with torch.save, which needs its class to load", ".pt"),
+}
+"""Forms of `Save`, in words, with their suffixes."""
+_SUFFIXES = {suffix for _, suffix in FORMS.values()}
+
+
+class SaveFileDialog(FormDialog):
+    """`targets` as in `Save`: empty for the whole workspace."""
+
+    command_requested = Signal(object)
+    """The `Save`."""
+
+    def __init__(self, state: State, targets: tuple[str, ...], parent: QWidget | None = None) -> None:
+        super().__init__("Save the workspace" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
+        self._state, self._targets = state, targets
+        self.form_choice = QComboBox()
+        one_model = len(targets) == 1 and ":" not in targets[0] and self._kind(targets[0]) == "model"
+        for form, (words, _) in FORMS.items():
+            if (form == "safetensors" or targets) and (form != "module" or one_model):
+                self.form_choice.addItem(words, form)
+        self.file = FileField(
+            "Save to", "", save=lambda: {self._suffix.removeprefix("."): FORMS[self.form_choice.currentData()][0]}
+        )
+        self.file.suggested = targets[0].replace(":", ".") if len(targets) == 1 else "workspace"
+        self.overwrite = QCheckBox("replace the existing file")
+        self.add_row("what", label(self._what(), wrap=True))
+        self.add_row("file", self.file)
+        self.add_row("Format", self.form_choice)
+        self.add_row("", self.overwrite)
+        self.form_choice.currentIndexChanged.connect(self._follow_format)
+        self.file.changed.connect(self._check)
+        self.overwrite.toggled.connect(self._check)
+        self.accept_button.clicked.connect(self._accept)
+        self._check()
+
+    def _kind(self, name: str) -> str | None:
+        snapshot = self._state.objects.get(name)
+        return None if snapshot is None else snapshot.kind
+
+    def _what(self) -> str:
+        names = {target.partition(":")[0] for target in self._targets} or set(self._state.objects)
+        size = sum(
+            sum(self._state.objects[name].bytes_by_device.values()) for name in names if name in self._state.objects
+        )
+        parts = any(":" in target for target in self._targets)
+        what = _things(self._targets) if self._targets else count_text(len(names), "object")
+        return what if parts else f"{what}, {bytes_text(size)}"
+
+    @property
+    def _suffix(self) -> str:
+        """Of the chosen format."""
+        return FORMS[self.form_choice.currentData()][1]
+
+    def _follow_format(self) -> None:
+        """The typed name's extension follows the format."""
+        path = self.file.path
+        if path is not None and path.suffix in _SUFFIXES and path.suffix != self._suffix:
+            self.file.set_path(self.file.edit.text().strip().removesuffix(path.suffix) + self._suffix)
+        self._check()
+
+    def _path(self) -> Path | None:
+        """With the format's extension where none was typed; `model-1.5` has none."""
+        path = self.file.path
+        return (
+            path
+            if path is None or path.suffix in _SUFFIXES or is_folder(path)
+            else path.with_name(path.name + self._suffix)
+        )
+
+    def _check(self) -> None:
+        path = self._path()
+        there = path is not None and is_file(path)
+        self.form.setRowVisible(self.overwrite, there)
+        if path is None:
+            self.say("Choose a file.", ready=False)
+        elif is_folder(path):
+            self.say(f"{path} is a folder; name a file in it.", wrong=True)
+        elif path.suffix != self._suffix:
+            self.say(
+                f"The format is {self._suffix}: name it {path.stem}{self._suffix}, or choose another format.",
+                wrong=True,
+            )
+        elif not is_folder(path.parent):
+            self.say(f"There is no folder {path.parent}.", wrong=True)
+        elif there and not self.overwrite.isChecked():
+            self.say(
+                f"{path.name} exists; tick the box to replace it. It stays whole until the new one is complete.",
+                wrong=True,
+            )
+        elif self.form_choice.currentData() == "module":
+            self.say(
+                "Loading such a file needs the model's class and runs code: a state dict is better. DevExplorer will"
+                " not open it."
+            )
+        else:
+            self.say(f"Saves to {path.name}; a file there is replaced only after a complete write.")
+
+    def _accept(self) -> None:
+        path = self._path()
+        if path is not None:
+            form = self.form_choice.currentData()
+            self.command_requested.emit(
+                Save(targets=self._targets, path=str(path), form=form, overwrite=self.overwrite.isChecked())
+            )
+            self.accept()
+
+
+def _things(targets: tuple[str, ...]) -> str:
+    return targets[0] if len(targets) == 1 else count_text(len(targets), "object")
+
+
+def choose_script(parent: QWidget, chosen: Callable[[Path], None]) -> None:
+    """A file for the session as a script (`.py`) or a notebook (`.ipynb`); one that is there is replaced after the
+    system's question."""
+    dialog = SaveDialog(
+        parent, "Save the session as Python", "session.py", {"py": "Python script", "ipynb": "Jupyter notebook"}
+    )
+    dialog.saved.connect(chosen)
+    dialog.open()

@@ -1,0 +1,165 @@
+"""The session as Python: every action with the code that does it, to copy, or to save as a script or a notebook. Main
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from PySide6.QtCore import QItemSelectionModel, Qt, Signal
+from PySide6.QtGui import QGuiApplication, QShowEvent, QTextCursor
+from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QPushButton, QSplitter, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.session.script import Action
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.code_view import Colours
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+
+_COLUMNS = (Column("time"), Column("action"))
+
+
+class SessionSource(Protocol):
+    """Who knows what was done."""
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """Everything that stands, the oldest first."""
+        ...
+
+    def script(self) -> str:
+        """All of it as a script."""
+        ...
+
+
+class SessionPanel(QWidget):
+    """`refresh` after anything was done; `set_source` says whom to ask."""
+
+    save_requested = Signal()
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._source: SessionSource | None = None
+        self._shown: tuple[Action, ...] | None = None
+        self._places: list[int] = []
+        """First line of each action in the script."""
+        self.model = RowsModel(_COLUMNS, self)
+        self.table = RowsTable(self.model, "Actions", [92, 320])
+        self.table.selectionModel().selectionChanged.connect(self._jump)
+        self.text = QPlainTextEdit()
+        self.text.setReadOnly(True)
+        self.text.setUndoRedoEnabled(False)
+        self.text.setProperty("look", "log")
+        self.text.setFont(font(Role.CODE))
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setAccessibleName("The session as Python")
+        self.text.setPlaceholderText(
+            "Nothing was done yet. Everything that you do appears here as Python that does the same."
+        )
+        self._colours = Colours(self.text.document(), theme, self._colour_of)
+        self.words = label(words="dim")
+        self.copy_button = QPushButton("Copy")
+        self.copy_button.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
+        self.save_button = QPushButton("Save as script or notebook…")
+        self.save_button.clicked.connect(self.save_requested)
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setContentsMargins(EDGE_PX, 8, EDGE_PX, 0)
+        top.setSpacing(8)
+        top.addWidget(self.words, 1)
+        top.addWidget(self.copy_button)
+        top.addWidget(self.save_button)
+        both = QSplitter(Qt.Orientation.Horizontal)
+        both.setChildrenCollapsible(False)
+        both.addWidget(self.table)
+        both.addWidget(self.text)
+        both.setSizes([420, 820])
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addLayout(top)
+        layout.addWidget(both, 1)
+
+    def set_source(self, source: SessionSource | None) -> None:
+        """Ask this one from now on."""
+        self._source, self._shown = source, None
+        self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = self._colours.theme = theme
+        self._colours.rehighlight()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show what was done since; a page that nobody sees waits until it is shown."""
+        if not self.isVisible() and self._shown is not None:
+            return
+        actions = () if self._source is None else tuple(self._source.actions)
+        if actions == self._shown:
+            return
+        self._shown = actions
+        self.model.set_rows([_row(number, action) for number, action in enumerate(actions)])
+        script = self._source.script() if self._source is not None and actions else ""
+        self._write(script)
+        self._places = _places(script, actions)
+        self.words.setText(f"{count_text(len(actions), 'action')}. What was undone is not in it." if actions else "")
+        for button in (self.copy_button, self.save_button):
+            button.setEnabled(bool(actions))
+            button.setToolTip("" if actions else "Nothing was done yet.")
+        bar = self.text.verticalScrollBar()
+        bar.setValue(bar.maximum())
+        self.table.scrollToBottom()
+
+    def _write(self, script: str) -> None:
+        """Show a script; only what differs from the one on show is written and coloured, and that is its end after most
+        actions."""
+        old, new = self.text.toPlainText().split("\n"), script.split("\n")
+        most = min(len(old), len(new)) - 1
+        same = next((at for at in range(most) if old[at] != new[at]), most)
+        cursor = QTextCursor(self.text.document().findBlockByNumber(same))
+        cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
+        cursor.insertText("\n".join(new[same:]))
+
+    def _jump(self) -> None:
+        """Show the code of the chosen action."""
+        chosen = self.table.selected_key
+        if isinstance(chosen, int) and chosen < len(self._places):
+            self.text.verticalScrollBar().setValue(self._places[chosen])
+
+    def choose(self, number: int) -> None:
+        """Choose an action, counted from 0."""
+        index = self.model.index(number, 0)
+        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
+        self.table.selectionModel().select(index, flags)
+
+    def _colour_of(self, text: str) -> str | None:
+        device = self._state.devices.get(text)
+        return None if device is None else device_colour(device.colour, self._theme)
+
+
+def _row(number: int, action: Action) -> TableRow:
+    time = datetime.fromtimestamp(action.time_unix_s).time().isoformat("seconds")
+    return TableRow(number, (Cell(time), Cell(action.title, tip=f"{action.title}\n{action.words}")))
+
+
+def _places(script: str, actions: Sequence[Action]) -> list[int]:
+    """The line in which each action begins: that of its title, which stands there as a comment."""
+    lines = script.split("\n")
+    places, at = [], 0
+    for action in actions:
+        title = f"# {action.title}"
+        at = next((line for line in range(at, len(lines)) if lines[line] == title), at)
+        places.append(at)
+    return places

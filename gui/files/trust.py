@@ -1,0 +1,39 @@
+"""The question before code of the user's runs: what will be run, from where. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QCheckBox, QWidget
+
+from devexplorer.core.models.source import WhatRuns
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.theme import Role
+
+WIDTH_PX = 520
+
+
+class TrustDialog(FormDialog):
+    """`allowed` carries whether the folder is not to be asked about again."""
+
+    allowed = Signal(object)
+    """Whether to remember it (bool)."""
+
+    def __init__(self, code: WhatRuns, parent: QWidget | None = None) -> None:
+        super().__init__("Run this code?", "Run it", WIDTH_PX, parent)
+        self.set_words(code.words)
+        self.add_row("folder", label(code.folder, role=Role.CODE, wrap=True))
+        self.remember = QCheckBox("do not ask again for this folder")
+        self.add_row("", self.remember)
+        self.say("It never runs in the window, which stays as it is whatever the code does.")
+        self.accept_button.clicked.connect(self._accept)
+        self.cancel_button.setDefault(True)  # an Enter too many runs nothing
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.cancel_button.setFocus()
+
+    def _accept(self) -> None:
+        self.allowed.emit(self.remember.isChecked())
+        self.accept()

@@ -1,0 +1,1 @@
+"""The Fit tab. Main thread only."""

@@ -1,0 +1,112 @@
+"""The bars of a plan: the parts of the memory against the capacity of the card, in a cell of the table. Main thread.
+
+Colour means device, and these cards are no devices here: the parts are shades of one hue, apart by lightness and by a
+gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from devexplorer.core.records.planner import Fit
+from devexplorer.gui.charts.shades import STEPS, ramp
+from devexplorer.gui.fit.rows import MEMORY, sizes
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import PAD_PX
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
+CAPACITY_AT = 0.72
+"""Where in the bar the capacity is: what does not fit is drawn beyond it, as far as there is room."""
+_SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
+"""Part -> place in the ramp, falling from left to right."""
+
+
+def part_colour(key: str, theme: Theme) -> QColor:
+    """The colour of a part; greys for what is not the model's."""
+    if key in _SHADES:
+        return ramp(theme, theme.devices[0])[int(_SHADES[key] * (STEPS - 1))]
+    return QColor(theme.bar_context if key == "context" else theme.bar_other)
+
+
+def paint_bar(painter: QPainter, where: QRectF, fit: Fit, theme: Theme) -> None:
+    """The parts from left to right, the capacity as a line, what is beyond it hatched."""
+    limit = where.left() + where.width() * CAPACITY_AT
+    painter.fillRect(QRectF(where.left(), where.top(), limit - where.left(), where.height()), QColor(theme.bar_free))
+    scale = where.width() * CAPACITY_AT / max(fit.capacity_bytes, 1)
+    x = where.left()
+    for part, size in sizes(fit.bytes):
+        width = min(max(size * scale, 1.0), where.right() - x)
+        if width <= 0:
+            break
+        gap = 1.0 if width > 3 else 0.0
+        painter.fillRect(QRectF(x, where.top(), width - gap, where.height()), part_colour(part.key, theme))
+        x += width
+    if x > limit and not fit.fits:
+        _hatch(painter, QRectF(limit, where.top(), x - limit, where.height()), theme)
+    painter.setPen(QPen(QColor(theme.text if fit.fits else theme.error), 2))
+    painter.drawLine(int(limit), int(where.top()) - 2, int(limit), int(where.bottom()) + 2)
+
+
+def _hatch(painter: QPainter, where: QRectF, theme: Theme) -> None:
+    painter.save()
+    painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
+    painter.setPen(QPen(QColor(theme.error), 1.5))
+    x = where.left() - where.height()
+    while x < where.right():
+        slant = QRectF(x, where.top(), where.height(), where.height())
+        painter.drawLine(slant.bottomLeft(), slant.topRight())
+        x += 5.0
+    painter.restore()
+
+
+class BarDelegate(QStyledItemDelegate):
+    """Paints the column of the bars; `find` gives the fit of a row by its key."""
+
+    def __init__(self, model: RowsModel, find: Callable[[object], Fit | None], theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._model, self._find, self.theme = model, find, theme
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        painter.save()
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(option.rect, option.palette.highlight())
+        fit = self._find(self._model.rows[index.row()].key)
+        where = QRectF(option.rect).adjusted(PAD_PX - 3, 0, -PAD_PX, 0)
+        if fit is not None and index.column() == MEMORY and fit.bytes.total:
+            bar = QRectF(where.left(), where.center().y() - BAR_PX / 2, where.width() - WORDS_PX, BAR_PX)
+            paint_bar(painter, bar, fit, self.theme)
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(self.theme.dim))
+        painter.drawText(where, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(index.data()))
+        painter.restore()
+
+
+class Swatch(QWidget):
+    """The colour of a part, before its name."""
+
+    def __init__(self, key: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._key, self._theme = key, theme
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(SWATCH_PX, SWATCH_PX)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), part_colour(self._key, self._theme))
+        painter.setPen(QPen(QColor(self._theme.border_strong), 1))
+        painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
+        painter.end()

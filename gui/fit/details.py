@@ -1,0 +1,160 @@
+"""What a plan says about one card: its parts with their bytes, what would help, what the figures rest on. Main thread.
+
+Low and narrow at first, so the parts stand in two columns, and what would help right below them; where there is room,
+beside them.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.records.planner import Fit, FitReport
+from devexplorer.gui.fit.bars import Swatch
+from devexplorer.gui.fit.helps import HelpsView
+from devexplorer.gui.fit.rows import PARTS, Part, sizes, verdict
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.reading_order import put_in_order
+from devexplorer.gui.widgets.theme import Role, Theme
+
+LEAST_PX = 300
+BESIDE_FROM_PX = 680
+"""From this width on what would help stands beside the parts."""
+TWO_COLUMNS_FROM_PX = 400
+_COLUMNS = 2
+
+
+class _Parts(QWidget):
+    """A swatch, a name and a number for each part that takes anything, from top to bottom and then beside it."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(8)
+        self._grid.setVerticalSpacing(3)
+        self.swatches: dict[str, Swatch] = {}
+        self.names: dict[str, QLabel] = {}
+        self.numbers: dict[str, QLabel] = {}
+        for part in PARTS:
+            name, number = label(part.name, words="soft"), label()
+            name.setToolTip(part.meaning)
+            number.setAlignment(Qt.AlignmentFlag.AlignRight)
+            number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            self.swatches[part.key], self.names[part.key], self.numbers[part.key] = (
+                Swatch(part.key, theme),
+                name,
+                number,
+            )
+        self._shown: list[Part] = []
+        self._columns = 0
+
+    def show_fit(self, fit: Fit) -> None:
+        """The numbers of this card, or of all of them together."""
+        found = sizes(fit.bytes)
+        for part, size in found:
+            self.numbers[part.key].setText(bytes_text(size))
+            self.numbers[part.key].setToolTip(f"{size:,} bytes, simulated")
+            self.numbers[part.key].setAccessibleName(f"{part.name}: {bytes_text(size)}, simulated")
+        self._arrange([part for part, _ in found], self._columns or _COLUMNS)
+
+    def set_columns(self, columns: int) -> None:
+        """How many parts stand side by side."""
+        self._arrange(self._shown, columns)
+
+    def _arrange(self, parts: list[Part], columns: int) -> None:
+        if (parts, columns) == (self._shown, self._columns):
+            return
+        self._shown, self._columns = parts, columns
+        for part in PARTS:
+            for widget in self._widgets(part):
+                self._grid.removeWidget(widget)
+                widget.setParent(self)  # the layout has let go of it
+                widget.setVisible(part in parts)
+        rows = -(-len(parts) // columns)
+        for at, part in enumerate(parts):
+            column, row = divmod(at, rows)
+            for offset, widget in enumerate(self._widgets(part)):
+                self._grid.addWidget(widget, row, 4 * column + offset)
+        for column in range(_COLUMNS):
+            used = column < columns and column * rows < len(parts)
+            self._grid.setColumnStretch(4 * column + 1, int(used))
+            self._grid.setColumnMinimumWidth(4 * column + 3, 8 if used and column + 1 < columns else 0)
+
+    def _widgets(self, part: Part) -> tuple[QWidget, ...]:
+        return self.swatches[part.key], self.names[part.key], self.numbers[part.key]
+
+
+class FitDetails(QScrollArea):
+    """`use_requested` carries a `Help` that shall be tried, `helps_requested` asks what would help on this card."""
+
+    use_requested = Signal(object)
+    helps_requested = Signal()
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.setAccessibleName("The chosen card in detail, simulated")
+        self.title = label(role=Role.STRONG, wrap=True)
+        self.verdict = label(words="soft", wrap=True)
+        self.parts = _Parts(theme)
+        self.helps = HelpsView()
+        self.helps.use_requested.connect(self.use_requested)
+        self.helps.helps_requested.connect(self.helps_requested)
+        self.rests_title = label("What the figures rest on", Role.STRONG)
+        self.rests = label(role=Role.LABEL, words="dim", wrap=True)
+        self._shown: tuple[Fit, FitReport | None, FitReport] | None = None
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        left, right = QVBoxLayout(), QVBoxLayout()
+        for column in (left, right):
+            column.setSpacing(4)
+        for widget in (self.title, self.verdict, self.parts):
+            left.addWidget(widget)
+        left.addStretch(1)
+        right.addWidget(self.helps)
+        right.addSpacing(4)
+        right.addWidget(self.rests_title)
+        right.addWidget(self.rests)
+        right.addStretch(1)
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
+        self._both.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
+        self._both.setSpacing(4)
+        self._both.addLayout(left, 2)
+        self._both.addLayout(right, 3)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+        self.setMinimumWidth(LEAST_PX)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        for swatch in self.parts.swatches.values():
+            swatch.set_theme(theme)
+
+    def show_fit(self, fit: Fit, report: FitReport, asked: FitReport | None) -> None:
+        """Show a card of a report; `asked` is the one with what would help there, None where nobody has asked yet."""
+        shown = (fit, asked, report)
+        if self._shown is not None and all(one is other for one, other in zip(shown, self._shown, strict=True)):
+            return
+        self._shown = shown
+        self.title.setText(f"{fit.gpu}, simulated")
+        self.verdict.setText(verdict(fit))
+        self.parts.show_fit(fit)
+        self.helps.show_helps(asked)
+        if asked is not None and asked.helps:
+            put_in_order(self)  # their buttons are new
+        self.rests_title.setVisible(bool(report.assumptions))
+        self.rests.setText("\n".join(f"• {one}" for one in report.assumptions))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        beside = event.size().width() >= BESIDE_FROM_PX
+        self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+        self._both.setSpacing(24 if beside else 4)
+        self.parts.set_columns(1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS)

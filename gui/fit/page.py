@@ -1,0 +1,332 @@
+"""The Fit tab: will a model fit a card, at which batch, and how fast would it be? Main thread; reads the state.
+
+One plan asks about every card. What would help is asked for one card at a time, and shown beside the table it belongs
+to.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout
+
+from devexplorer.core.benchmark.spec import parse_count
+from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.models.shapes import parse_input_shapes
+from devexplorer.core.models.source import parse
+from devexplorer.core.records.planner import Fit, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.session.jobs import Done
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.command_page import ExperimentPage
+from devexplorer.gui.fit.bars import BarDelegate
+from devexplorer.gui.fit.details import FitDetails
+from devexplorer.gui.fit.rows import COLUMNS, MEMORY, OPTIMIZERS, caption, fit_rows
+from devexplorer.gui.fit.table import CardsTable
+from devexplorer.gui.widgets.form_fields import Choice, Findings, MenuEdit, edit
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.theme import Role, Theme
+
+PATIENCE_S = 60.0
+"""Somebody who watches its progress, and can stop it, may wait longer than somebody at a command line."""
+DTYPES = ("float32", "bfloat16", "float16")
+PRECISIONS = (
+    ((None, None), "own dtype", "As the model is"),
+    *(((one, None), one, f"Parameters and inputs in {one}") for one in DTYPES),
+    *(
+        ((None, one), f"autocast {one}", f"Products are computed in {one}, parameters stay in float32")
+        for one in DTYPES[1:]
+    ),
+)
+"""Parameters in another dtype, or products only: never both."""
+SOURCES = ("gpt2", "bert", "llama", "vit")
+"""Models of transformers that the menu offers; any other can be typed."""
+CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
+AT_WORK = "The planner is at work: the model is run once without values, in a process of its own."
+_CAPTION_PX, _FAILURE_PX = 22, 56
+_SHARES = [788, 468]
+_STRETCH = (1, 3)
+"""Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""
+
+
+class FitPanel(ExperimentPage):
+    """Reads `state.fit`; `set_selection` says which model is meant until somebody types another one."""
+
+    kind, title, action = PlanFit, "Will it fit?", "Plan"
+    meaning = "Memory, largest batch and time of a step on every card, without having any of them"
+    nothing = (
+        "Choose a model and what shall be done with it: its real graph is run once without values, and every card is"
+        " asked whether that fits, up to which batch, and how long a step would take. All of it is simulated."
+    )
+
+    def __init__(self, state: State, theme: Theme) -> None:
+        super().__init__(state, theme)
+        self._typed = False
+        self._report: FitReport | None = None
+        """The one that the table shows."""
+        self._name = ""
+        """Of the model that it is about."""
+        self._drawn: tuple[FitReport | None, Theme | None] = (None, None)
+        self._helps: dict[str, FitReport] = {}
+        """What would help, by card; of the table's plan."""
+        library = [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
+        self.model_edit = MenuEdit("", "model", library, 168, "lenet, transformers:gpt2")
+        self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
+        self.model_edit.textEdited.connect(self._on_typed)
+        self.batch_edit = edit("8", "8", "Batch", 52)
+        self.precision = Choice("dtype and autocast", PRECISIONS)
+        self.train = QCheckBox("Train")
+        self.train.setToolTip("Forward, backward and a step of the optimizer; otherwise a forward without gradients")
+        self.train.setChecked(True)
+        self.optimizer = Choice("Optimizer", [(kind, words, "") for kind, words in OPTIMIZERS.items()])
+        self.optimizer.choose("adamw")
+        self.checkpointing = QCheckBox("Checkpointing")
+        self.cards_edit = MenuEdit(
+            "", "cards", [("every card", ""), *((name, name) for name in load_profiles())], 128, "every card"
+        )
+        self.cards_edit.setToolTip(
+            "Empty: every card there is a profile of; or for example 2x Tesla T4, over which the model is split"
+        )
+        self.inputs_edit = edit("", "a guess", "Input shapes", 124)
+        self.inputs_edit.setToolTip(
+            "What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch"
+        )
+        for words, field in (
+            ("", self.model_edit),
+            ("batch", self.batch_edit),
+            ("", self.precision),
+            ("", self.train),
+            ("", self.optimizer),
+            ("", self.checkpointing),
+            ("on", self.cards_edit),
+            ("input", self.inputs_edit),
+        ):
+            self.add_field(words, field)
+        for box in (self.train, self.checkpointing):
+            box.toggled.connect(lambda _on: self.check())
+        self.rows_model = RowsModel(COLUMNS)
+        self.table = CardsTable(self.rows_model)
+        self.rows_model.setParent(self.table)
+        self.bars = BarDelegate(self.rows_model, self._fit_of, theme, self.table)
+        self.table.setItemDelegateForColumn(MEMORY, self.bars)
+        self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show_card())
+        self.table.activated.connect(lambda _index: self._ask_helps())
+        self.details = FitDetails(theme)
+        self.details.use_requested.connect(self.use)
+        self.details.helps_requested.connect(self._ask_helps)
+        self._split = QSplitter(Qt.Orientation.Horizontal)
+        self._split.setHandleWidth(8)
+        self._split.setChildrenCollapsible(False)
+        self._split.addWidget(self.table)
+        self._split.addWidget(self.details)
+        for at, stretch in enumerate(_STRETCH):
+            self._split.setStretchFactor(at, stretch)
+        self._split.setSizes(_SHARES)
+        self._beside.addWidget(self._split)
+        self.set_theme(theme)
+
+    def _place_hint(self, form: QHBoxLayout) -> None:
+        """Below the form, whose fields need the whole width: the same line says what the table is about."""
+        form.addStretch(1)
+        self.caption = ElidedLabel(Role.LABEL, "soft")
+        row = QHBoxLayout()
+        row.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        for text in (self.caption, self.hint):
+            text.setFixedHeight(_CAPTION_PX)
+            row.addWidget(text, 1)
+        self._line = row
+
+    def _lay_out(self) -> None:
+        super()._lay_out()
+        whole = self.layout()
+        assert isinstance(whole, QVBoxLayout)
+        whole.insertLayout(1, self._line)
+        whole.insertWidget(2, self.answer)  # only where a plan failed: otherwise the table says it
+        self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.answer.setFixedHeight(_FAILURE_PX)
+        self.answer.hide()
+
+    # --- the form
+
+    def command(self) -> PlanFit:
+        """See `ExperimentPage`."""
+        found = Findings()
+        text = self.model_edit.text().strip()
+        target = text if text in self._models() else ""
+        if not text:
+            found.add("choose a model")
+        elif not target and ":" in text:
+            source = found.read(lambda: parse(text))
+            if source is not None and source.own_code:
+                found.add(
+                    "code of your own runs only after you were asked: open the model first, then choose it here by its"
+                    " name"
+                )
+        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        cards = self.cards_edit.text().strip()
+        if cards:
+            found.read(lambda: parse_virtual(cards))
+        inputs = self.inputs_edit.text().strip()
+        if inputs:
+            found.read(lambda: parse_input_shapes(inputs))
+        found.refuse()
+        assert batch is not None
+        dtype, autocast = self.precision.value
+        spec = FitSpec(
+            source="" if target else text,
+            gpus=(cards,) if cards else (),
+            batch=batch,
+            dtype=dtype,
+            autocast=autocast,
+            train=self.train.isChecked(),
+            optimizer=self.optimizer.value,
+            checkpointing=self.checkpointing.isChecked() and self.train.isChecked(),
+            inputs=inputs,
+            options=bool(cards),
+            patience_seconds=PATIENCE_S,
+        )
+        return PlanFit(spec=spec, target=target)
+
+    def check(self) -> None:
+        """See `ExperimentPage`."""
+        training = self.train.isChecked()
+        for field, meaning in ((self.optimizer, ""), (self.checkpointing, CHECKPOINTING)):
+            field.setEnabled(training)
+            field.setToolTip(tip(meaning) if training else "This is about training.")
+        super().check()
+        self.hint.setVisible(bool(self.hint.full_text))
+        self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
+        self.nothing_words.setText(self.nothing if self.running is None else AT_WORK)
+        self.details.helps.set_ready(self._why_not() is None and self.running is None)
+
+    def use(self, found: Help) -> None:
+        """Set the form to the plan of the table with what would help, and plan again."""
+        if self._report is None:
+            return
+        spec = self._report.spec
+        match found.key:
+            case "bfloat16":
+                spec = replace(spec, dtype="bfloat16", autocast=None)
+            case "autocast":
+                spec = replace(spec, dtype=None, autocast="bfloat16")
+            case "checkpointing":
+                spec = replace(spec, checkpointing=True)
+            case "sgd":
+                spec = replace(spec, optimizer="sgd")
+            case "half-batch":
+                spec = replace(spec, batch=max(1, spec.batch // 2))
+            case "two-cards":
+                spec = replace(spec, gpus=(f"2x {found.gpu}",))
+        self._fill_in(spec)
+        self.run()
+
+    def _fill_in(self, spec: FitSpec) -> None:
+        """Set the form to this; the model by its name where the workspace still has it."""
+        self._typed = True
+        texts = (
+            (self.model_edit, self._name if self._name in self._models() else spec.source),
+            (self.batch_edit, str(spec.batch)),
+            (self.cards_edit, ", ".join(spec.gpus)),
+            (self.inputs_edit, spec.inputs),
+        )
+        for field, text in texts:
+            field.setText(text)
+            field.setCursorPosition(0)
+        self.precision.choose((spec.dtype, spec.autocast))
+        self.train.setChecked(spec.train)
+        self.optimizer.choose(spec.optimizer)
+        self.checkpointing.setChecked(spec.checkpointing)
+
+    def _on_typed(self) -> None:
+        self._typed = True
+
+    def _models(self) -> list[str]:
+        return [name for name, snapshot in self._state.objects.items() if snapshot.kind == "model"]
+
+    # --- what the window calls
+
+    def set_theme(self, theme: Theme) -> None:
+        """See `ExperimentPage`."""
+        self.bars.theme = theme
+        for field in (self.model_edit, self.cards_edit):
+            field.set_theme(theme)
+        self.details.set_theme(theme)
+        super().set_theme(theme)
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Follow the tree, until somebody types."""
+        name = next((target.partition(":")[0] for target in targets), None)
+        if name in self._models() and (not self._typed or not self.model_edit.text().strip()):
+            self._typed = False
+            self.model_edit.setText(name or "")
+            self.model_edit.setCursorPosition(0)
+        super().set_selection(targets)
+
+    # --- what is shown
+
+    def refresh(self) -> None:
+        """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
+        report, done = self._state.fit, self.latest
+        if report is None and self._report is not None:
+            self._report, self._helps, self._drawn = None, {}, (None, None)
+            self.rows_model.set_rows([])
+            self.caption.set_full_text("")
+        self.answer.setVisible(done is not None and done.failed and self.running is None)
+        super().refresh()
+        self._results.setCurrentWidget(self._empty if report is None else self._shown)
+
+    @property
+    def latest(self) -> Done | None:
+        """See `ExperimentPage`; a plan that somebody stopped leaves what there was."""
+        plans = (one for one in reversed(self._state.done) if isinstance(one.command, PlanFit))
+        return next((one for one in plans if one.answer is not None and not one.cancelled), None)
+
+    def show_result(self, done: Done) -> None:
+        """See `ExperimentPage`."""
+        report = self._state.fit
+        if report is None:
+            return
+        if self._report is None or not _belongs(report, self._report):
+            self._report, self._helps = report, {}
+            target = done.command.target if isinstance(done.command, PlanFit) and not done.failed else ""
+            self._name = target or report.spec.source
+        if report.helps or (report.spec.options and report.spec.gpus):
+            self._helps[report.spec.gpus[0]] = report
+        if self._drawn[0] is not self._report or self._drawn[1] is not self._theme:  # this is called at every event
+            self._drawn = (self._report, self._theme)
+            self.rows_model.set_rows(fit_rows(self._report.fits, self._theme))
+            self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
+            self.table.viewport().update()
+        if self.table.selected_key is None and self._report.fits:
+            self.table.selectRow(0)
+        self._show_card()
+
+    def _fit_of(self, key: object) -> Fit | None:
+        return next((fit for fit in self._report.fits if fit.gpu == key), None) if self._report is not None else None
+
+    def _show_card(self) -> None:
+        fit = self._fit_of(self.table.selected_key)
+        if fit is not None and self._report is not None:
+            self.details.show_fit(fit, self._report, self._helps.get(fit.gpu))
+
+    def _ask_helps(self) -> None:
+        """The plan of the table, for the chosen card, with what would help; once."""
+        fit = self._fit_of(self.table.selected_key)
+        if (
+            fit is None
+            or self._report is None
+            or fit.gpu in self._helps
+            or self._why_not() is not None
+            or self.running is not None
+        ):
+            return
+        self.command_requested.emit(PlanFit(spec=replace(self._report.spec, gpus=(fit.gpu,), options=True)))
+
+
+def _belongs(report: FitReport, table: FitReport) -> bool:
+    """Whether a report is about one card of the plan that the table shows."""
+    if report is table:
+        return True
+    same = replace(report.spec, gpus=(), options=False) == replace(table.spec, gpus=(), options=False)
+    return same and len(report.spec.gpus) == 1 and report.spec.gpus[0] in {fit.gpu for fit in table.fits}

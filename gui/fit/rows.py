@@ -1,0 +1,135 @@
+"""What a plan says about each card, as rows of a table: the parts of its memory, whether it fits, batch, time. Pure,
+main thread."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, sentence
+from devexplorer.core.records.planner import Fit, FitBytes, FitReport
+from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.theme import Theme
+
+GIB: Final = 1 << 30
+MANY: Final = 10
+"""From so many times the capacity on, a share is told in times and not in per cent."""
+OPTIMIZERS: Final = {"sgd": "SGD", "momentum": "SGD, momentum", "adam": "Adam", "adamw": "AdamW"}
+"""Their names, as the form offers them."""
+SIMULATED: Final = "Simulated by the roofline of the card; no real one was asked"
+NOT_TIMED: Final = "What does not fit takes no time"
+AT_LEAST: Final = "The search ended there: a larger batch would fit too"
+
+CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE = range(8)
+COLUMNS = (
+    Column("card"),
+    Column(
+        "memory",
+        tip=(
+            "What it would take at its peak, against the card's capacity (the line); what is beyond the line does"
+            " not fit"
+        ),
+    ),
+    Column(
+        "takes GiB", True, "At the moment when most is allocated, with the CUDA context and the workspace of libraries"
+    ),
+    Column("of GiB", True, "Memory of the card; of all cards together where the model is split"),
+    Column("fits"),
+    Column("largest batch", True, "The largest batch that fits"),
+    Column("simulated step", True, "One step of the batch that was asked for, by the roofline of the card"),
+    Column("simulated samples/s", True, "Samples of the batch in a second of the simulated step"),
+)
+
+
+class Part(NamedTuple):
+    """One part of the memory."""
+
+    key: str
+    """A field of `FitBytes`."""
+    name: str
+    meaning: str
+
+
+PARTS = (
+    Part("parameters", "parameters", "Weights and biases, tied ones once"),
+    Part("gradients", "gradients", "One for each parameter that is trained"),
+    Part("optimizer", "optimizer state", "What the optimizer keeps for each parameter"),
+    Part("activations", "activations", "Inputs, what backward needs, and temporary tensors, at the peak"),
+    Part("buffers", "buffers", "Running statistics, masks, tables"),
+    Part("library_workspace", "library workspace", "What cuBLAS and cuDNN take for themselves"),
+    Part("context", "CUDA context", "The driver's and PyTorch's kernels on the card"),
+)
+"""From left to right in the bar."""
+
+
+def sizes(found: FitBytes) -> list[tuple[Part, int]]:
+    """The parts that take anything, in the order of the bar."""
+    return [(part, size) for part in PARTS if (size := getattr(found, part.key))]
+
+
+def fit_rows(fits: tuple[Fit, ...], theme: Theme) -> list[TableRow]:
+    """A row for each card, or group of cards, known by what was asked for."""
+    return [TableRow(fit.gpu, _cells(fit, theme)) for fit in fits]
+
+
+def share_text(total: int, capacity: int) -> str:
+    """`80 %`, and `5,646 ×` for what is many times too large."""
+    if not total or not capacity:
+        return MISSING
+    share = total / capacity
+    return f"{100 * share:.0f} %" if share < MANY else f"{share:,.0f} ×"
+
+
+def verdict(fit: Fit) -> str:
+    """One or two sentences: whether it fits, and by how much."""
+    total, capacity = fit.bytes.total, fit.capacity_bytes
+    if not fit.fits:
+        return sentence(fit.reason) or f"It needs {bytes_text(total)}, and there are {bytes_text(capacity)}."
+    words = f"{bytes_text(total)} of {bytes_text(capacity)}; {bytes_text(capacity - total)} are left."
+    if len(fit.cards) > 1:
+        shares = ", ".join(bytes_text(card.bytes.total) for card in fit.cards)
+        words += f" Split over {len(fit.cards)} cards, in their order: {shares}."
+    return words
+
+
+def caption(report: FitReport, name: str) -> str:
+    """`gpt2 fits 20 of 22 cards (simulated): training with AdamW, batch 8, inputs 8x1024:int64`, for the line above the
+    table."""
+    spec = report.spec
+    if len(report.fits) == 1:
+        (only,) = report.fits
+        found = f"{name} {'fits' if only.fits else 'does not fit'} {only.gpu}"
+    else:
+        found = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
+    precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""
+    work = (
+        f"training with {OPTIMIZERS.get(spec.optimizer, spec.optimizer)}"
+        if spec.train
+        else "a forward without gradients"
+    )
+    facts = (
+        work,
+        "checkpointing" if spec.checkpointing else "",
+        precision,
+        f"batch {spec.batch:,}",
+        f"inputs {report.inputs}",
+    )
+    return f"{found} (simulated): {', '.join(filter(None, facts))}"
+
+
+def _cells(fit: Fit, theme: Theme) -> tuple[Cell, ...]:
+    total, capacity = fit.bytes.total, fit.capacity_bytes
+    parts = "\n".join(f"{part.name}: {bytes_text(size)}" for part, size in sizes(fit.bytes))
+    several = f", split over {len(fit.cards)} cards" if len(fit.cards) > 1 else ""
+    fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", theme.error, verdict(fit))
+    batch = MISSING if fit.largest_batch is None else f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
+    clock = SIMULATED if fit.step_seconds is not None else NOT_TIMED
+    return (
+        Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}"),
+        Cell(share_text(total, capacity), tip=f"{fit.gpu}, simulated{several}\n{parts}"),
+        Cell(f"{total / GIB:,.2f}" if total else MISSING, tip=f"{bytes_text(total)}, simulated" if total else ""),
+        Cell(f"{capacity / GIB:,.1f}", tip=bytes_text(capacity)),
+        fits,
+        Cell(batch, "" if fit.largest_batch else theme.dim, AT_LEAST if fit.at_least else ""),
+        Cell(seconds_text(fit.step_seconds), tip=clock),
+        Cell(number_text(fit.samples_per_s), tip=clock),
+    )

@@ -1,0 +1,1 @@
+"""The history of benchmark runs and their comparison. Main thread only."""

@@ -1,0 +1,241 @@
+"""Two or more stored runs side by side: intervals, what the differences are worth, conditions that were not the same.
+Main thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QResizeEvent
+from PySide6.QtWidgets import QDialog, QFrame, QScrollArea, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import MISSING, count_text
+from devexplorer.core.benchmark.history.compare import Comparison
+from devexplorer.core.session.state import State
+from devexplorer.gui.history.intervals import AXIS_PX, ENTRY_PX, Intervals
+from devexplorer.gui.history.rows import colour_of, device_text, when_text
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
+from devexplorer.gui.widgets.table import ROW_PX, RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+CONDITION_PX, RUN_PX = 172, 210
+SIZE_PX = (1040, 420)
+SCROLL_PX = 12
+"""For the scroll bar below many columns."""
+GAP_PX, MOST_PX = 8, 760
+ALL_ALIKE = "Everything that is known of these runs was the same: what was asked for and the conditions."
+
+
+class ConditionsModel(RowsModel):
+    """Conditions that differ, a column per run; what differs from the first run is highlighted."""
+
+    def __init__(self, theme: Theme, parent: Any = None) -> None:
+        super().__init__((Column("condition"),), parent)
+        self.theme = theme
+
+    def show_runs(self, comparison: Comparison) -> None:
+        """The columns and rows of this comparison."""
+        self.beginResetModel()
+        self._columns = (Column("what differs"), *(Column(f"#{run.id}  {device_text(run)}") for run in comparison.runs))
+        self._rows = [
+            TableRow(
+                differing.label,
+                (
+                    Cell(differing.label, self.theme.dim),
+                    *(
+                        Cell(value, "" if value != differing.values[0] else self.theme.soft, tip(value))
+                        for value in differing.values
+                    ),
+                ),
+            )
+            for differing in comparison.differing
+        ]
+        self.endResetModel()
+
+    def is_different(self, index: Index) -> bool:
+        """Whether a cell differs from the first run's; what is not known does not."""
+        cells = self._rows[index.row()].cells
+        texts = {cells[1].text, cells[index.column()].text}
+        return index.column() > 1 and len(texts) > 1 and MISSING not in texts
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if index.isValid() and self.is_different(index):
+            if role == Qt.ItemDataRole.BackgroundRole:
+                return QColor(self.theme.selection)
+            if role == Qt.ItemDataRole.FontRole:
+                return font(Role.STRONG)  # never colour alone
+        return super().data(index, role)
+
+
+class ComparePanel(QWidget):
+    """Shows the comparison of the last `show_comparison`."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._comparison: Comparison | None = None
+        self._by_hand = False
+        self.title = label("", Role.STRONG)
+        self.facts = label("", words="dim", wrap=True)
+        self.warning = label("", words="warning", wrap=True)
+        self.warning.hide()
+        self.intervals = Intervals(theme, lambda run: colour_of(run, self._state, self._theme))
+        self.intervals.setObjectName("scrolled")
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setWidget(self.intervals)
+        self.area.setAccessibleName("Medians with intervals")
+        self.model = ConditionsModel(theme, self)
+        self.table = RowsTable(self.model, "Conditions that differ", [CONDITION_PX])
+        self.table.horizontalHeader().setStretchLastSection(False)
+        self.alike = label(ALL_ALIKE, words="dim", wrap=True)
+        self.remarks = label("", words="dim", wrap=True)
+        self.waiting = label("", words="dim", wrap=True)
+        self.waiting.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        shown = QFrame()
+        shown.setObjectName("panel")
+        column = QVBoxLayout(shown)
+        column.setContentsMargins(0, EDGE_PX, 0, EDGE_PX)
+        column.setSpacing(4)
+        for words in (self.title, self.facts, self.warning):
+            words.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+            column.addWidget(words)
+        below = QWidget()
+        inner = QVBoxLayout(below)
+        inner.setContentsMargins(0, 4, 0, 0)
+        inner.setSpacing(4)
+        for words in (self.alike, self.remarks):
+            words.setContentsMargins(EDGE_PX, 4, EDGE_PX, 4)
+        inner.addWidget(self.table, 1000)  # as high as its rows; what is left stays empty
+        inner.addWidget(self.alike)
+        inner.addStretch(1)
+        inner.addWidget(self.remarks)
+        self.split = QSplitter(Qt.Orientation.Vertical)
+        self.split.setChildrenCollapsible(False)
+        self.split.splitterMoved.connect(self._dragged)
+        self.split.addWidget(self.area)
+        self.split.addWidget(below)
+        column.addWidget(self.split, 1)
+        self._below = below
+        self._stack = QStackedLayout(self)
+        self._stack.addWidget(self.waiting)
+        self._stack.addWidget(shown)
+        self._shown, self._column = shown, column
+
+    def _dragged(self) -> None:
+        self._by_hand = True
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What is on show."""
+        return self._comparison
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = self.model.theme = theme
+        self.intervals.set_theme(theme)
+        if self._comparison is not None:
+            self.model.show_runs(self._comparison)
+
+    def wait_for(self, count: int) -> None:
+        """Say that so many runs are being compared."""
+        self._say(f"Comparing {count_text(count, 'run')}…")
+
+    def show_failure(self, words: str) -> None:
+        """Say why they are not."""
+        self._say(f"✕ {words}")
+
+    def _say(self, words: str) -> None:
+        self._comparison = None
+        self.waiting.setText(words)
+        self._stack.setCurrentWidget(self.waiting)
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Show this one."""
+        self._comparison = comparison
+        runs, first = comparison.runs, comparison.runs[0]
+        self.title.setText(f"{count_text(len(runs), comparison.kind + ' run')} side by side")
+        self.facts.setText(
+            f"Compared with #{first.id}, of {when_text(first.conditions.started_unix_s)} on {_where(comparison)}."
+        )
+        warnings = comparison.remarks[:1] if comparison.mixed else ()
+        rest = comparison.remarks[len(warnings) :]
+        self.warning.setText("▲ " + warnings[0] if warnings else "")
+        self.warning.setVisible(bool(warnings))
+        self.intervals.set_comparison(comparison)
+        self.model.show_runs(comparison)
+        for place in range(len(runs)):
+            self.table.setColumnWidth(1 + place, RUN_PX)
+        self.table.setVisible(bool(comparison.differing))
+        self.table.setMaximumHeight((1 + len(comparison.differing)) * ROW_PX + SCROLL_PX)
+        self.alike.setVisible(not comparison.differing)
+        self.remarks.setText(" ".join(rest))
+        self.remarks.setVisible(bool(rest))
+        self._stack.setCurrentWidget(self._shown)
+        self._column.activate()
+        self._share_out()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Until somebody drags: what stands below gets what it needs, half of the height at most, the intervals the
+        rest."""
+        if self._comparison is None or self._by_hand:
+            return
+        differing = self._comparison.differing
+        needed = (1 + len(differing)) * ROW_PX + SCROLL_PX + 8 if differing else ROW_PX + 16
+        needed += self.remarks.heightForWidth(self.width()) + 12 if self.remarks.text() else 0
+        height = self.split.height() - self.split.handleWidth()
+        above = min(self.intervals.height(), max(height - needed, height // 2))
+        self.split.setSizes([above, height - above])
+
+    @property
+    def wanted_height(self) -> int:
+        """Pixels that show all of it, or most of it where it is long."""
+        comparison = self._comparison
+        if comparison is None:
+            return 0
+        around = (
+            3 * ROW_PX + (ROW_PX if comparison.mixed else 0) + (2 * ROW_PX if self.remarks.text() else 0) + 4 * EDGE_PX
+        )
+        return (
+            min(self.intervals.height(), AXIS_PX + 6 * ENTRY_PX)
+            + min(1 + len(comparison.differing), 10) * ROW_PX
+            + around
+        )
+
+
+def _where(comparison: Comparison) -> str:
+    first = comparison.runs[0]
+    name = first.conditions.device_name
+    text = device_text(first)
+    return text if not name or name in text else f"{text}, {name}"
+
+
+class CompareDialog(QDialog):
+    """The panel in a window of its own, which stays beside the main one."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Compare runs")
+        self.panel = ComparePanel(state, theme)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
+        layout.addWidget(self.panel)
+        self.resize(*SIZE_PX)
+        self.wait_for, self.show_failure = self.panel.wait_for, self.panel.show_failure
+        self.set_theme = self.panel.set_theme
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """Show this one; the window grows where that shows more of it."""
+        self.panel.show_comparison(comparison)
+        self.resize(self.width(), max(self.height(), min(self.panel.wanted_height + 2 * GAP_PX, MOST_PX)))

@@ -1,0 +1,356 @@
+"""Medians of several runs with their middle 60 % as intervals on one axis, and what the difference is worth. Main
+thread.
+
+One quantity stands on an axis in its unit; several (copies of many sizes) on one of ratios to the first run. The axis
+does not begin at 0: intervals show differences, not amounts, and it is never narrower than 4 %, so that noise does not
+look like a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.core.base.formats import number_text
+from devexplorer.core.benchmark.figures import title
+from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
+from devexplorer.core.benchmark.statistics import Verdict
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.gui.history.rows import device_text, when_text
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+ENTRY_PX, HEAD_PX, AXIS_PX, EDGE_PX, GAP_PX = 60, 26, 24, 12, 20
+NAME_PX, WORDS_PX, PLOT_PX = (170, 300), (250, 400), 160
+"""Least and most of the outer columns, least of the plot between them."""
+BAR_PX, TICK_PX = 8, 18
+LEAST_SPAN = 0.04
+LOG_FROM = 8.0
+"""Ratios further apart than this stand on a logarithmic axis."""
+NAMES = {"speedup": "speed-up"}
+"""Of quantities that their unit does not name."""
+
+
+class Entry(NamedTuple):
+    """One run's line in one group."""
+
+    run: StoredRun
+    cell: Cell
+    is_first: bool
+    scale: float
+    """What its figures are divided by to stand on the axis."""
+    box: QRectF
+
+
+class Head(NamedTuple):
+    """What a group measured."""
+
+    text: str
+    box: QRectF
+
+
+class Axis(NamedTuple):
+    """From values to pixels."""
+
+    low: float
+    high: float
+    is_log: bool
+    left: float
+    right: float
+    unit: str
+
+    def x(self, value: float) -> float:
+        """Where a value stands."""
+        low, high, at = (self._shown(number) for number in (self.low, self.high, value))
+        return self.left + (at - low) / (high - low) * (self.right - self.left)
+
+    def _shown(self, value: float) -> float:
+        return math.log10(max(value, 1e-300)) if self.is_log else value
+
+    def ticks(self, most: int) -> list[float]:
+        """Round values on it, at most so many."""
+        most = max(most, 2)
+        if self.is_log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            for steps in ((1, 2, 5), (1,)):
+                found = [
+                    step * 10.0**decade
+                    for decade in decades
+                    for step in steps
+                    if self.low <= step * 10.0**decade <= self.high
+                ]
+                if 2 <= len(found) <= most:
+                    return found
+            return found[:: math.ceil(len(found) / most)] if found else []
+        step = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
+        step = next(
+            (step * factor for factor in (1, 2, 5, 10) if (self.high - self.low) / (step * factor) <= most), step * 20
+        )
+        first = math.ceil(self.low / step - 1e-9)
+        return [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+class Intervals(QWidget):
+    """Paints the comparison of the last `set_comparison`; as high as its entries are, a scroll area round it shows the
+    rest."""
+
+    def __init__(self, theme: Theme, colour: Callable[[StoredRun], str], parent: QWidget | None = None) -> None:
+        """`colour` of a run's device."""
+        super().__init__(parent)
+        self._theme, self._colour = theme, colour
+        self._comparison: Comparison | None = None
+        self.entries: list[Entry] = []
+        self.heads: list[Head] = []
+        self.axis = Axis(0.0, 1.0, False, 0.0, 1.0, "")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("Medians with intervals")
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.update()
+
+    def set_comparison(self, comparison: Comparison | None) -> None:
+        """Show this one."""
+        self._comparison = comparison
+        self._arrange()
+        words = [f"#{entry.run.id}: {self._value(entry)} {entry.cell.words}" for entry in self.entries]
+        self.setAccessibleDescription(". ".join(words))
+        self.update()
+
+    # --- where everything is
+
+    def _arrange(self) -> None:
+        self.entries, self.heads = [], []
+        if self._comparison is None:
+            return
+        rows = self._comparison.rows
+        is_ratio = len(rows) > 1
+        left, right = self._columns()
+        y = float(AXIS_PX)
+        for row in rows:
+            first = row.cells[0]
+            if is_ratio and first is not None:
+                head = ", ".join(part for part in (row.label or NAMES.get(first.figure.quantity, ""), row.unit) if part)
+                self.heads.append(Head(head, QRectF(EDGE_PX, y, self.width() - 2 * EDGE_PX, HEAD_PX)))
+                y += HEAD_PX
+            for number, (run, cell) in enumerate(zip(self._comparison.runs, row.cells, strict=True)):
+                if cell is not None and first is not None:
+                    scale = first.figure.spread.median if is_ratio else 1.0
+                    self.entries.append(
+                        Entry(run, cell, number == 0, scale or 1.0, QRectF(0, y, self.width(), ENTRY_PX))
+                    )
+                    y += ENTRY_PX
+        self.axis = self._axis_for(rows, left, right, is_ratio)
+        self.setFixedHeight(round(y) + EDGE_PX // 2)
+
+    def _columns(self) -> tuple[float, float]:
+        """Left and right end of the plot."""
+        wide, words = QFontMetrics(font(Role.TEXT)), self._comparison
+        wanted = (
+            max((wide.horizontalAdvance(self._name(run)) for run in words.runs), default=0) if words is not None else 0
+        )
+        detail = (
+            max((self._metrics.horizontalAdvance(self._detail(run)) for run in words.runs), default=0)
+            if words is not None
+            else 0
+        )
+        name = min(max(wanted + 4, detail + 4, NAME_PX[0]), NAME_PX[1], 0.3 * self.width())
+        side = min(max(0.36 * self.width(), WORDS_PX[0]), WORDS_PX[1])
+        left = EDGE_PX + name + GAP_PX
+        return left, max(self.width() - EDGE_PX - side - GAP_PX, left + PLOT_PX)
+
+    def _axis_for(self, rows: Sequence[Row], left: float, right: float, is_ratio: bool) -> Axis:
+        known = [(entry.cell.figure.spread, entry.scale) for entry in self.entries]
+        low = min((spread.p20 / scale for spread, scale in known), default=0.0)
+        high = max((spread.p80 / scale for spread, scale in known), default=1.0)
+        unit = "times the first run" if is_ratio else rows[0].unit if rows else ""
+        if low > 0 and high / low > LOG_FROM:
+            return Axis(low / 1.3, high * 1.3, True, left, right, unit)
+        room = max(0.08 * (high - low), (LEAST_SPAN * high - (high - low)) / 2, 1e-12)
+        return Axis(max(low - room, 0.0), high + room, False, left, right, unit)
+
+    @property
+    def _metrics(self) -> QFontMetrics:
+        return QFontMetrics(font(Role.LABEL))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        if event.size().width() != event.oldSize().width():
+            self._arrange()
+
+    # --- words
+
+    @staticmethod
+    def _name(run: StoredRun) -> str:
+        return f"#{run.id}  {device_text(run)}"
+
+    @staticmethod
+    def _detail(run: StoredRun) -> str:
+        return title(run.result.spec)
+
+    @staticmethod
+    def _value(entry: Entry) -> str:
+        return f"{number_text(entry.cell.figure.spread.median)} {entry.cell.figure.unit}"
+
+    @staticmethod
+    def _ratio(entry: Entry) -> str:
+        found = entry.cell.difference
+        if found is None:
+            return ""
+        times = f"× {found.ratio:.3f}"
+        return f"{times} ({entry.cell.interval})" if entry.cell.interval else times
+
+    def tip_at(self, position: QPoint) -> str:
+        """Everything about the run at a point."""
+        entry = next((entry for entry in self.entries if entry.box.contains(QPointF(position))), None)
+        if entry is None:
+            return ""
+        spread, run = entry.cell.figure.spread, entry.run
+        lines = [
+            f"#{run.id}  {title(run.result.spec)}",
+            f"{device_text(run)}  {run.conditions.device_name}".strip(),
+            when_text(run.conditions.started_unix_s),
+            f"{self._value(entry)}, middle 60 % from {number_text(spread.p20)} to {number_text(spread.p80)}",
+            self._ratio(entry),
+            entry.cell.words,
+        ]
+        return "\n".join(filter(None, lines))
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            QToolTip.showText(event.globalPos(), tip(self.tip_at(event.pos())), self)
+            return True
+        return super().event(event)
+
+    # --- painting
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        self._paint_axis(painter)
+        for head in self.heads:
+            painter.setFont(font(Role.STRONG))
+            width = painter.fontMetrics().horizontalAdvance(head.text) + 6
+            painter.fillRect(
+                QRectF(head.box.left(), head.box.bottom() - 18, width, 18), QColor(self._theme.panel)
+            )  # over the grid
+            painter.setPen(QColor(self._theme.text))
+            painter.drawText(head.box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom, head.text)
+        for entry in self.entries:
+            self._paint_entry(painter, entry)
+        painter.end()
+
+    def _paint_axis(self, painter: QPainter) -> None:
+        theme, axis = self._theme, self.axis
+        if not self.entries:
+            return
+        bottom = self.entries[-1].box.bottom()
+        painter.setFont(font(Role.LABEL))
+        grid = QColor(theme.text)
+        grid.setAlphaF(0.15)
+        widest = self._metrics.horizontalAdvance("0,000.0") + 16
+        ticks = axis.ticks(int((axis.right - axis.left) / widest))
+        digits = (
+            max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 and not axis.is_log else 0
+        )
+        for value in ticks:
+            x = round(axis.x(value)) + 0.5
+            painter.setPen(QPen(grid, 1))
+            painter.drawLine(QPointF(x, AXIS_PX - 4), QPointF(x, bottom))
+            painter.setPen(QColor(theme.dim))
+            text = (f"{value:,.0f}" if value >= 1 else f"{value:g}") if axis.is_log else f"{value:,.{digits}f}"
+            painter.drawText(QRectF(x - widest, 0, 2 * widest, AXIS_PX - 4), Qt.AlignmentFlag.AlignCenter, text)
+        painter.setPen(QColor(theme.dim))
+        painter.drawText(
+            QRectF(axis.right + GAP_PX, 0, self.width() - axis.right - GAP_PX, AXIS_PX - 4),
+            Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
+            f"{axis.unit}: median and the middle 60 %" if axis.unit else "",
+        )
+
+    def _paint_entry(self, painter: QPainter, entry: Entry) -> None:
+        theme, axis, box = self._theme, self.axis, entry.box
+        colour = QColor(self._colour(entry.run))
+        if entry.is_first:
+            self._paint_reference(painter, entry)
+        else:
+            painter.setPen(QPen(QColor(theme.border), 1))
+            painter.drawLine(QPointF(EDGE_PX, box.top() + 0.5), QPointF(self.width() - EDGE_PX, box.top() + 0.5))
+        name_width = axis.left - GAP_PX - EDGE_PX
+        self._line(painter, QRectF(EDGE_PX, box.top() + 9, name_width, 18), self._name(entry.run), Role.STRONG, colour)
+        self._line(
+            painter,
+            QRectF(EDGE_PX, box.top() + 28, name_width, 16),
+            self._detail(entry.run),
+            Role.LABEL,
+            QColor(theme.dim),
+        )
+        self._paint_interval(painter, entry, colour)
+        left, width = axis.right + GAP_PX, self.width() - axis.right - GAP_PX - EDGE_PX
+        value, ratio = self._value(entry), self._ratio(entry)
+        self._line(painter, QRectF(left, box.top() + 9, width, 18), value, Role.STRONG, QColor(theme.text))
+        behind = QFontMetrics(font(Role.STRONG)).horizontalAdvance(value) + 12
+        self._line(
+            painter, QRectF(left + behind, box.top() + 9, width - behind, 18), ratio, Role.TEXT, QColor(theme.soft)
+        )
+        words = entry.cell.words or ("the others are compared with this" if entry.is_first else "")
+        is_clear = entry.cell.verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(theme.text if is_clear else theme.dim))
+        where = QRectF(left, box.top() + 28, width, 30)
+        painter.drawText(
+            where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop | Qt.TextFlag.TextWordWrap, words
+        )
+
+    def _paint_reference(self, painter: QPainter, first: Entry) -> None:
+        """What the others are compared with, behind all of its group."""
+        group = [entry for entry in self.entries if entry.box.top() >= first.box.top() and entry.scale == first.scale]
+        bottom = first.box.bottom() if len(self.entries) == 1 else group[-1].box.bottom()
+        following = next((head.box.top() for head in self.heads if head.box.top() > first.box.top()), bottom)
+        bottom = min(bottom, following)
+        spread = first.cell.figure.spread
+        low, middle, high = (self.axis.x(value / first.scale) for value in (spread.p20, spread.median, spread.p80))
+        band = QColor(self._theme.text)
+        band.setAlphaF(0.06)
+        painter.fillRect(QRectF(low, first.box.top(), max(high - low, 1), bottom - first.box.top()), band)
+        pen = QPen(QColor(self._theme.dim), 1)
+        pen.setDashPattern([2, 3])
+        painter.setPen(pen)
+        painter.drawLine(QPointF(round(middle) + 0.5, first.box.top()), QPointF(round(middle) + 0.5, bottom))
+
+    def _paint_interval(self, painter: QPainter, entry: Entry, colour: QColor) -> None:
+        spread = entry.cell.figure.spread
+        low, middle, high = (self.axis.x(value / entry.scale) for value in (spread.p20, spread.median, spread.p80))
+        y = round(entry.box.center().y())
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        is_simulated = entry.cell.figure.simulated
+        fill = QColor(colour)
+        fill.setAlphaF(0.0 if is_simulated else 0.35)
+        pen = QPen(colour, 1)
+        if is_simulated:
+            pen.setDashPattern([4, 3])
+        if high - low >= 2:
+            painter.setPen(pen)
+            painter.setBrush(fill)
+            painter.drawRoundedRect(QRectF(low, y - BAR_PX / 2 + 0.5, high - low, BAR_PX - 1), 3, 3)
+        mark = QPen(colour, 3)
+        mark.setCapStyle(Qt.PenCapStyle.FlatCap)
+        if is_simulated:
+            mark.setDashPattern([1.2, 0.8])
+        painter.setPen(mark)
+        painter.drawLine(QPointF(middle, y - TICK_PX / 2), QPointF(middle, y + TICK_PX / 2))
+        painter.restore()
+
+    @staticmethod
+    def _line(painter: QPainter, where: QRectF, text: str, role: Role, colour: QColor) -> None:
+        which = font(role)
+        painter.setFont(which)
+        painter.setPen(colour)
+        shown = QFontMetrics(which).elidedText(text, Qt.TextElideMode.ElideRight, max(int(where.width()), 0))
+        painter.drawText(
+            where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, shown
+        )

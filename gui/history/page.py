@@ -1,0 +1,417 @@
+"""The history tab: every stored run, to be found, tagged, compared, deleted, exported; and other people's runs taken
+in. Main thread.
+
+It keeps nothing itself and never waits: a `HistorySource` is asked, and what it answers is shown when it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QShowEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFileDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QStackedLayout,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.base.formats import count_text
+from devexplorer.core.benchmark.history.compare import MOST_RUNS, Comparison, refusal
+from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.session.state import State
+from devexplorer.gui.history.compare import CompareDialog
+from devexplorer.gui.history.question import Question
+from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
+from devexplorer.gui.history.source import HistorySource
+from devexplorer.gui.history.table import HistoryTable
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.save_dialog import SaveDialog
+from devexplorer.gui.widgets.theme import Theme
+
+PAGE = 200
+"""Runs that are listed at first, and more of when that is asked for."""
+MOST_SOUGHT = 1000
+"""Runs that are looked through for one that was asked for elsewhere."""
+TYPING_MS = 200
+"""After so long without a key the filter is asked for."""
+KINDS = ("matmul", "sweep", "bandwidth", "scaling", "model")
+FORMATS = {
+    "csv": ("CSV table…", "CSV"),
+    "json": ("JSON, to be imported elsewhere…", "JSON"),
+    "html": ("HTML report with plots…", "HTML"),
+}
+IMPORT_TIP = "Take over runs from somebody's JSON: an export, or what “bench --json” printed"
+NOT_OPEN = "The history is not open yet."
+NO_RUN = "No run is kept yet. Every benchmark that ends is kept here, with the conditions under which it was measured."
+
+
+class HistoryPanel(QWidget):
+    """Give it a source with `set_source`; `refresh` whenever what is kept has changed."""
+
+    benchmark_requested = Signal()
+    """The empty state's button."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._source: HistorySource | None = None
+        self._limit, self._total = PAGE, 0
+        self._is_old = True
+        """What is listed may not be what is kept."""
+        self._problem = ""
+        self._sought: int | None = None
+        """A run to choose as soon as it is listed."""
+        self._compare: CompareDialog | None = None
+        self.folder = ""
+        """Where the last file was chosen."""
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText("filter: cuda:0 bfloat16 nightly …")
+        self.filter.setAccessibleName("filter runs")
+        self.filter.setToolTip(
+            "Words that all stand somewhere in a run: what was measured, device, host, versions, tags"
+        )
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setFixedWidth(232)
+        self.kind = QComboBox()
+        self.kind.setAccessibleName("kind of benchmark")
+        self.kind.addItem("all kinds", None)
+        for name in KINDS:
+            self.kind.addItem(name, name)
+        self.count = ElidedLabel(words="dim")
+        self.compare_button = QPushButton("Compare")
+        self.compare_button.setProperty("look", "primary")
+        self.tags_button = QPushButton("Tags…")
+        self.delete_button = QPushButton("Delete…")
+        self.export_button = QToolButton()
+        self.export_button.setText("Export ▾")
+        self.export_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.export_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.export_menu = QMenu(self.export_button)
+        self.export_button.setMenu(self.export_menu)
+        self.names_action = QAction("With names of host and processes", self.export_menu)
+        self.import_button = QPushButton("Import…")
+        self.question = Question()
+        self.message = label(wrap=True)
+        self.message.setAccessibleName("What happened")
+        self.message.hide()
+        self.model = HistoryModel(state, self)
+        self.table = HistoryTable(self.model, theme)
+        self.more_button = QPushButton()
+        self.more_button.setProperty("look", "quiet")
+        self.nothing = label(NOT_OPEN, words="dim", wrap=True)
+        self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty = EmptyState(NO_RUN, "Start a benchmark")
+        self._typing = QTimer(self)
+        self._typing.setSingleShot(True)
+        self._typing.setInterval(TYPING_MS)
+        self._fill_menu()
+        self._lay_out()
+        self._connect()
+        self._show_buttons()
+
+    def _fill_menu(self) -> None:
+        for kind, (words, _) in FORMATS.items():
+            self.export_menu.addAction(words, functools.partial(self._ask_where, kind))
+        self.export_menu.addSeparator()
+        self.names_action.setCheckable(True)
+        self.names_action.setToolTip(
+            "Off: a file for strangers says neither the name of this host nor what else ran here"
+        )
+        self.export_menu.addAction(self.names_action)
+        self.export_menu.setToolTipsVisible(True)
+
+    def _lay_out(self) -> None:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
+        bar.setSpacing(8)
+        bar.addWidget(self.filter)
+        bar.addWidget(self.kind)
+        bar.addWidget(self.count, 1)
+        for button in (
+            self.compare_button,
+            self.tags_button,
+            self.delete_button,
+            self.export_button,
+            self.import_button,
+        ):
+            bar.addWidget(button)
+        asked = QHBoxLayout()
+        asked.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
+        asked.addWidget(self.question)
+        self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
+        listed = QWidget()
+        inner = QVBoxLayout(listed)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(0)
+        inner.addWidget(self.table, 1)
+        inner.addWidget(self.more_button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 4)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        layout.addWidget(self.message)
+        layout.addLayout(asked)
+        self._stack = QStackedLayout()
+        layout.addLayout(self._stack, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        self._listed = listed
+        for page in (listed, self.nothing, self.empty):
+            self._stack.addWidget(page)
+        self._stack.setCurrentWidget(self.nothing)
+        self.more_button.hide()
+
+    def _connect(self) -> None:
+        self.filter.textChanged.connect(self._typing.start)
+        self.filter.returnPressed.connect(self._filter_changed)
+        self._typing.timeout.connect(self._filter_changed)
+        self.kind.currentIndexChanged.connect(self._filter_changed)
+        self.more_button.clicked.connect(self._show_more)
+        self.table.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.model.tags_edited.connect(lambda run, text: self._tag(((run, tags_from(text)),)))
+        self.compare_button.clicked.connect(self.compare)
+        self.tags_button.clicked.connect(self._ask_tags)
+        self.delete_button.clicked.connect(self._ask_delete)
+        self.import_button.clicked.connect(self._ask_what)
+        self.empty.chosen.connect(self.benchmark_requested)
+
+    # --- what the window calls
+
+    def set_source(self, source: HistorySource | None) -> None:
+        """Who keeps the runs from now on; None: nobody yet."""
+        self._source = source
+        self._show_buttons()
+        self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = self.table.tags.theme = theme
+        self.model.set_runs(self.model.runs, theme)
+        if self._compare is not None:
+            self._compare.set_theme(theme)
+
+    def refresh(self) -> None:
+        """Ask for the list again; while the panel is hidden not before it is shown."""
+        self._is_old = True
+        if self.isVisible():
+            self._request()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._request()
+
+    def _request(self) -> None:
+        if self._source is not None and self._is_old:
+            self._is_old = False
+            self._source.request(self.wanted, self._limit, self.show_runs)
+
+    @property
+    def wanted(self) -> Filter:
+        """What the filter says."""
+        return Filter(kind=self.kind.currentData(), text=self.filter.text().strip())
+
+    def show_runs(self, runs: Sequence[StoredRun], total: int) -> None:
+        """Show these runs, of so many that there are; what was chosen stays chosen."""
+        chosen = {run.id for run in self.table.chosen}
+        self._total = total
+        self.model.set_runs(runs, self._theme)
+        if self._sought in {run.id for run in runs}:
+            chosen, self._sought = {self._sought}, None
+        if {run.id for run in self.table.chosen} != chosen:
+            self.table.choose(chosen)
+        filtered = self.wanted != Filter()
+        self.nothing.setText(
+            "No run is like that. Take words out of the filter, or choose all kinds." if filtered else ""
+        )
+        self._stack.setCurrentWidget(self._listed if runs else self.nothing if filtered else self.empty)
+        left = total - len(runs)
+        self.more_button.setVisible(left > 0)
+        self.more_button.setText(f"Show {min(left, PAGE):,} more of {total:,}")
+        self._show_buttons()
+
+    def show_run(self, number: int) -> None:
+        """Choose the run of this number; filters that hide it are taken away."""
+        if number in {run.id for run in self.model.runs}:
+            self.table.choose([number])
+            return
+        self._sought, self._limit = number, MOST_SOUGHT
+        for field in (self.filter, self.kind):
+            field.blockSignals(True)
+        self.filter.clear()
+        self.kind.setCurrentIndex(0)
+        for field in (self.filter, self.kind):
+            field.blockSignals(False)
+        self.refresh()
+
+    def say(self, words: str, failed: bool) -> None:
+        """One line above the table, until the next one."""
+        self._say(words, failed=failed)
+
+    def show_problem(self, words: str) -> None:
+        """What does not work at present with the file of the history, for as long as it lasts; empty: nothing."""
+        self._problem = words
+        self._say("", failed=False)
+
+    # --- what the user does
+
+    def compare(self) -> None:
+        """Open the chosen runs side by side."""
+        chosen = self.table.chosen
+        if self._source is None or refusal(chosen) is not None:
+            return
+        if self._compare is None:
+            self._compare = CompareDialog(self._state, self._theme, self)
+        self._compare.wait_for(len(chosen))
+        self._compare.show()
+        self._compare.raise_()
+        # The oldest first: what came later is compared with it.
+        self._source.compare(chosen[::-1], self.show_comparison, self._compare_failed)
+
+    def show_comparison(self, comparison: Comparison) -> None:
+        """The answer to `compare`."""
+        if self._compare is not None:
+            self._compare.show_comparison(comparison)
+
+    @property
+    def comparing(self) -> CompareDialog | None:
+        """The window of the comparison, once there was one."""
+        return self._compare
+
+    def _compare_failed(self, words: str, failed: bool) -> None:
+        if self._compare is not None:
+            self._compare.show_failure(words)
+        self._say(words, failed=failed)
+
+    def _filter_changed(self) -> None:
+        self._typing.stop()
+        self._limit = PAGE
+        self.question.hide()
+        self.refresh()
+
+    def _show_more(self) -> None:
+        self._limit += PAGE
+        self.refresh()
+
+    def _ask_tags(self) -> None:
+        chosen = self.table.chosen
+        if len(chosen) == 1:
+            [run] = chosen
+            words = f"Tags of run #{run.id}, commas between them:"
+            self.question.ask_for(
+                words, tags_text(run.tags), "Save", lambda text: self._tag(((run.id, tags_from(text)),))
+            )
+        elif chosen:
+            words = f"Tags to add to {count_text(len(chosen), 'run')}, commas between them:"
+            self.question.ask_for(
+                words, "", "Add", lambda text: self._tag([(run.id, _joined(run.tags, text)) for run in chosen])
+            )
+
+    def _tag(self, tags: Sequence[tuple[int, tuple[str, ...]]]) -> None:
+        if self._source is not None:
+            self._say("", failed=False)
+            self._source.tag(tags, self.say)
+
+    def _ask_delete(self) -> None:
+        ids = [run.id for run in self.table.chosen]
+        if ids:
+            which = f"run #{ids[0]}" if len(ids) == 1 else count_text(len(ids), "run")
+            it = "It" if len(ids) == 1 else "They"
+            words = f"Delete {which} from the history? {it} cannot be brought back."
+            self.question.ask(words, "Delete", functools.partial(self._delete, ids))
+
+    def _delete(self, ids: Sequence[int]) -> None:
+        if self._source is not None:
+            self._source.delete(ids, self.say)
+
+    def _ask_where(self, kind: str) -> None:
+        name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
+        dialog = SaveDialog(self, "Export runs", name, {kind: FORMATS[kind][1]}, self.folder)
+        dialog.saved.connect(functools.partial(self._export, kind, self._exported))
+        dialog.open()
+
+    @property
+    def _exported(self) -> tuple[int, ...]:
+        """The chosen runs; all that are listed when none is."""
+        return tuple(run.id for run in self.table.chosen or self.model.runs)
+
+    def _export(self, kind: str, ids: Sequence[int], path: Path) -> None:
+        self.folder = str(path.parent)
+        if self._source is not None:
+            self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
+
+    def _ask_what(self) -> None:
+        dialog = self._file_dialog("Import runs", "JSON (*.json);;All files (*)")
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(self._import)
+        dialog.open()
+
+    def _import(self, name: str) -> None:
+        self.folder = str(Path(name).parent)
+        if self._source is not None:
+            self._source.import_file(Path(name), self.say)
+
+    def _file_dialog(self, title: str, kinds: str) -> QFileDialog:
+        dialog = QFileDialog(self, title, self.folder, kinds)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        return dialog
+
+    # --- inside
+
+    def _say(self, words: str, *, failed: bool) -> None:
+        """One line above the table; without words what is wrong with the file, if anything is."""
+        shown, look = (words, "error" if failed else "soft") if words else (self._problem, "warning")
+        mark = {"error": "✕ ", "warning": "▲ ", "soft": ""}[look]  # never colour alone
+        self.message.setText(f"{mark}{shown}" if shown else "")
+        if self.message.property("words") != look:
+            self.message.setProperty("words", look)
+            self.message.style().polish(self.message)
+        self.message.setVisible(bool(shown))
+
+    def _show_buttons(self) -> None:
+        chosen, listed = self.table.chosen, len(self.model.runs)
+        ready = None if self._source is not None else NOT_OPEN
+        why = ready or (
+            refusal(chosen) if len(chosen) <= MOST_RUNS else f"At most {MOST_RUNS} runs are compared at once."
+        )
+        one = ready or (None if chosen else "Choose a run first.")
+        for button, reason, words in (
+            (
+                self.compare_button,
+                why,
+                "Put the chosen runs side by side; the oldest is what the others are compared with",
+            ),
+            (self.tags_button, one, "Change the tags of the chosen run, or add some to several"),
+            (self.delete_button, one, "Forget the chosen runs for good"),
+            (
+                self.export_button,
+                ready or (None if listed else "There is no run to export."),
+                "The chosen runs, or all that are listed",
+            ),
+            (self.import_button, ready, IMPORT_TIP),
+        ):
+            button.setEnabled(reason is None)
+            button.setToolTip(tip(f"{reason[:1].upper()}{reason[1:]}" if reason else words))
+        count = len(chosen)
+        self.compare_button.setText(f"Compare {count}" if count > 1 else "Compare")
+        self.delete_button.setText(f"Delete {count}…" if count > 1 else "Delete…")
+        listed_words = (
+            count_text(self._total, "run")
+            if listed == self._total
+            else f"{listed:,} of {count_text(self._total, 'run')}"
+        )
+        self.count.set_full_text(f"{listed_words}, {count} chosen" if count else listed_words)
+
+
+def _joined(tags: tuple[str, ...], text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*tags, *tags_from(text))))

@@ -1,0 +1,346 @@
+"""Stored runs as rows of a table, made when they are looked at: a history of thousands costs what is on the screen.
+Main thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, overload
+
+from PySide6.QtCore import QModelIndex, Qt, Signal
+
+from devexplorer.core.base.formats import MISSING, count_text, number_text, shape_text
+from devexplorer.core.benchmark.condition_rows import all_conditions
+from devexplorer.core.benchmark.figures import UNITS, dtype, figures, kind
+from devexplorer.core.benchmark.history.filter import device_of
+from devexplorer.core.benchmark.published import Published, best
+from devexplorer.core.benchmark.statistics import noise_of_spread, noise_words
+from devexplorer.core.records.benchmark import (
+    BandwidthResult,
+    BandwidthRow,
+    BenchResult,
+    Conditions,
+    MatmulResult,
+    ModelResult,
+    ScalingResult,
+    Spread,
+    StoredRun,
+    SweepResult,
+)
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.run_rows import product_text, product_tip, step_text
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
+from devexplorer.gui.widgets.theme import Theme, device_colour
+
+COLUMNS = (
+    Column("when"),
+    Column("kind"),
+    Column("device", tip="Where it ran; the colour is that of the device here, where it is here"),
+    Column("what", tip="Shape M×N×K, the best of several, or the model"),
+    Column("dtype"),
+    Column("median", is_number=True, tip="Of a sweep and of copies: that of the fastest; of scaling: the speed-up"),
+    Column(""),
+    Column("% of datasheet", is_number=True),
+    Column(
+        "% of best", is_number=True, tip="Share of the best that was published for this card and dtype; shapes differ"
+    ),
+    Column("noise %", is_number=True, tip="Interquartile range over median: quiet below 1 %, noisy above 5 %"),
+    Column("MHz", is_number=True, tip="SM clock during the run, median"),
+    Column("W", is_number=True, tip="Power during the run, median"),
+    Column("°C", is_number=True, tip="Temperature during the run, median"),
+    Column("remarks", tip="How it ended, and what held the clocks down"),
+    Column("tags", tip="Double-click or F2 to edit; commas between tags"),
+)
+WIDTHS = [108, 88, 132, 130, 108, 74, 80, 92, 70, 60, 50, 46, 40, 96]
+TAGS = len(COLUMNS) - 1
+RECENT_S = 335 * 86400.0
+
+
+class Headline(NamedTuple):
+    """The one figure that a run is known by."""
+
+    spread: Spread | None
+    unit: str
+    noise: float | None = None
+    datasheet: float | None = None
+    """TFLOP/s of the datasheet, where the figure is comparable with it."""
+
+
+def headline(result: BenchResult) -> Headline:
+    """A product's throughput; the fastest of a sweep or of copies; the speed-up; samples per second."""
+    match result:
+        case MatmulResult(tflops=spread):
+            (figure,) = figures(result)
+            return Headline(spread, UNITS["tflops"], figure.noise, result.datasheet_tflops)
+        case SweepResult(cells=cells):
+            fastest = max(
+                (cell.tflops for cell in cells if cell.tflops is not None), key=lambda known: known.median, default=None
+            )
+            return Headline(fastest, UNITS["tflops"], None, result.datasheet_tflops)
+        case BandwidthResult(rows=rows):
+            quickest = quickest_copy(rows)
+            return Headline(None if quickest is None else quickest.gb_per_s, UNITS["gb_per_s"])
+        case ScalingResult():
+            speedup = result.speedup if result.unreliable is None else None
+            return Headline(None if speedup is None else Spread(speedup, speedup, speedup), UNITS["speedup"])
+        case ModelResult(samples_per_s=spread):
+            return Headline(spread, UNITS["samples_per_s"], None if result.simulated else noise_of_spread(spread))
+
+
+def what(result: BenchResult) -> str:
+    """The shape, the pair, the model: what was measured, without its kind and dtype."""
+    match result:
+        case MatmulResult(spec=spec):
+            return product_text(spec)
+        case SweepResult(cells=cells):
+            known = [cell for cell in cells if cell.tflops is not None]
+            fastest = max(known, key=lambda cell: cell.tflops.median if cell.tflops else 0.0, default=None)
+            if fastest is None:
+                return count_text(len(cells), "shape")
+            return f"{shape_text((fastest.m, fastest.n, fastest.k))} of {len(cells)}"
+        case BandwidthResult(rows=rows):
+            quickest = quickest_copy(rows)
+            return (
+                f"{len(rows)} copies"
+                if quickest is None
+                else f"{quickest.source} → {quickest.destination} of {len(rows)}"
+            )
+        case ScalingResult(spec=spec):
+            return f"{spec.iterations:,} × {spec.size}³ on {len(spec.devices)}"
+        case ModelResult(spec=spec):
+            return f"{spec.target}, {step_text(spec)}"
+
+
+def quickest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
+    """Of the copies whose data arrived right: the speed of others says nothing."""
+    right = [row for row in rows if row.gb_per_s is not None and row.verified is not False]
+    return max(right, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
+
+
+def what_tip(result: BenchResult) -> str:
+    """More about it, for the tooltip."""
+    match result:
+        case MatmulResult(spec=spec):
+            return "\n".join(
+                filter(None, (f"{spec.mode}: {count_text(result.iterations, 'iteration')}", product_tip(spec)))
+            )
+        case SweepResult(cells=cells):
+            return f"The fastest of {count_text(len(cells), 'shape')}"
+        case BandwidthResult(rows=rows):
+            return f"The fastest of {len(rows)} copies: {what(result)}"
+    return what(result)
+
+
+@lru_cache(maxsize=256)
+def published(device_name: str, dtype_name: str) -> Published | None:
+    """The published row of a card; remembered, since a table asks for it row by row."""
+    return best(device_name, dtype_name)
+
+
+def best_share(run: StoredRun) -> float | None:
+    """Per cent of the best published figure for this card, dtype and mode; None where there is none."""
+    known, name = headline(run.result), dtype(run.result.spec)
+    if known.spread is None or name is None or not isinstance(run.result, MatmulResult | SweepResult):
+        return None
+    row = published(run.conditions.device_name, name)
+    if row is None:
+        return None
+    sustained = isinstance(run.result, MatmulResult) and run.result.spec.mode == "sustained"
+    return 100 * known.spread.median / ((row.sustained if sustained else None) or row.peak_burst)
+
+
+def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None:
+    """The device of this machine that the run measured: the one with its UUID, or, where there is none, with its id and
+    name."""
+    known, name = run.conditions, device_of(run)
+    for info in here:
+        if info.uuid and known.uuid:
+            if info.uuid == known.uuid:
+                return info
+        elif not run.imported and (info.id, info.name) == (name, known.device_name):
+            return info
+    return None
+
+
+def colour_of(run: StoredRun, state: State, theme: Theme) -> str:
+    """The colour of the run's device where that device is here, else the quiet one."""
+    info = device_here(run, (device.info for device in state.devices.values()))
+    return theme.dim if info is None else device_colour(state.devices[info.id].colour, theme)
+
+
+def device_text(run: StoredRun) -> str:
+    """`vgpu:0  simulated`; of a run that was read from a file the name of its card, since its id says nothing here."""
+    name = (run.conditions.device_name if run.imported else "") or device_of(run)
+    return f"{name}  simulated" if run.result.simulated else name
+
+
+def when_text(time_unix_s: float) -> str:
+    """`2026-11-20 13:47`, by the clock on the wall."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_unix_s))
+
+
+def short_when_text(time_unix_s: float, now_unix_s: float) -> str:
+    """`11-20 13:47` of the last eleven months, before that `2025-11-20`: what tells runs apart in a narrow column."""
+    is_recent = 0 <= now_unix_s - time_unix_s < RECENT_S
+    return time.strftime("%m-%d %H:%M" if is_recent else "%Y-%m-%d", time.localtime(time_unix_s))
+
+
+def tags_text(tags: Sequence[str]) -> str:
+    """As they are shown and typed."""
+    return ", ".join(tags)
+
+
+def tags_from(text: str) -> tuple[str, ...]:
+    """What was typed, as tags; nothing is checked here."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def conditions_text(known: Conditions) -> str:
+    """Every condition that is known, a line each."""
+    return "\n".join(f"{row.label}: {row.value}" for row in all_conditions(known) if row.value != MISSING)
+
+
+def remarks(run: StoredRun) -> tuple[str, bool, bool]:
+    """How it ended and what held the clocks down; whether that is an error, whether a warning."""
+    result, held = run.result, run.conditions.throttle_reasons
+    words = []
+    if result.verified is False:
+        words.append("✕ values are wrong")
+    if result.failure:
+        words.append(f"▲ ended early: {result.failure}")
+    elif result.stopped:
+        words.append("stopped")
+    if held:
+        words.append(f"▲ {', '.join(held)}")
+    if run.imported:
+        words.append("imported")
+    return ", ".join(words), result.verified is False, bool(result.failure or held)
+
+
+def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -> TableRow:
+    """One run."""
+    result, known = run.result, run.conditions
+    head, share = headline(result), best_share(run)
+    median = head.spread.median if head.spread is not None else None
+    sheet = None if median is None or not head.datasheet else 100 * median / head.datasheet
+    words, is_wrong, is_warning = remarks(run)
+    spread = (
+        ""
+        if head.spread is None
+        else f"p20 {number_text(head.spread.p20)}, p80 {number_text(head.spread.p80)} {head.unit}"
+    )
+    about = conditions_text(known)
+    return TableRow(
+        run.id,
+        (
+            Cell(short_when_text(known.started_unix_s, now_unix_s), tip=tip(about)),
+            Cell(kind(result), theme.dim),
+            Cell(device_text(run), colour_of(run, state, theme), tip(about)),
+            Cell(what(result), tip=tip(what_tip(result))),
+            Cell(dtype(result.spec) or MISSING, theme.dim),
+            Cell(number_text(median), tip=spread),
+            Cell(head.unit if median is not None else "", theme.dim),
+            _share(
+                sheet,
+                "no datasheet figure is known"
+                if not head.datasheet
+                else f"datasheet {number_text(head.datasheet)} TFLOP/s",
+            ),
+            _share(share, "nobody has published a figure for this card and dtype that is known here"),
+            Cell(
+                MISSING if head.noise is None else f"{100 * head.noise:.1f}",
+                theme.warning if noise_words(head.noise) == "noisy" else "",
+            ),
+            *(_reading(value, run) for value in (known.sm_clock_mhz, known.power_w, known.temperature_c)),
+            Cell(words, theme.error if is_wrong else theme.warning if is_warning else theme.dim, tip(words)),
+            Cell(tags_text(run.tags), tip=tip(tags_text(run.tags))),
+        ),
+    )
+
+
+def _share(percent: float | None, why: str) -> Cell:
+    return Cell(MISSING if percent is None else f"{percent:.0f}", tip=why)
+
+
+def _reading(known: Spread | None, run: StoredRun) -> Cell:
+    if known is None:
+        return Cell(MISSING, tip="not modelled" if run.result.simulated else "the device did not tell")
+    return Cell(f"{known.median:.0f}", tip=f"{known.p20:.0f} to {known.p80:.0f} for the middle 60 % of the run")
+
+
+class _Rows(Sequence[TableRow]):
+    """Rows of runs, each made when it is first asked for."""
+
+    def __init__(self, runs: Sequence[StoredRun], state: State, theme: Theme, now_unix_s: float) -> None:
+        self._runs, self._state, self._theme, self._now_unix_s = runs, state, theme, now_unix_s
+        self._made: dict[int, TableRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, at: int) -> TableRow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[TableRow]: ...
+
+    def __getitem__(self, at: int | slice) -> TableRow | Sequence[TableRow]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        if at not in self._made:
+            self._made[at] = history_row(self._runs[at], self._state, self._theme, self._now_unix_s)
+        return self._made[at]
+
+
+class HistoryModel(RowsModel):
+    """Shows the runs of the last `set_runs`; `tags_edited` carries a run's number and what was typed."""
+
+    tags_edited = Signal(object, str)
+
+    def __init__(self, state: State, parent: Any = None, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(COLUMNS, parent)
+        self._state, self._clock = state, clock
+        self.runs: tuple[StoredRun, ...] = ()
+        """From the top."""
+
+    def set_runs(self, runs: Sequence[StoredRun], theme: Theme) -> None:
+        """Show these; rows that are new at the top leave selection and scroll position alone."""
+        old, new = [run.id for run in self.runs], [run.id for run in runs]
+        added = len(new) - len(old)
+        rows: Any = _Rows(tuple(runs), self._state, theme, self._clock())
+        if added > 0 and old and new[added:] == old:
+            self.beginInsertRows(QModelIndex(), 0, added - 1)
+            self.runs, self._rows = tuple(runs), rows
+            self.endInsertRows()
+        elif new != old:
+            self.beginResetModel()
+            self.runs, self._rows = tuple(runs), rows
+            self.endResetModel()
+        else:
+            self.runs, self._rows = tuple(runs), rows
+        if new:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(COLUMNS) - 1))
+
+    def row(self, at: int) -> TableRow:
+        """One row, as it is shown."""
+        return self._rows[at]
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        found = super().flags(index)
+        return found | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == TAGS else found
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if role == Qt.ItemDataRole.EditRole and index.isValid():
+            return tags_text(self.runs[index.row()].tags)
+        return super().data(index, role)
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        if role != Qt.ItemDataRole.EditRole or index.column() != TAGS:
+            return False
+        run = self.runs[index.row()]
+        if tags_from(str(value)) != run.tags:
+            self.tags_edited.emit(run.id, str(value))  # shown when the store has it
+        return True

@@ -1,0 +1,133 @@
+"""The table of stored runs: several can be chosen, tags are edited in place. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPersistentModelIndex, QRectF, Qt
+from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPen, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QStyle, QStyleOptionViewItem, QWidget
+
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel
+from devexplorer.gui.widgets.table import PAD_PX, Padded, RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+Place = QModelIndex | QPersistentModelIndex
+CHIP_PX, CHIP_PAD_PX, CHIP_GAP_PX = 18, 6, 4
+STRETCHED = {3: 2, 13: 2}
+"""Columns that take of the room that is left, and how many parts of it; the tags take the rest."""
+TAGS_PX = 72
+"""Of the tags at least."""
+
+
+class _Tags(Padded):
+    """Tags as chips; a line to type in while they are edited."""
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.theme = theme
+
+    def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Place) -> QWidget:
+        editor = QLineEdit(parent)
+        editor.setPlaceholderText("tag, another tag")
+        editor.setAccessibleName("Tags")
+        editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for a field of its own
+        return editor
+
+    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, _index: Place) -> None:
+        editor.setGeometry(option.rect)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Place) -> None:
+        model, text = index.model(), index.data()
+        if not text or not isinstance(model, HistoryModel):
+            super().paint(painter, option, index)
+            return
+        full = option.rect
+        painter.save()
+        painter.setClipRect(full)
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(full, option.palette.highlight())
+        painter.setFont(font(Role.LABEL))
+        metrics = painter.fontMetrics()
+        left, end = full.left(), full.right() - PAD_PX
+        tags = model.runs[index.row()].tags
+        for number, tag in enumerate(tags):
+            more = f"+{len(tags) - number}"
+            width = metrics.horizontalAdvance(tag) + 2 * CHIP_PAD_PX
+            room = end - (0 if number == len(tags) - 1 else metrics.horizontalAdvance(more) + CHIP_GAP_PX)
+            if left + width > room:
+                if number:
+                    painter.setPen(QColor(self.theme.dim))
+                    painter.drawText(left, full.top(), end - left, full.height(), Qt.AlignmentFlag.AlignVCenter, more)
+                    break
+                width = max(room - left, 2 * CHIP_PAD_PX + 8)
+                tag = metrics.elidedText(tag, Qt.TextElideMode.ElideRight, width - 2 * CHIP_PAD_PX)
+            top = full.top() + (full.height() - CHIP_PX) // 2
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(self.theme.border_strong), 1))
+            painter.setBrush(QColor(self.theme.card))
+            painter.drawRoundedRect(QRectF(left + 0.5, top + 0.5, width - 1, CHIP_PX - 1), 4, 4)
+            painter.setPen(QColor(self.theme.text))
+            painter.drawText(left, top, width, CHIP_PX, Qt.AlignmentFlag.AlignCenter, tag)
+            left += width + CHIP_GAP_PX
+        painter.restore()
+
+
+class HistoryTable(RowsTable):
+    """Rows are runs, known by their numbers."""
+
+    def __init__(self, model: HistoryModel, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX], parent)
+        self._model = model
+        self.tags = _Tags(theme, self)
+        self.setItemDelegateForColumn(TAGS, self.tags)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.DoubleClicked | QAbstractItemView.EditTrigger.EditKeyPressed)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+
+    @property
+    def chosen(self) -> tuple[StoredRun, ...]:
+        """The selected runs, from the top."""
+        rows = sorted(index.row() for index in self.selectionModel().selectedRows())
+        return tuple(self._model.runs[row] for row in rows)
+
+    def choose(self, ids: Iterable[int]) -> None:
+        """Select the runs with these numbers, those that are listed, and bring the first of them into sight."""
+        wanted = set(ids)
+        rows = [row for row, run in enumerate(self._model.runs) if run.id in wanted]
+        chosen = QItemSelection()
+        for row in rows:
+            chosen.select(self._model.index(row, 0), self._model.index(row, TAGS))
+        self.selectionModel().select(chosen, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+        if rows:
+            self.selectionModel().setCurrentIndex(
+                self._model.index(rows[0], 0), QItemSelectionModel.SelectionFlag.NoUpdate
+            )
+            self.scrollTo(self._model.index(rows[0], 0))
+
+    def edit_tags(self) -> None:
+        """Edit the tags of the current row in place."""
+        index = self._model.index(self.currentIndex().row(), TAGS)
+        if index.isValid():
+            self.scrollTo(index)
+            self.edit(index)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(QKeySequence.StandardKey.Copy) and self.chosen:
+            lines = ["\t".join(column.title or "unit" for column in COLUMNS)]
+            rows = sorted(index.row() for index in self.selectionModel().selectedRows())
+            lines += ["\t".join(cell.text for cell in self._model.row(row).cells) for row in rows]
+            QApplication.clipboard().setText("\n".join(lines))
+        elif event.key() == Qt.Key.Key_F2:
+            self.edit_tags()
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Share out what the columns leave of the width."""
+        super().resizeEvent(event)
+        spare = self.viewport().width() - sum(WIDTHS) - TAGS_PX
+        parts = sum(STRETCHED.values()) + 3
+        for column, share in STRETCHED.items():
+            self.setColumnWidth(column, WIDTHS[column] + max(spare, 0) * share // parts)

@@ -1,1 +1,0 @@
-"""Adapters from the state to Qt's item views. Main thread only."""

@@ -1,0 +1,1 @@
+"""The Learn tab: exercises that check themselves. Main thread only."""

@@ -1,0 +1,344 @@
+"""Exercises that check themselves: the list with what is done, and the steps of the one that is under way. Main
+thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QItemSelectionModel, Qt, QTimer, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.learn.course import EXERCISES
+from devexplorer.core.learn.exercise import Course, Step
+from devexplorer.core.session.state import State
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme
+
+_SIGN_PX = 16
+_COLUMNS = (Column(""), Column("exercise"), Column("about"))
+_BY_ID = {exercise.id: exercise for exercise in EXERCISES}
+LIST_PX = 520
+TEXT_PX = 900
+"""Longer lines are hard to read."""
+PAUSED = "This is a recording: the exercise goes on when the window is live again."
+NEEDS = "This needs a second device, and there is only the CPU here. Virtual GPUs are simulated."
+WRONG = "✕ Not quite. Look again."
+
+
+class LearnPanel(QWidget):
+    """`refresh` looks whether another step is done; `learned_changed` carries the ids of the exercises that were
+    done."""
+
+    learned_changed = Signal(object)
+    """tuple of str"""
+    virtual_offered = Signal()
+    """Virtual GPUs are wanted, for an exercise that needs a second device."""
+
+    def __init__(
+        self, state: State, theme: Theme, learned: tuple[str, ...] = (), parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self.learned = tuple(one for one in _BY_ID if one in learned)
+        self._courses: dict[str, Course] = {}
+        """Every exercise that was begun, as far as it has come."""
+        first = next((one for one in _BY_ID if one not in self.learned), EXERCISES[0].id)
+        self.course = self._courses[first] = Course(_BY_ID[first], state)
+        """The exercise on show."""
+        self.model = RowsModel(_COLUMNS, self)
+        self.table = RowsTable(self.model, "Exercises", [56, 308])
+        self.table.setFixedWidth(LIST_PX)
+        self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.table.activated.connect(self._to_answer)
+        self.progress = label(words="dim")
+        self.title = label(role=Role.STRONG, wrap=True)
+        self.why = label(words="soft", wrap=True)
+        self.needs_words = label(NEEDS, words="warning", wrap=True)
+        self.needs = QPushButton("Add two virtual GPUs")
+        self.needs.clicked.connect(self.virtual_offered)
+        self.again = QPushButton("Begin again")
+        self.again.setToolTip("Do this exercise once more, from its first step")
+        self.again.clicked.connect(self._begin_again)
+        self.next = QPushButton("Next exercise")
+        self.next.setProperty("look", "primary")
+        self.next.clicked.connect(self._go_on)
+        self.answer = QLineEdit()
+        self.answer.setAccessibleName("Your answer")
+        self.answer.setPlaceholderText("your answer, then Enter")
+        self.answer.setFixedWidth(240)
+        self.answer.returnPressed.connect(self._answer)
+        self.answer.textEdited.connect(self._forgive)
+        self.wrong = label(words="error")
+        self.note = label(words="soft", wrap=True)
+        self.note.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
+        self._steps = QVBoxLayout()
+        self._steps.setSpacing(8)
+        self.rows: list[_StepRow] = []
+        """One for each step of the exercise on show."""
+        self._shown: tuple[object, ...] = ()
+        self._lay_out()
+        self._fill()
+        self.table.selectionModel().selectionChanged.connect(self._choose)
+        self.choose(first)
+        self._show()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self.title, 1)
+        top.addWidget(self.again)
+        top.addWidget(self.next)
+        self._needs_row = QWidget()
+        needs = QHBoxLayout(self._needs_row)
+        needs.setContentsMargins(0, 0, 0, 0)
+        needs.setSpacing(12)
+        needs.addWidget(self.needs_words, 1)
+        needs.addWidget(self.needs)
+        self._ask = QWidget()
+        ask = QHBoxLayout(self._ask)
+        ask.setContentsMargins(_SIGN_PX + 8, 0, 0, 0)
+        ask.setSpacing(12)
+        ask.addWidget(self.answer)
+        ask.addWidget(self.wrong, 1)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(EDGE_PX, 8, EDGE_PX, EDGE_PX)
+        column.setSpacing(10)
+        column.addLayout(top)
+        column.addWidget(self.why)
+        column.addWidget(self._needs_row)
+        column.addLayout(self._steps)
+        column.addWidget(self._ask)
+        column.addWidget(self.note)
+        column.addStretch(1)
+        inner.setMaximumWidth(TEXT_PX)
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setWidget(inner)
+        self.area.setAccessibleName("The exercise")
+        left = QVBoxLayout()
+        left.setSpacing(4)
+        left.addWidget(self.table, 1)
+        self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
+        left.addWidget(self.progress)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addLayout(left)
+        layout.addWidget(self.area, 1)
+
+    # --- what the window calls
+    # -----------------------------------------------------------------------------------------
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        for row in self.rows:
+            row.set_theme(theme)
+
+    def refresh(self) -> None:
+        """Look whether another step is done."""
+        if self.course.look():
+            self._progressed()
+        self._show()
+
+    def choose(self, exercise_id: str) -> None:
+        """Show an exercise: begin it, or go on with it."""
+        at = list(_BY_ID).index(exercise_id)
+        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
+        self.table.selectionModel().setCurrentIndex(self.model.index(at, 0), flags)
+
+    # --- which exercise
+    # ------------------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        key = self.table.selected_key
+        if isinstance(key, str) and self.course.exercise.id != key:
+            known = self._courses.get(key)
+            if known is not None:
+                known.resume()
+                self.course = known
+            else:
+                self._begin(key)
+            self._show()
+
+    def _begin(self, exercise_id: str) -> None:
+        self.course = self._courses[exercise_id] = Course(_BY_ID[exercise_id], self._state)
+        if self.course.look():
+            self._progressed()
+
+    def _begin_again(self) -> None:
+        self._begin(self.course.exercise.id)
+        self._fill()
+        self._show()
+
+    def _go_on(self) -> None:
+        """To the next one that is not done."""
+        ids = list(_BY_ID)
+        at = ids.index(self.course.exercise.id)
+        following = next((one for one in (*ids[at + 1 :], *ids[:at]) if one not in self.learned), None)
+        if following is not None:
+            self.choose(following)
+            self.table.setFocus()
+
+    def _to_answer(self) -> None:
+        """Enter in the list: type the answer where one is asked for."""
+        if self._ask.isVisible():
+            self.answer.setFocus()
+
+    def _forgive(self) -> None:
+        self.wrong.clear()
+
+    def _answer(self) -> None:
+        if not self.answer.text().strip():
+            return
+        if self.course.answer(self.answer.text()):
+            self._progressed()
+        else:
+            self.wrong.setText(WRONG)
+        self._show()
+
+    def _progressed(self) -> None:
+        exercise_id = self.course.exercise.id
+        if self.course.finished and exercise_id not in self.learned:
+            self.learned = tuple(one for one in _BY_ID if one in self.learned or one == exercise_id)
+            self.learned_changed.emit(self.learned)
+        self._fill()
+
+    # --- what is shown
+    # -------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        self.model.set_rows(
+            [TableRow(one.id, (self._sign(one.id), Cell(one.title, tip=one.why), Cell(one.topic))) for one in EXERCISES]
+        )
+        self.progress.setText(f"{len(self.learned)} of {len(EXERCISES)} done")
+
+    def _sign(self, exercise_id: str) -> Cell:
+        """A tick, or how many steps of it are done."""
+        if exercise_id in self.learned:
+            return Cell("✓", tip="done")
+        course = self._courses.get(exercise_id)
+        steps = len(_BY_ID[exercise_id].steps)
+        return (
+            Cell(f"{course.at}/{steps}", tip=f"{course.at} of {steps} steps are done")
+            if course is not None and course.at
+            else Cell("")
+        )
+
+    def _show(self) -> None:
+        """Bring the right side up to date; called after every command, so nothing is touched that is as it was."""
+        course, live = self.course, self._state.recording is None
+        engine = self._state.engine
+        alone = (
+            live and engine is not None and engine.virtual_unavailable is None and len(self._state.usable_devices) < 2
+        )
+        left = len(self.learned) < len(EXERCISES)
+        now = (course, course.at, live, alone, left)
+        if now == self._shown:
+            return
+        if not self._shown or self._shown[0] is not course:
+            self._show_exercise()
+        elif self._shown[1] != course.at:
+            self.answer.clear()
+            self.wrong.clear()
+        self._shown = now
+        for at, row in enumerate(self.rows):
+            row.set_distance(at - course.at)
+        asked = course.step is not None and course.step.answers is not None
+        self._ask.setVisible(asked)
+        self.answer.setEnabled(live)
+        self._needs_row.setVisible(course.exercise.two_devices and alone)
+        self.again.setVisible(course.at > 0)
+        self.next.setVisible(course.finished and left)
+        words = (
+            PAUSED
+            if not live
+            else ""
+            if not course.finished
+            else "Done."
+            if left
+            else "Done, and with it all exercises."
+        )
+        self.note.setText(words)
+        self.note.setVisible(bool(words))
+        QTimer.singleShot(0, self, self._show_present)  # when the rows have their new heights
+
+    def _show_present(self) -> None:
+        """Where the page is low, the present step is the part to see."""
+        present = self.rows[self.course.at] if not self.course.finished else self.note
+        self.area.ensureWidgetVisible(present, 0, EDGE_PX)
+
+    def _show_exercise(self) -> None:
+        """Another one: its words, and a row for each step."""
+        exercise = self.course.exercise
+        self.title.setText(exercise.title)
+        self.why.setText(exercise.why)
+        self.answer.clear()
+        self.wrong.clear()
+        for row in self.rows:
+            self._steps.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self.rows = [_StepRow(number, step, self._theme) for number, step in enumerate(exercise.steps, start=1)]
+        for row in self.rows:
+            self._steps.addWidget(row)
+        self.area.verticalScrollBar().setValue(0)
+
+
+class _StepRow(QWidget):
+    """One step: a tick when it is done, an arrow and where to click when it is the present one, else its number.
+
+    Two labels for the two looks: the style would give a label whose look changes the font back that it had first.
+    """
+
+    def __init__(self, number: int, step: Step, theme: Theme) -> None:
+        super().__init__()
+        self._number, self._theme = number, theme
+        self.distance: int | None = None
+        """From the present step; None: not shown yet."""
+        self.sign = label(words="dim")
+        self.sign.setFixedWidth(_SIGN_PX)
+        self.sign.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
+        self.now = label(step.text, Role.STRONG, wrap=True)
+        self.other = label(step.text, words="dim", wrap=True)
+        self.how = label(step.how, words="soft", wrap=True)
+        column = QVBoxLayout()
+        column.setSpacing(2)
+        for part in (self.now, self.other, self.how):
+            column.addWidget(part)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
+        row.addLayout(column, 1)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self._show_sign()
+
+    def set_distance(self, distance: int) -> None:
+        """Negative: done; 0: to be done now; else later."""
+        if distance == self.distance:
+            return
+        self.distance = distance
+        words = "done" if distance < 0 else "now" if distance == 0 else "later"
+        self.sign.setAccessibleName(words)
+        self.other.setAccessibleDescription(words)
+        self.now.setVisible(distance == 0)
+        self.other.setVisible(distance != 0)
+        self.how.setVisible(distance == 0)
+        self._show_sign()
+
+    def _show_sign(self) -> None:
+        if self.distance is None or self.distance > 0:
+            self.sign.setText(f"{self._number}")
+        elif self.distance == 0:
+            self.sign.setPixmap(pixmap("play", self._theme.text, _SIGN_PX, 2.0))
+        else:
+            self.sign.setPixmap(pixmap("check", self._theme.dim, _SIGN_PX, 2.0))

@@ -1,0 +1,275 @@
+"""Where every byte of a device went: the bar, the parts as a table, the counts of nvidia-smi and torch side by side.
+Main thread.
+
+What has to be done elsewhere is asked for with signals; the panel then shows the figures from before beside those of
+now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QMenu, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.session.state import Device, State
+from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
+from devexplorer.gui.memory.side import Comparison, WaterfallSide, figures
+from devexplorer.gui.memory.table import PartsTable
+from devexplorer.gui.widgets.memory_bar import MemoryBar
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+BAR_PX, SIDE_PX, LEAST_PX = 20, 400, 120
+NO_ENGINE = "The engine is not ready yet."
+
+
+class WaterfallBar(MemoryBar):
+    """The large bar; a simulated device has a dashed outline. `part_clicked` carries a key of `PARTS`."""
+
+    part_clicked = Signal(str)
+    simulated = False
+
+    def sizeHint(self) -> QSize:
+        return QSize(400, BAR_PX)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(80, BAR_PX)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        here = self.part_at(event.position().x())
+        if here is not None:
+            self.part_clicked.emit(here.key)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.simulated:
+            painter = QPainter(self)
+            pen = QPen(QColor(self._theme.simulated), 1)
+            pen.setDashPattern([4, 3])
+            painter.setPen(pen)
+            painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
+            painter.end()
+
+
+class WaterfallPanel(QWidget):
+    """One device at a time. Feed it with `refresh`."""
+
+    release_requested = Signal(str)
+    """The device whose cache is to be released."""
+    restart_requested = Signal()
+    """The engine is to be ended and started again."""
+    record_requested = Signal(bool)
+    """Allocators are to record where blocks are asked for, or to stop."""
+    save_requested = Signal(str)
+    """The device whose snapshot is to be saved to a file that has yet to be chosen."""
+    browse_requested = Signal(str)
+    """The device whose allocator is to be looked at now."""
+    open_requested = Signal()
+    """A file that has yet to be chosen is to be opened."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._opened: set[str] = {"workspace"}
+        self._picked = False
+        self.chooser = QComboBox()
+        self.chooser.setAccessibleName("Device")
+        self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.number = label("", Role.NUMBER)
+        self.of = ElidedLabel(words="dim")
+        self.bar = WaterfallBar(theme, theme.cpu)
+        self.table = PartsTable(theme)
+        self.side = WaterfallSide()
+        self.release = self._button("Release cache", self._ask_release)
+        self.restart = self._button("Restart engine", self._ask_restart)
+        self.record = self._button("Record stacks", self._ask_record)
+        self.record.setCheckable(True)
+        self.snapshot = QPushButton("Snapshot ▾")
+        menu = QMenu(self.snapshot)
+        menu.setToolTipsVisible(True)
+        self.snapshot.setMenu(menu)
+        self.browse = menu.addAction("Browse segments and blocks", lambda: self.browse_requested.emit(self.device_id))
+        self.save = menu.addAction("Save to a file…", lambda: self.save_requested.emit(self.device_id))
+        self.open = menu.addAction("Open a file…", self.open_requested.emit)
+        self._lay_out()
+        self.chooser.activated.connect(self._chosen)
+        self.table.toggled.connect(self._toggle)
+        self.bar.part_clicked.connect(self.table.select_part)
+        self.refresh()
+
+    def _button(self, text: str, action: Callable[[], None]) -> QPushButton:
+        button = QPushButton(text)
+        button.clicked.connect(lambda _checked: action())
+        return button
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self.chooser)
+        top.addSpacing(4)
+        top.addWidget(self.number)
+        top.addWidget(self.of, 1)
+        for button in (self.release, self.restart, self.record, self.snapshot):
+            top.addWidget(button)
+        scroll = QScrollArea()
+        scroll.setWidget(self.side)
+        scroll.setWidgetResizable(True)
+        scroll.setFixedWidth(SIDE_PX)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.side.setObjectName("scrolled")
+        below = QHBoxLayout()
+        below.setSpacing(2 * EDGE_PX)
+        below.addWidget(self.table, 1)
+        below.addWidget(scroll)
+        head = QVBoxLayout()
+        head.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
+        head.setSpacing(8)
+        head.addLayout(top)
+        head.addWidget(self.bar)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(head)
+        layout.addLayout(below, 1)
+        self.setMinimumHeight(LEAST_PX)
+        self.table.setMinimumHeight(0)
+        self.table.setHorizontalScrollBarPolicy(
+            Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        )  # what is cut off is in the tooltips
+
+    # --- what is shown
+
+    @property
+    def device_id(self) -> str:
+        """The device that is shown; "" while there is none."""
+        return str(self.chooser.currentData() or "")
+
+    def show_device(self, device: str) -> None:
+        """Show this device, if it is there; the panel stays with it."""
+        at = self.chooser.findData(device)
+        if at >= 0:
+            self._picked = True
+            self.chooser.setCurrentIndex(at)
+            self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.table.delegate.theme = theme
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the latest readings."""
+        self._list_devices()
+        device = self._state.devices.get(self.device_id)
+        self._enable(device)
+        if device is None:
+            self.table.rows_model.set_rows([])
+            return
+        parts, colour = device.parts, device_colour(device.colour, self._theme)
+        used = parts.used if parts.workspace is not None else device.used_bytes
+        self.number.setText(bytes_text(used))
+        words = f"of {bytes_text(device.total_bytes)} in use" if device.total_bytes is not None else "in use"
+        self.of.set_full_text(
+            words
+            + (
+                ", simulated"
+                if device.info.simulated
+                else ", shared with the system"
+                if device.info.memory_shared
+                else ""
+            )
+        )
+        self.bar.simulated = device.info.simulated
+        self.bar.set_theme(self._theme, colour)
+        self.bar.set_reading(parts, device.total_bytes)
+        self._show_rows(device, colour)
+        self.side.show_device(device)
+
+    def _show_rows(self, device: Device, colour: str) -> None:
+        pid = self._state.engine.pid if self._state.engine is not None else None
+        delegate = self.table.delegate
+        delegate.colour = QColor(colour)
+        delegate.openable = frozenset(key for key in WITH_CHILDREN if children(device, key, pid))
+        delegate.opened = frozenset(self._opened)
+        self.table.rows_model.set_rows(part_rows(device, pid, self._opened, self._theme))
+        self.table.viewport().update()
+
+    def _list_devices(self) -> None:
+        there = [
+            device.info
+            for device in self._state.devices.values()
+            if device.total_bytes is not None or device.info.usable
+        ]
+        shown = [(info.id, f"{info.id}   {info.name}{'   simulated' if info.simulated else ''}") for info in there]
+        if shown != [(self.chooser.itemData(at), self.chooser.itemText(at)) for at in range(self.chooser.count())]:
+            chosen = self.device_id if self._picked else ""
+            self.chooser.clear()
+            for device, text in shown:
+                self.chooser.addItem(text, device)
+            first = next((at for at, info in enumerate(there) if info.kind != "cpu" and info.usable), 0)
+            self.chooser.setCurrentIndex(max(self.chooser.findData(chosen), 0) if chosen else first)
+
+    def _enable(self, device: Device | None) -> None:
+        ready = None if self._state.engine is not None else NO_ENGINE
+        allocator = device.allocator if device is not None else None
+        listed = device is not None and device.info.kind in ("cuda", "virtual")
+        no_allocator = ready or (None if allocator is not None else "This engine has no memory on this device.")
+        no_blocks = no_allocator or (
+            None if listed else "torch can list the blocks of its allocator for CUDA devices only."
+        )
+        nothing = (
+            None
+            if allocator is None or allocator.reserved_bytes > allocator.allocated_bytes
+            else "Nothing is cached there now."
+        )
+        cards = any(one.info.usable and one.info.kind in ("cuda", "virtual") for one in self._state.devices.values())
+        no_recording = ready or (
+            None if cards else "Only allocators of CUDA devices and virtual GPUs can record; there are none here."
+        )
+        for button, reason, tip in (
+            (self.release, no_allocator or nothing, "Give the segments that no tensor uses back to the device."),
+            (
+                self.restart,
+                None,
+                "End the engine, which gives everything back, and rebuild the workspace in a new one.",
+            ),
+            (self.record, no_recording, "Let allocators keep the line of code that asks for each block."),
+            (self.browse, no_blocks, "Show the segments and blocks of this device's allocator as they are now."),
+            (self.save, no_blocks, "Write them to a file in PyTorch's own format."),
+            (self.open, ready, "Read a file that PyTorch or this window has written."),
+        ):
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or tip)
+        if ready is not None and self.record.isChecked():
+            self.record.setChecked(False)  # a new engine records only when asked again
+
+    # --- what is done
+
+    def _chosen(self) -> None:
+        self._picked = True
+        self.refresh()
+
+    def _toggle(self, part: str) -> None:
+        self._opened ^= {part}
+        self.refresh()
+
+    def _ask_release(self) -> None:
+        self._compare(f"releasing the cache of {self.device_id}", [self.device_id])
+        self.release_requested.emit(self.device_id)
+
+    def _ask_restart(self) -> None:
+        self._compare("restarting the engine", list(self._state.devices))
+        self.restart_requested.emit()
+
+    def _compare(self, what: str, devices: list[str]) -> None:
+        before = {name: figures(self._state.devices[name]) for name in devices if name in self._state.devices}
+        self.side.compare(Comparison(what, before))
+        self.refresh()
+
+    def _ask_record(self) -> None:
+        self.record_requested.emit(self.record.isChecked())

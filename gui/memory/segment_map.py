@@ -1,0 +1,143 @@
+"""Draws a segment: its blocks side by side, as wide as they are large, free ones empty. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QToolTip, QWidget
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.records.allocator import AllocatorSnapshot, SegmentRow
+from devexplorer.gui.memory.snapshot_rows import STATES
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.theme import Theme
+
+MAP_PX, SMALL_MAP_PX = 34, 12
+LEAST_PX = 6
+"""Of a small segment beside a large one."""
+
+
+def spans(segment: SegmentRow, width: float) -> list[tuple[float, float]]:
+    """Left edge and width in pixels of each block; blocks that lie outside of what the segment says of itself are left
+    out at its end."""
+    scale = width / max(segment.bytes, 1)
+    found = []
+    for block in segment.blocks:
+        left = min(max((block.address - segment.address) * scale, 0.0), width)
+        found.append((left, min(block.bytes * scale, width - left)))
+    return found
+
+
+def paint_segment(
+    painter: QPainter, segment: SegmentRow, where: QRectF, theme: Theme, colour: QColor, marked: int = -1
+) -> None:
+    """Fill `where`: blocks in use in the device's colour, those that wait for a stream lighter, free ones empty."""
+    painter.fillRect(where, QColor(theme.bar_free))
+    waiting = QColor(colour)
+    waiting.setAlphaF(0.5)
+    gaps = where.height() > SMALL_MAP_PX
+    for block, (left, width) in zip(segment.blocks, spans(segment, where.width()), strict=True):
+        if block.state == "inactive":
+            continue
+        gap = 1.0 if gaps and width > 3 else 0.0
+        box = QRectF(where.left() + left, where.top(), max(width - gap, 0.75), where.height())
+        painter.fillRect(box, colour if block.state == "active_allocated" else waiting)
+    if 0 <= marked < len(segment.blocks):
+        left, width = spans(segment, where.width())[marked]
+        painter.setPen(QPen(QColor(theme.text), 2))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.drawRect(QRectF(where.left() + left + 1, where.top() + 1, max(width - 2, 2), where.height() - 2))
+
+
+class MapDelegate(QStyledItemDelegate):
+    """The map in a cell of the table of segments, as long as the segment is large."""
+
+    def __init__(self, model: RowsModel, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._model = model
+        self.theme, self.colour = theme, QColor(theme.cpu)
+        self.snapshot: AllocatorSnapshot | None = None
+        self.largest = 1
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(option.rect, option.palette.highlight())
+        key = self._model.rows[index.row()].key
+        if self.snapshot is None or not isinstance(key, int):
+            return
+        segment = self.snapshot.segments[key]
+        room = QRectF(option.rect).adjusted(0, 0, -12, 0)
+        width = max(room.width() * segment.bytes / self.largest, LEAST_PX)
+        box = QRectF(room.left(), room.center().y() - SMALL_MAP_PX / 2, width, SMALL_MAP_PX)
+        paint_segment(painter, segment, box, self.theme, self.colour)
+
+
+class SegmentMap(QWidget):
+    """One segment, large. Hover names a block, a click chooses it."""
+
+    block_clicked = Signal(int)
+    """Number of the block in its segment."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme, self.colour = theme, QColor(theme.cpu)
+        self._snapshot: AllocatorSnapshot | None = None
+        self._segment: SegmentRow | None = None
+        self._marked = -1
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("Blocks of the segment")
+
+    def sizeHint(self) -> QSize:
+        return QSize(300, MAP_PX)
+
+    def show_segment(self, snapshot: AllocatorSnapshot | None, segment: SegmentRow | None) -> None:
+        """Draw this one."""
+        self._snapshot, self._segment, self._marked = snapshot, segment, -1
+        count = 0 if segment is None else sum(block.state == "inactive" for block in segment.blocks)
+        self.setAccessibleDescription("" if segment is None else f"{len(segment.blocks)} blocks, {count} of them free")
+        self.update()
+
+    def mark(self, block: int) -> None:
+        """Put a frame round a block."""
+        self._marked = block
+        self.update()
+
+    def block_at(self, x: float) -> int:
+        """Number of the block below `x` pixels from the left; -1 where none is."""
+        if self._segment is None:
+            return -1
+        found = spans(self._segment, self.width())
+        return next((at for at, (left, width) in enumerate(found) if left <= x < left + max(width, 1.0)), -1)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        at = self.block_at(event.position().x())
+        if at >= 0:
+            self.block_clicked.emit(at)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            QToolTip.showText(event.globalPos(), tip(self.words_at(event.pos().x())), self)
+            return True
+        return super().event(event)
+
+    def words_at(self, x: float) -> str:
+        """What is known about the block there."""
+        at = self.block_at(x)
+        if self._segment is None or self._snapshot is None:
+            return ""
+        if at < 0:
+            return "A block that was left out, because there were too many."
+        block = self._segment.blocks[at]
+        lines = [f"{bytes_text(block.bytes)} {STATES.get(block.state, block.state)} at {block.address:#x}"]
+        if 0 <= block.frame < len(self._snapshot.stacks):
+            lines += self._snapshot.stacks[block.frame].frames[:12]
+        return "\n".join(lines)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self._segment is not None:
+            paint_segment(painter, self._segment, QRectF(self.rect()), self.theme, self.colour, self._marked)
+        painter.end()

@@ -1,0 +1,217 @@
+"""An allocator snapshot to be browsed: by segment, where free blocks show as holes, and by place in the code. Main
+thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QSplitter,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.records.allocator import AllocatorSnapshot
+from devexplorer.core.session.state import State
+from devexplorer.gui.memory.segment_map import MapDelegate, SegmentMap
+from devexplorer.gui.memory.snapshot_rows import (
+    BLOCK_COLUMNS,
+    MOST_ROWS,
+    SEGMENT_COLUMNS,
+    STACK_COLUMNS,
+    Finder,
+    block_rows,
+    segment_rows,
+    stack_rows,
+    summary,
+)
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+
+NO_STACKS = (
+    "No line of code is known: recording was off when these blocks were asked for. Turn on “Record stacks”, make the"
+    " tensors again, and take another snapshot."
+)
+
+
+class SnapshotPanel(QWidget):
+    """Shows `state.snapshot`; feed it with `refresh`."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._shown: AllocatorSnapshot | None = None
+        self._finder: Finder | None = None
+        self.title = label("", Role.STRONG)
+        self.facts = ElidedLabel(words="dim")
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText("Filter by file, function, address, pool")
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setAccessibleName("Filter")
+        self.filter.setFixedWidth(240)
+        self.segments = RowsModel(SEGMENT_COLUMNS, self)
+        self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
+        self.maps = MapDelegate(self.segments, theme, self)
+        self.segment_table.setItemDelegateForColumn(len(SEGMENT_COLUMNS) - 1, self.maps)
+        self.map = SegmentMap(theme)
+        self.blocks = RowsModel(BLOCK_COLUMNS, self)
+        self.block_table = RowsTable(self.blocks, "Blocks of the segment", [150, 96, 110, 140])
+        self.stacks = RowsModel(STACK_COLUMNS, self)
+        self.stack_table = RowsTable(self.stacks, "Places in the code", [96, 76, 76])
+        self.frames = QPlainTextEdit()
+        self.frames.setReadOnly(True)
+        self.frames.setProperty("look", "code")
+        self.frames.setFont(font(Role.CODE))
+        self.frames.setAccessibleName("Stack, innermost first")
+        self.frames.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.nothing = label(NO_STACKS, words="dim", wrap=True)
+        self.more = label("", words="dim")
+        self._lay_out()
+        self.filter.textChanged.connect(self._filter)
+        self.segment_table.selectionModel().selectionChanged.connect(lambda: self._show_segment())
+        self.block_table.selectionModel().selectionChanged.connect(lambda: self._mark())
+        self.stack_table.selectionModel().selectionChanged.connect(lambda: self._show_stack())
+        self.map.block_clicked.connect(self._choose_block)
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, 8)
+        head.setSpacing(EDGE_PX)
+        head.addWidget(self.title)
+        head.addWidget(self.facts, 1)
+        head.addWidget(self.filter)
+        below = QWidget()
+        inner = QVBoxLayout(below)
+        inner.setContentsMargins(0, 8, 0, 0)
+        inner.setSpacing(8)
+        framed = QHBoxLayout()
+        framed.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        framed.addWidget(self.map)
+        inner.addLayout(framed)
+        inner.addWidget(self.block_table, 1)
+        by_segment = QSplitter(Qt.Orientation.Vertical)
+        by_segment.addWidget(self.segment_table)
+        by_segment.addWidget(below)
+        by_segment.setChildrenCollapsible(False)
+        by_segment.setSizes([320, 240])
+        by_place = QSplitter(Qt.Orientation.Horizontal)
+        by_place.addWidget(self.stack_table)
+        by_place.addWidget(self.frames)
+        by_place.setChildrenCollapsible(False)
+        by_place.setSizes([520, 420])
+        places = QWidget()
+        column = QVBoxLayout(places)
+        column.setContentsMargins(0, 0, 0, 0)
+        self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        column.addWidget(self.nothing)
+        column.addWidget(by_place, 1)
+        self._by_place = by_place
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setDrawBase(False)
+        self.tabs.addTab(by_segment, "By segment")
+        self.tabs.addTab(places, "By place in the code")
+        self.more.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(head)
+        layout.addWidget(self.tabs, 1)
+        layout.addWidget(self.more)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.maps.theme = self.map.theme = theme
+        self._shown = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the snapshot that was opened last."""
+        snapshot = self._state.snapshot
+        if snapshot is self._shown:
+            return
+        self._shown = snapshot
+        if snapshot is None:
+            return
+        self._finder = Finder(snapshot)
+        device = self._state.devices.get(snapshot.source)
+        colour = QColor(self._theme.cpu if device is None else device_colour(device.colour, self._theme))
+        self.maps.colour = self.map.colour = colour
+        self.maps.snapshot = snapshot
+        self.maps.largest = max((segment.bytes for segment in snapshot.segments), default=1)
+        self.title.setText(f"{snapshot.source}, simulated" if snapshot.simulated else snapshot.source)
+        self.facts.set_full_text(summary(snapshot))
+        self.nothing.setVisible(not snapshot.stacks)
+        self._by_place.setVisible(bool(snapshot.stacks))
+        self._filter()
+
+    def _filter(self) -> None:
+        snapshot, finder = self._shown, self._finder
+        if snapshot is None or finder is None:
+            return
+        segments, places = finder.find(self.filter.text())
+        self.segments.set_rows(segment_rows(snapshot, segments, self._theme))
+        self.stacks.set_rows(stack_rows(snapshot, places, self._theme))
+        self.tabs.setTabText(0, f"By segment ({len(segments):,})")
+        self.tabs.setTabText(1, f"By place in the code ({len(places):,})")
+        hidden = max(len(segments), len(places)) > MOST_ROWS
+        self.more.setText(f"Only the largest {MOST_ROWS} are listed; the filter finds the others." if hidden else "")
+        self.more.setVisible(hidden)
+        for table, model in ((self.segment_table, self.segments), (self.stack_table, self.stacks)):
+            if table.selected_key is None and model.rows:
+                table.selectRow(0)
+        self._show_segment()
+        self._show_stack()
+
+    def _show_segment(self) -> None:
+        key = self.segment_table.selected_key
+        segment = self._shown.segments[key] if self._shown is not None and isinstance(key, int) else None
+        self.map.show_segment(self._shown, segment)
+        self.blocks.set_rows(
+            [] if self._shown is None or segment is None else block_rows(self._shown, segment, self._theme)
+        )
+
+    def _mark(self) -> None:
+        key = self.block_table.selected_key
+        self.map.mark(key if isinstance(key, int) else -1)
+
+    def _choose_block(self, block: int) -> None:
+        for number, row in enumerate(self.blocks.rows):
+            if row.key == block:
+                self.block_table.selectRow(number)
+                self.block_table.scrollTo(self.blocks.index(number, 0))
+
+    def _show_stack(self) -> None:
+        key = self.stack_table.selected_key
+        frames = self._shown.stacks[key].frames if self._shown is not None and isinstance(key, int) else ()
+        self.frames.setPlainText("\n".join(frames))
+
+
+class SnapshotDialog(QDialog):
+    """The panel in a window of its own; it stays while the main window is used."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Allocator snapshot")
+        self.panel = SnapshotPanel(state, theme)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.panel)
+        self.resize(1000, 660)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self.panel.set_theme(theme)
+
+    def refresh(self) -> None:
+        """Show the snapshot that was opened last."""
+        self.panel.refresh()

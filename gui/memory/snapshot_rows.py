@@ -1,0 +1,152 @@
+"""Tables of an allocator snapshot: its segments, its blocks, the places in the code. Main thread; pure functions of the
+snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from devexplorer.core.base.formats import MISSING, bytes_text, count_text
+from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, TableRow
+from devexplorer.gui.widgets.theme import Theme
+
+MOST_ROWS = 500
+"""Listed at once, the largest; the filter finds the others."""
+CALLERS = 4
+"""Frames that are named in a row: the innermost is often the same helper."""
+SEGMENT_COLUMNS = (
+    Column("address"),
+    Column("device", is_number=True, tip="As torch counts."),
+    Column("pool", tip="small: requests up to 1 MiB"),
+    Column("size", is_number=True),
+    Column("in use", is_number=True),
+    Column("largest free", is_number=True, tip="The largest request that fits into this segment."),
+    Column("blocks", is_number=True),
+    Column("map", tip="Filled: in use. Empty: free. As long as the segment is large."),
+)
+BLOCK_COLUMNS = (
+    Column("address"),
+    Column("size", is_number=True),
+    Column("requested", is_number=True, tip="Before the allocator rounded it up."),
+    Column("state"),
+    Column("asked for at"),
+)
+STACK_COLUMNS = (
+    Column("size", is_number=True),
+    Column("share", is_number=True, tip="Of all blocks in use whose line is known."),
+    Column("blocks", is_number=True),
+    Column("asked for at"),
+)
+STATES = {
+    "active_allocated": "in use",
+    "active_awaiting_free": "waits for a stream",
+    "active_pending_free": "waits for a stream",
+    "inactive": "free",
+}
+
+
+class Finder:
+    """Which segments and which places hold all words of a filter; texts are made once for a snapshot."""
+
+    def __init__(self, snapshot: AllocatorSnapshot) -> None:
+        self._places = [" ".join(stack.frames).lower() for stack in snapshot.stacks]
+        self._segments = [
+            f"{segment.address:#x} {segment.pool} stream {segment.stream}".lower() for segment in snapshot.segments
+        ]
+        self._used = [{block.frame for block in segment.blocks if block.frame >= 0} for segment in snapshot.segments]
+
+    def find(self, text: str) -> tuple[list[int], list[int]]:
+        """Numbers of the segments and of the places that match."""
+        words = text.lower().split()
+        places = [at for at, place in enumerate(self._places) if all(word in place for word in words)]
+        hit = set(places) if words else set()
+        segments = [
+            at
+            for at, own in enumerate(self._segments)
+            if all(word in own for word in words) or not hit.isdisjoint(self._used[at])
+        ]
+        return segments, places
+
+
+def summary(snapshot: AllocatorSnapshot) -> str:
+    """The whole snapshot in a line."""
+    reserved = sum(segment.bytes for segment in snapshot.segments)
+    allocated = sum(segment.allocated_bytes for segment in snapshot.segments)
+    largest = max(map(largest_free, snapshot.segments), default=0)
+    parts = [
+        f"{bytes_text(reserved)} in {count_text(len(snapshot.segments), 'segment')}",
+        f"{bytes_text(allocated)} in use",
+        f"largest free block {bytes_text(largest)}",
+    ]
+    if snapshot.trace_entries:
+        parts.append(count_text(snapshot.trace_entries, "recorded step"))
+    if snapshot.cut:
+        parts.append(f"{count_text(snapshot.cut, 'small block')} left out")
+    return ", ".join(parts)
+
+
+def largest_free(segment: SegmentRow) -> int:
+    """Bytes of the largest free block of a segment."""
+    return max((block.bytes for block in segment.blocks if block.state == "inactive"), default=0)
+
+
+def segment_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
+    """The largest of these segments, as many as are listed."""
+    largest = sorted(numbers, key=lambda at: -snapshot.segments[at].bytes)[:MOST_ROWS]
+    return [TableRow(at, _segment_cells(snapshot.segments[at], theme)) for at in largest]
+
+
+def _segment_cells(segment: SegmentRow, theme: Theme) -> tuple[Cell, ...]:
+    free = largest_free(segment)
+    return (
+        Cell(f"{segment.address:#x}"),
+        Cell(str(segment.device), theme.dim),
+        Cell(segment.pool, theme.dim, f"stream {segment.stream}"),
+        Cell(bytes_text(segment.bytes), tip=f"{segment.bytes:,} bytes"),
+        Cell(bytes_text(segment.allocated_bytes), tip=f"{segment.allocated_bytes:,} bytes"),
+        Cell(bytes_text(free), theme.dim, f"{free:,} bytes"),
+        Cell(f"{len(segment.blocks):,}", theme.dim),
+        Cell(""),
+    )
+
+
+def block_rows(snapshot: AllocatorSnapshot, segment: SegmentRow, theme: Theme) -> list[TableRow]:
+    """The largest blocks of a segment, in the order of their addresses."""
+    largest = sorted(range(len(segment.blocks)), key=lambda at: -segment.blocks[at].bytes)[:MOST_ROWS]
+    return [TableRow(at, _block_cells(snapshot, segment.blocks[at], theme)) for at in sorted(largest)]
+
+
+def _block_cells(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[Cell, ...]:
+    is_free = block.state == "inactive"
+    return (
+        Cell(f"{block.address:#x}", theme.dim if is_free else ""),
+        Cell(bytes_text(block.bytes), theme.dim if is_free else "", f"{block.bytes:,} bytes"),
+        Cell(MISSING if block.requested_bytes is None else f"{block.requested_bytes:,}", theme.dim),
+        Cell(STATES.get(block.state, block.state), theme.dim if is_free else ""),
+        Cell(*_place(snapshot, block, theme)),
+    )
+
+
+def _place(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[str, str, str]:
+    if block.state == "inactive":
+        return "", "", ""
+    if not 0 <= block.frame < len(snapshot.stacks):
+        return "not recorded", theme.dim, "Recording was off when this block was asked for."
+    frames = snapshot.stacks[block.frame].frames
+    return (frames[0] if frames else MISSING), "", tip("\n".join(frames))
+
+
+def stack_rows(snapshot: AllocatorSnapshot, numbers: Sequence[int], theme: Theme) -> list[TableRow]:
+    """The places, which stand largest first in the snapshot."""
+    total = sum(stack.bytes for stack in snapshot.stacks)
+    return [TableRow(at, _stack_cells(snapshot.stacks[at], total, theme)) for at in numbers[:MOST_ROWS]]
+
+
+def _stack_cells(stack: StackRow, total: int, theme: Theme) -> tuple[Cell, ...]:
+    return (
+        Cell(bytes_text(stack.bytes), tip=f"{stack.bytes:,} bytes"),
+        Cell(f"{100 * stack.bytes / total:.1f} %" if total else MISSING, theme.dim),
+        Cell(f"{stack.blocks:,}", theme.dim),
+        Cell(" ← ".join(stack.frames[:CALLERS]) or MISSING, tip=tip("\n".join(stack.frames))),
+    )

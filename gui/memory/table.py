@@ -1,0 +1,110 @@
+"""The table of the waterfall: a swatch before each part, rows that open. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from devexplorer.gui.memory.rows import COLUMNS, Key
+from devexplorer.gui.widgets.memory_bar import paint_part
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.table import PAD_PX, RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+SWATCH_PX, ARROW_PX, GAP_PX = 12, 8, 8
+
+
+class PartDelegate(QStyledItemDelegate):
+    """Paints the first column: an arrow where there is more, the part's look as in the bar, its name."""
+
+    def __init__(self, model: RowsModel, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._model = model
+        self.openable: frozenset[str] = frozenset()
+        self.opened: frozenset[str] = frozenset()
+        self.colour = QColor(theme.cpu)
+        self.theme = theme
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        key = self._model.rows[index.row()].key
+        assert isinstance(key, Key)
+        painter.save()
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(option.rect, option.palette.highlight())
+        where = QRectF(option.rect)
+        x, middle = where.left() + PAD_PX, where.center().y()
+        if not key.child and key.part in self.openable:
+            self._arrow(painter, x, middle, down=key.part in self.opened)
+        x += ARROW_PX + GAP_PX
+        if key.part and not key.child:
+            swatch = QRectF(x, middle - SWATCH_PX / 2, SWATCH_PX, SWATCH_PX)
+            paint_part(painter, key.part, swatch, self.theme, self.colour)
+            painter.setPen(QPen(QColor(self.theme.border_strong), 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(swatch.adjusted(0.5, 0.5, -0.5, -0.5))
+        x += SWATCH_PX + GAP_PX
+        painter.setFont(font(Role.TEXT if key.part else Role.STRONG))
+        painter.setPen(QColor(self.theme.soft if key.child else self.theme.text))
+        room = QRectF(x, where.top(), where.right() - x - PAD_PX, where.height())
+        text = painter.fontMetrics().elidedText(index.data(), Qt.TextElideMode.ElideMiddle, int(room.width()))
+        painter.drawText(
+            room, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextSingleLine, text
+        )
+        painter.restore()
+
+    def _arrow(self, painter: QPainter, x: float, middle: float, *, down: bool) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(self.theme.dim))
+        points = [(0, -2), (8, -2), (4, 3)] if down else [(1.5, -4), (1.5, 4), (6.5, 0)]
+        painter.drawPolygon(QPolygonF([QPointF(x + dx, middle + dy) for dx, dy in points]))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+
+class PartsTable(RowsTable):
+    """`toggled` asks to open or close a part: by a click on its row, Right and Left, Enter and Space."""
+
+    toggled = Signal(str)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        self.rows_model = RowsModel(COLUMNS)
+        super().__init__(self.rows_model, "Parts of the memory", [250, 92, 128, 76], parent)
+        self.rows_model.setParent(self)
+        self.delegate = PartDelegate(self.rows_model, theme, self)
+        self.setItemDelegateForColumn(0, self.delegate)
+        self.clicked.connect(self._clicked)
+
+    def key_at(self, row: int) -> Key:
+        """What a row is about."""
+        key = self.rows_model.rows[row].key
+        assert isinstance(key, Key)
+        return key
+
+    def select_part(self, part: str) -> None:
+        """Select the row of a part."""
+        for number, row in enumerate(self.rows_model.rows):
+            if row.key == Key(part):
+                self.selectRow(number)
+                self.scrollTo(self.rows_model.index(number, 0))
+
+    def _clicked(self, index: QModelIndex) -> None:
+        self._toggle(self.key_at(index.row()))
+
+    def _toggle(self, key: Key) -> None:
+        if not key.child and key.part in self.delegate.openable:
+            self.toggled.emit(key.part)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        row = self.currentIndex().row()
+        if row >= 0:
+            key = self.key_at(row)
+            is_open = key.part in self.delegate.opened
+            wanted = {Qt.Key.Key_Right: not is_open, Qt.Key.Key_Left: is_open}
+            press = Qt.Key(event.key())
+            if press in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space) or wanted.get(press, False):
+                self._toggle(Key(key.part))
+                return
+        super().keyPressEvent(event)

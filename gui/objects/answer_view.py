@@ -1,0 +1,81 @@
+"""One answer of the engine as a column: its title, its words, the ways out that take one click. It scrolls where it is
+low. Main thread."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.theme import Role
+
+WIDTH_PX = 340
+
+
+class AnswerView(QScrollArea):
+    """Everything is shown as plain text, whatever it looks like."""
+
+    command_requested = Signal(object)
+    """The command of an offer whose button was clicked."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.title = label("", Role.STRONG, wrap=True)
+        self.words = label("", words="soft", wrap=True)
+        for text in (self.title, self.words):
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.buttons: list[QPushButton] = []
+        self._answer: Answer | None = None
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        self._column = QVBoxLayout(inside)
+        self._column.setContentsMargins(EDGE_PX, 4, 8, 4)
+        self._column.setSpacing(6)
+        self._column.addWidget(self.title)
+        self._column.addWidget(self.words)
+        self._column.addStretch(1)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+        self.setMinimumWidth(WIDTH_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
+
+    def sizeHint(self) -> QSize:
+        return QSize(WIDTH_PX, 60)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(WIDTH_PX, 40)
+
+    def show_answer(self, answer: Answer, *, ready: bool) -> None:
+        """Show it; `ready`: its offers can be taken now."""
+        if answer != self._answer:
+            self._answer = answer
+            self.title.setText(f"✕ {answer.title}" if answer.failed else answer.title)
+            look = "error" if answer.failed else ""
+            if self.title.property("words") != look:
+                self.title.setProperty("words", look)
+                self.title.style().polish(self.title)
+            self.words.setText(answer.words)
+            self._offer(answer.offers)
+            self.verticalScrollBar().setValue(0)
+        for button in self.buttons:
+            button.setEnabled(ready)
+
+    def _offer(self, offers: tuple[Offer, ...]) -> None:
+        for button in self.buttons:
+            button.hide()
+            button.deleteLater()
+        self.buttons = []
+        for offer in offers:
+            button = QPushButton(offer.label)
+            button.clicked.connect(partial(self._take, offer))
+            self._column.insertWidget(self._column.count() - 1, button, 0, Qt.AlignmentFlag.AlignLeft)
+            self.buttons.append(button)
+
+    def _take(self, offer: Offer, _checked: bool = False) -> None:
+        self.command_requested.emit(offer.command)

@@ -1,0 +1,342 @@
+"""Which rows of the objects the tree shows, below what, in which order. Main thread; no Qt.
+
+A node is a number: the number of its entry, and in the low bits the row. An entry is one object, or the part of it that
+is on one device. Nothing is made for a row before somebody looks into what it is in: children are listed when they are
+asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from devexplorer.core.records.doctor import Finding
+from devexplorer.core.records.objects import Row
+from devexplorer.core.session.row_table import Ints
+from devexplorer.gui.objects.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
+
+BITS: Final = 32
+ROW: Final = (1 << BITS) - 1
+"""The bits of a node that are its row; all of them set: a device that objects are grouped below."""
+
+
+class Key(NamedTuple):
+    """What a node is, whatever the arrangement."""
+
+    group: str | None
+    name: str | None
+    path: str
+
+
+class Entry:
+    """One object, or the part of it that is on one device."""
+
+    def __init__(self, number: int, known: Known, group: str | None, visible: Visible) -> None:
+        shown = visible.shown
+        self.base: Final = number << BITS
+        self.known, self.group = known, group
+        self.name: Final = known.snapshot.name
+        self.shown: Final = None if shown is None else shown.tobytes()
+        self.before: Final = None if shown is None else [0, *np.cumsum(shown).tolist()]
+        """How many rows are shown before each; None: all of them."""
+        self.ends: Final = known.outline.shape.ends
+        self.opened: Final = visible.opened
+        """Rows that have to be open for every match to be seen."""
+        self._on_the_way: Final = visible.on_the_way
+        self._sums: Ints | None = None
+
+    def take(self, known: Known) -> Known:
+        """The object has another snapshot with the same paths; returns the one before."""
+        before, self.known, self._sums = self.known, known, None
+        return before
+
+    @property
+    def root(self) -> int:
+        """The node of the object itself."""
+        return self.base
+
+    def children(self, row: int) -> list[int]:
+        """Rows that are shown directly below this one, as they come."""
+        found = self.known.outline.shape.children(row)
+        return found if self.shown is None else [at for at in found if self.shown[at]]
+
+    def is_shown(self, row: int) -> bool:
+        """Whether the row has a place in the tree."""
+        return self.shown is None or bool(self.shown[row])
+
+    def is_meant(self, row: int) -> bool:
+        """Whether the row is what was looked for, or in it, and not only the way there."""
+        return self._on_the_way is None or not self._on_the_way[row]
+
+    def is_whole(self, row: int) -> bool:
+        """Whether the row is all here, and not only a part of it on this device."""
+        own = self.known.outline.rows[row]
+        return self.group is None or own.kind != "module" or own.devices in ((), (self.group,))
+
+    def bytes(self, row: int) -> int:
+        """Bytes of the row, as far as they are here."""
+        if self.is_whole(row):
+            return self.known.outline.rows[row].bytes
+        if self._sums is None:
+            outline = self.known.outline
+            counted = (
+                on_device(outline, self.group)
+                & ~outline.parts_of_training
+                & (outline.originals == np.arange(len(outline.rows)))
+            )
+            counted &= outline.column("traits").where(lambda traits: traits[1])
+            self._sums = np.concatenate(([0], np.cumsum(np.where(counted, outline.bytes, 0))))
+        return int(self._sums[self.known.outline.shape.ends[row]] - self._sums[row])
+
+    def targets(self, rows: Sequence[int]) -> Iterator[str]:
+        """What commands are addressed to for these rows, in the order of the tree; what is in another of them is left
+        out.
+
+        Of a module that is only partly on the device of this group those parts that are all there; tensors that it
+        holds itself cannot be told apart from the rest of it by a move, and stay out. A finding stands for what it is
+        about.
+        """
+        shape, end = self.known.outline.shape, 0
+        for row in sorted(rows if self.known.findings is None else set(map(self.addressed, rows))):
+            if row >= end:
+                end = shape.ends[row]
+                yield from self._whole(row, end)
+
+    def _whole(self, row: int, end: int) -> Iterator[str]:
+        if self.is_whole(row):
+            yield self.target(row)
+            return
+        at, rows, ends = row + 1, self.known.outline.rows, self.known.outline.shape.ends
+        while at < end:
+            if self.is_shown(at) and rows[at].kind == "module" and self.is_whole(at):
+                yield self.target(at)
+                at = ends[at]
+            else:
+                at += 1
+
+    def target(self, row: int) -> str:
+        """`name`, or `name:path`."""
+        path = self.known.outline.shape.paths[self.addressed(row)]
+        return f"{self.name}:{path}" if path else self.name
+
+    def addressed(self, row: int) -> int:
+        """The row that commands are addressed to: of a finding, what it is about."""
+        findings = self.known.findings
+        return row if findings is None or row not in findings.findings else findings.parent(row)
+
+    def finding(self, row: int) -> Finding | None:
+        """The finding that this row is."""
+        return None if self.known.findings is None else self.known.findings.findings.get(row)
+
+
+class Arrangement:
+    """The nodes of the tree, listed as they are asked for."""
+
+    def __init__(self, objects: Mapping[str, Known], options: Options, numbers: Iterator[int]) -> None:
+        self.options: Final = options
+        self.entries: Final[dict[int, Entry]] = {}
+        self.groups: Final[dict[int, str]] = {}
+        """Node to device."""
+        self._of: dict[str, list[Entry]] = {}
+        self._listed: dict[int, list[int]] = {}
+        self._places: dict[int, int] = {}
+        self._numbers = numbers
+        self.roots: list[int] = []
+        if options.grouped:
+            self._group(objects)
+        else:
+            for known in objects.values():
+                found = visible(known, options, None)
+                if not found.is_empty:
+                    self.roots.append(self._enter(known, None, found))
+            self.roots = self._in_order(self.roots)
+        self._place(self.roots)
+
+    # --- making it
+    # -----------------------------------------------------------------------------------------------------
+
+    def _enter(self, known: Known, group: str | None, found: Visible) -> int:
+        number = next(self._numbers)
+        entry = self.entries[number] = Entry(number, known, group, found)
+        self._of.setdefault(entry.name, []).append(entry)
+        return entry.root
+
+    def _group(self, objects: Mapping[str, Known]) -> None:
+        where = {name: devices_of(known.outline) or [NOWHERE] for name, known in objects.items()}
+        for device in sorted(
+            set(itertools.chain.from_iterable(where.values())), key=lambda device: (device == NOWHERE, natural(device))
+        ):
+            inside = []
+            for name, known in objects.items():
+                if device in where[name]:
+                    found = visible(known, self.options, device)
+                    if not found.is_empty:
+                        inside.append(self._enter(known, device, found))
+            if inside:
+                node = next(self._numbers) << BITS | ROW
+                self.groups[node] = device
+                self.roots.append(node)
+                self._list(node, inside)
+
+    def _list(self, node: int, children: list[int]) -> list[int]:
+        listed = self._listed[node] = self._in_order(children)
+        self._place(listed)
+        return listed
+
+    def _in_order(self, nodes: list[int]) -> list[int]:
+        match self.options.sorted_by:
+            case "bytes":
+                return sorted(nodes, key=self.bytes, reverse=self.options.descending)
+            case "name":
+                return sorted(nodes, key=lambda node: natural(self.label(node)), reverse=self.options.descending)
+        return nodes
+
+    def _place(self, nodes: list[int]) -> None:
+        self._places.update(zip(nodes, range(len(nodes)), strict=True))
+
+    # --- objects that come and go while everything is shown as it comes ---------------------------------------------
+
+    def append(self, objects: Sequence[Known]) -> None:
+        """More objects at the end."""
+        self.roots += [self._enter(known, None, Visible(None)) for known in objects]
+        self._place(self.roots)
+
+    def remove(self, at: int) -> None:
+        """The object in this place is gone."""
+        number = self.roots.pop(at) >> BITS
+        del self._of[self.entries.pop(number).name]
+        self._listed = {node: listed for node, listed in self._listed.items() if node >> BITS != number}
+        self._places = {node: place for node, place in self._places.items() if node >> BITS != number}
+        self._place(self.roots)
+
+    # --- reading it
+    # ----------------------------------------------------------------------------------------------------
+
+    @property
+    def listed(self) -> list[int]:
+        """Nodes whose children have been asked for, in no order."""
+        return list(self._listed)
+
+    def below_open(self, is_open: Callable[[int], bool]) -> Iterator[tuple[int | None, list[int]]]:
+        """The roots, and the children of every node that is open and below open ones only; each with its parent."""
+        waiting: list[int | None] = [None]
+        while waiting:
+            parent = waiting.pop()
+            nodes = self.roots if parent is None else self.children(parent)
+            yield parent, nodes
+            waiting += [node for node in nodes if node in self._listed and is_open(node)]
+
+    def is_meant(self, node: int) -> bool:
+        """Whether a node is what was looked for, or in it."""
+        entry = self.entries.get(node >> BITS)
+        return not self.options.query.words if entry is None else entry.is_meant(node & ROW)
+
+    def of(self, name: str) -> Sequence[Entry]:
+        """The entries of one object."""
+        return self._of.get(name, ())
+
+    def found(self, node: int) -> tuple[Entry, int] | None:
+        """Entry and row of a node; None for a device, and for what is gone."""
+        entry = self.entries.get(node >> BITS)
+        return None if entry is None or node & ROW >= len(entry.known.outline.rows) else (entry, node & ROW)
+
+    def exists(self, node: int) -> bool:
+        """Whether there is such a node."""
+        return node >> BITS in self.entries or node in self.groups
+
+    def children(self, node: int) -> list[int]:
+        """The nodes below a node, in order."""
+        listed = self._listed.get(node)
+        if listed is None:
+            entry = self.entries.get(node >> BITS)
+            if entry is None:
+                return []
+            base = entry.base
+            listed = self._list(node, [base | row for row in entry.children(node & ROW)])
+        return listed
+
+    def has_children(self, node: int) -> bool:
+        """Whether a node has any, without listing them; Qt asks for every row that it lays out."""
+        entry = self.entries.get(node >> BITS)
+        if entry is None:
+            return node in self.groups
+        row = node & ROW
+        end = entry.ends[row]
+        return end > row + 1 if entry.before is None else entry.before[end] > entry.before[row + 1]
+
+    def parent(self, node: int) -> int | None:
+        """The node that a node is below."""
+        entry = self.entries.get(node >> BITS)
+        if entry is None:
+            return None
+        if node & ROW:
+            return entry.base | entry.known.outline.shape.parents[node & ROW]
+        return (
+            None
+            if entry.group is None
+            else next(group for group, device in self.groups.items() if device == entry.group)
+        )
+
+    def place(self, node: int) -> int:
+        """Which one it is below its parent."""
+        if node not in self._places and (parent := self.parent(node)) is not None:
+            self.children(parent)
+        return self._places[node]
+
+    def row(self, node: int) -> Row | None:
+        """The record of a node; None for a device."""
+        found = self.found(node)
+        return None if found is None else found[0].known.outline.rows[found[1]]
+
+    def label(self, node: int) -> str:
+        """What stands in the first column."""
+        entry = self.entries.get(node >> BITS)
+        if entry is None:
+            return self.groups[node] or "no tensors"
+        return entry.known.outline.rows[node & ROW].name if node & ROW else entry.name
+
+    def bytes(self, node: int) -> int:
+        """Bytes of a node; of a device, of the objects below it."""
+        entry = self.entries.get(node >> BITS)
+        return sum(map(self.bytes, self.children(node))) if entry is None else entry.bytes(node & ROW)
+
+    def targets(self, nodes: Sequence[int]) -> tuple[str, ...]:
+        """What commands are addressed to for these nodes, in the order of the tree, each once."""
+        rows: dict[int, list[int]] = {}
+        for node in nodes:
+            for one in self.children(node) if node in self.groups else (node,):
+                rows.setdefault(one >> BITS, []).append(one & ROW)
+        there = sorted(rows.keys() & self.entries.keys())
+        return tuple(
+            dict.fromkeys(itertools.chain.from_iterable(self.entries[number].targets(rows[number]) for number in there))
+        )
+
+    def key(self, node: int) -> Key | None:
+        """What a node is."""
+        if node in self.groups:
+            return Key(self.groups[node], None, "")
+        found = self.found(node)
+        return (
+            None if found is None else Key(found[0].group, found[0].name, found[0].known.outline.shape.paths[found[1]])
+        )
+
+    def node(self, key: Key) -> int | None:
+        """The node that is this, or the first that shows the same row; None when none does."""
+        if key.name is None:
+            return next((node for node, device in self.groups.items() if device == key.group), None)
+        for entry in sorted(self.of(key.name), key=lambda entry: entry.group != key.group):
+            row = entry.known.outline.place(key.path)
+            if row is not None and entry.is_shown(row):
+                return entry.base | row
+        return None
+
+    def opened(self) -> Iterator[int]:
+        """Nodes that have to be open for every match of the query to be seen, parents first."""
+        if self.options.query.words:
+            yield from self.groups
+            for entry in self.entries.values():
+                if entry.opened is not None:
+                    yield from (entry.base | row for row in np.flatnonzero(entry.opened).tolist())

@@ -1,0 +1,132 @@
+"""What stands in the cells of the object tree, and what is said of them otherwise. Main thread."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from PySide6.QtCore import Qt
+
+from devexplorer.core.base.formats import shape_text
+from devexplorer.gui.objects.arrangement import Entry
+from devexplorer.gui.objects.badges import Badge, badges, doctor_badge
+from devexplorer.gui.objects.findings import KIND, place_text, words_of
+from devexplorer.gui.widgets.plain_text import tip
+
+MIB = 1 << 20
+
+
+class Column(enum.IntEnum):
+    """The columns of the tree."""
+
+    NAME = 0
+    TYPE = 1
+    SHAPE = 2
+    DTYPE = 3
+    DEVICE = 4
+    MIB = 5
+
+
+HEADERS = ("name", "type", "shape", "dtype", "device", "MiB")
+SORTED_BY: dict[int, str] = {Column.NAME: "name", Column.MIB: "bytes"}
+"""Columns that the tree can be sorted by."""
+
+TARGET_ROLE = int(Qt.ItemDataRole.UserRole) + 1
+"""`name`, or `name:path` for a part: what commands are addressed to; None for a device."""
+DEVICES_ROLE = TARGET_ROLE + 1
+"""Ids of the devices that hold it (tuple of str)."""
+BADGES_ROLE = TARGET_ROLE + 2
+"""What the user should know about it (tuple of `Badge`)."""
+ROW_ROLE = TARGET_ROLE + 3
+"""The record itself; None for a device."""
+FINDING_ROLE = TARGET_ROLE + 4
+"""The finding that the row is; None for everything else."""
+
+
+def mib_text(count: int) -> str:
+    """Bytes in MiB without the unit, for the column: `16,276`, `527.8`, `0.01`, `<0.01` for what would read as
+    nothing."""
+    mib = count / MIB
+    if mib >= 9_999.95:
+        return f"{mib:,.0f}"
+    if 0 < mib < 0.005:
+        return "<0.01"
+    return f"{mib:,.1f}" if mib >= 0.9995 else f"{mib:.2f}"
+
+
+def _text(entry: Entry, at: int, column: int) -> str:
+    row = entry.known.outline.rows[at]
+    match column:
+        case Column.NAME:
+            return row.name if at else entry.name
+        case _ if row.kind == KIND:
+            return ""
+        case Column.TYPE:
+            return row.type
+        case Column.SHAPE:
+            return "" if row.kind == "module" else shape_text(row.shape)
+        case Column.DTYPE:
+            return row.dtype or ""
+        case Column.DEVICE:
+            return " ".join(row.devices)
+        case _:
+            return mib_text(entry.bytes(at)) if row.devices or row.bytes else ""
+
+
+def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
+    row, findings = entry.known.outline.rows[at], entry.known.findings
+    if findings is not None:
+        if row.kind == KIND:
+            return ()
+        found = findings.inside(at)
+        if found:
+            return (doctor_badge(found), *_own_badges(entry, at))
+    return _own_badges(entry, at)
+
+
+def _own_badges(entry: Entry, at: int) -> tuple[Badge, ...]:
+    row = entry.known.outline.rows[at]
+    looks_frozen = (
+        row.kind == "parameter" and row.requires_grad is False
+    )  # asked first: whether it trains may be a look at all rows
+    return badges(row, None if at else entry.known.snapshot, trains=looks_frozen and entry.known.outline.trains)
+
+
+def _tooltip(entry: Entry, at: int, column: int) -> str:
+    row = entry.known.outline.rows[at]
+    finding = entry.finding(at)
+    if finding is not None:
+        return tip("\n".join((words_of(finding), place_text(finding))).rstrip())
+    if column == Column.MIB:
+        here = "" if entry.is_whole(at) else f" on {entry.group}, {row.bytes:,} in all"
+        return f"{entry.bytes(at):,} bytes{here}"
+    if column == Column.DEVICE and len(row.devices) > 1:
+        return "its tensors are on " + ", ".join(row.devices)
+    lines = [entry.target(at), *(badge.meaning for badge in _badges(entry, at))]
+    if at == 0 and entry.known.snapshot.source is not None:
+        lines.insert(1, f"made from {entry.known.snapshot.source}")
+    return tip("\n".join(lines))
+
+
+def _accessible(entry: Entry, at: int, column: int) -> str:
+    words = [_text(entry, at, column)]
+    finding = entry.finding(at) if column == Column.NAME else None
+    if finding is not None:
+        words.insert(0, finding.severity)
+    elif column == Column.NAME:
+        words += [badge.words for badge in _badges(entry, at)]
+    return ", ".join(words)
+
+
+ANSWERS: dict[int, Callable[[Entry, int, int], Any]] = {
+    int(Qt.ItemDataRole.DisplayRole): _text,
+    int(Qt.ItemDataRole.ToolTipRole): _tooltip,
+    int(Qt.ItemDataRole.AccessibleTextRole): _accessible,
+    TARGET_ROLE: lambda entry, at, _column: entry.target(at),
+    DEVICES_ROLE: lambda entry, at, _column: entry.known.outline.rows[at].devices,
+    BADGES_ROLE: _badges,
+    ROW_ROLE: lambda entry, at, _column: entry.known.outline.rows[at],
+    FINDING_ROLE: lambda entry, at, _column: entry.finding(at),
+}
+"""Role: how it is answered for a row of an entry, and a column."""

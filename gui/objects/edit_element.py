@@ -1,0 +1,88 @@
+"""A small dialog that sets one element of a tensor, parameter or buffer. Main thread only."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+from devexplorer.core.base.formats import shape_text
+from devexplorer.core.records.messages import EditElement
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.plain_text import tip
+
+MIN_PX = 380
+"""Room for what is wrong in two lines."""
+
+
+class EditElementDialog(QDialog):
+    """Emits `chosen(EditElement)`; says inline what is wrong with an index or a value."""
+
+    chosen = Signal(object)
+
+    def __init__(self, target: str, shape: tuple[int, ...], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(f"Set one element of {target}")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._target, self._shape = target, shape
+        self.index = QLineEdit(", ".join("0" for _ in shape))
+        self.index.setAccessibleName("Index")
+        self.value = QLineEdit("1.0")
+        self.value.setAccessibleName("Value")
+        self.message = label("", words="error", wrap=True)
+        self.message.hide()
+        accept = self.set_button = QPushButton("Set")
+        cancel = QPushButton("Cancel")
+        for edit in (self.index, self.value):
+            edit.textChanged.connect(self._check)
+        accept.setProperty("look", "primary")
+        accept.setDefault(True)
+        accept.clicked.connect(self._accept)
+        cancel.clicked.connect(self.reject)
+        self.setMinimumWidth(MIN_PX)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(8)
+        buttons.addStretch(1)
+        buttons.addWidget(cancel)
+        buttons.addWidget(accept)
+        form = QFormLayout(self)
+        form.setContentsMargins(16, 16, 16, 16)
+        form.setHorizontalSpacing(12)
+        form.setVerticalSpacing(8)
+        form.addRow(label("shape", words="dim"), label(shape_text(shape)))
+        form.addRow(label("index", words="dim"), self.index)
+        form.addRow(label("value", words="dim"), self.value)
+        form.addRow(self.message)
+        form.addRow(buttons)
+
+    def _check(self) -> EditElement | None:
+        """Say what is wrong with the fields; what they come to where nothing is."""
+        wrong: list[str] = []
+        index: tuple[int, ...] = ()
+        value = math.nan
+        try:
+            index = tuple(int(part) for part in self.index.text().split(",") if part.strip())
+        except ValueError:
+            wrong.append("The index is a whole number per dimension, separated by commas.")
+        else:
+            if len(index) != len(self._shape) or any(
+                not 0 <= i < size for i, size in zip(index, self._shape, strict=False)
+            ):
+                wrong.append(f"The index must lie inside {shape_text(self._shape)}; the first element is at 0.")
+        try:
+            value = float(self.value.text())
+        except ValueError:
+            wrong.append("The value must be a number.")
+        self.message.setText(f"✕ {' '.join(wrong)}" if wrong else "")  # never colour alone
+        self.message.setVisible(bool(wrong))
+        self.set_button.setEnabled(not wrong)
+        self.set_button.setToolTip(tip(" ".join(wrong)))
+        self.adjustSize()
+        return None if wrong else EditElement(target=self._target, index=index, value=value)
+
+    def _accept(self) -> None:
+        command = self._check()
+        if command is not None:
+            self.chosen.emit(command)
+            self.accept()

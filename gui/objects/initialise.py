@@ -1,0 +1,116 @@
+"""The dialog for new initial values, of a parameter or of all weights of a module. Main thread; `command_requested`
+carries the command."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QSpinBox, QWidget
+
+from devexplorer.core.base.formats import shape_text
+from devexplorer.core.records.laboratory import Initialise
+from devexplorer.core.records.objects import Row
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.panel import give_room, label
+
+WIDTH_PX = 440
+
+
+class Rule(NamedTuple):
+    """One way to draw initial values: its words and its options with what they are at first."""
+
+    words: str
+    options: dict[str, float]
+
+
+RULES = {
+    "normal": Rule("normal: mean and deviation", {"mean": 0.0, "std": 0.01}),
+    "uniform": Rule("uniform between two numbers", {"low": -0.1, "high": 0.1}),
+    "constant": Rule("constant: one number everywhere", {"value": 1.0}),
+    "zeros": Rule("zeros", {}),
+    "ones": Rule("ones", {}),
+    "xavier-uniform": Rule("Xavier (Glorot), uniform: for tanh and sigmoid", {"gain": 1.0}),
+    "xavier-normal": Rule("Xavier (Glorot), normal", {"gain": 1.0}),
+    "kaiming-uniform": Rule("Kaiming (He), uniform: for ReLU", {"a": 0.0}),
+    "kaiming-normal": Rule("Kaiming (He), normal", {"a": 0.0}),
+    "piecewise": Rule("piecewise: uniform, small values become 0", {"low": -10.0, "high": 10.0, "threshold": 5.0}),
+}
+"""The rules of `Initialise`."""
+_WORDS = {
+    "mean": "mean", "std": "deviation", "low": "from", "high": "to", "value": "value", "gain": "gain",
+    "a": "slope below 0", "threshold": "kept from size",
+}  # fmt: skip
+
+
+class InitialiseDialog(FormDialog):
+    """Choose a rule, its numbers and a seed."""
+
+    command_requested = Signal(object)
+    """The `Initialise`."""
+
+    def __init__(self, target: str, row: Row, parent: QWidget | None = None) -> None:
+        super().__init__(f"Initialise {target}", "Initialise", WIDTH_PX, parent)
+        self._target = target
+        is_module = row.kind == "module"
+        self.rule = QComboBox()
+        for name, rule in RULES.items():
+            self.rule.addItem(rule.words, name)
+        self.numbers = {option: QLineEdit() for rule in RULES.values() for option in rule.options}
+        self.seed = QSpinBox()
+        self.seed.setRange(0, 2**31 - 1)
+        give_room(self.seed)
+        self.biases = QCheckBox("biases too")
+        self.biases.setToolTip("Parameters of one dimension as well; they become 0 under the Xavier and Kaiming rules")
+        self.add_row(
+            "what",
+            label("every weight below this module" if is_module else f"{target}, {shape_text(row.shape)}", wrap=True),
+        )
+        self.add_row("rule", self.rule)
+        for option, field in self.numbers.items():
+            self.add_row(_WORDS[option], field)
+            field.textChanged.connect(self._check)
+        self.add_row("seed", self.seed)
+        self.add_row("", self.biases)
+        self.form.setRowVisible(self.biases, is_module)
+        self.rule.currentIndexChanged.connect(self._offer_numbers)
+        self.accept_button.clicked.connect(self._accept)
+        self._offer_numbers()
+
+    def _offer_numbers(self) -> None:
+        wanted = RULES[self.rule.currentData()].options
+        for option, field in self.numbers.items():
+            self.form.setRowVisible(field, option in wanted)
+            if option in wanted:
+                field.setText(f"{wanted[option]:g}")
+        self._check()
+        self.fit()
+
+    def _read(self) -> tuple[dict[str, float], list[str]]:
+        """The rule's numbers, and the words of those that are none."""
+        options, wrong = {}, []
+        for option in RULES[self.rule.currentData()].options:
+            try:
+                options[option] = float(self.numbers[option].text())
+            except ValueError:
+                options[option] = math.nan
+            if not math.isfinite(options[option]):
+                wrong.append(_WORDS[option])
+        return options, wrong
+
+    def _check(self) -> None:
+        wrong = self._read()[1]
+        if wrong:
+            self.say(" ".join(f"“{words}” must be a number." for words in wrong), wrong=True)
+        else:
+            self.say("The same seed gives the same values again.")
+
+    def _accept(self) -> None:
+        options, wrong = self._read()
+        if not wrong:
+            rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
+            self.command_requested.emit(
+                Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed)
+            )
+            self.accept()

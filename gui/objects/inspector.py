@@ -1,0 +1,230 @@
+"""The inspector: what just happened, in words and in Python, and where the selection is placed. Main thread.
+
+Everything that comes from the engine is shown as plain text, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.records.messages import Answer, Offer
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.session.state import State, is_about
+from devexplorer.gui.objects.selection_facts import selection_facts
+from devexplorer.gui.objects.totals import Preparing
+from devexplorer.gui.widgets.code_view import CodeView
+from devexplorer.gui.widgets.facts import FactsTable
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, Panel
+from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+_SIGN_PX = 16
+_LABELS_AT_MOST_PX = 130
+_EMPTY = "Select an object to see where it is. What happens to it is explained here."
+
+
+class InspectorPanel(Panel):
+    """Reads `state.answer`, `state.answers` and the selected rows.
+
+    Shown is the newest of two: the last thing that happened, or the latest answer about what was selected since.
+    """
+
+    offer_chosen = Signal(object)
+    """The `Offer` whose button was clicked."""
+    build_requested = Signal(str)
+    """The empty state's button: name of a recipe."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Inspector", parent=parent)
+        self._state, self._theme = state, theme
+        self._selection: tuple[str, ...] = ()
+        self._answer: Answer | None = None
+        self._seen: Answer | None = None
+        self._told: Answer | None = None
+        """The answer that is on show: where another one comes, it is shown from its beginning."""
+        self.title = TextBlock(Role.STRONG)
+        self.words = TextBlock(words="soft")
+        self.values = CodeView(theme, lambda _text: None)
+        self.values.setAccessibleName("Values")
+        self.values.copy_button.setAccessibleName("copy the values")
+        self.facts = FactsTable()
+        self.code = CodeView(theme, self._colour_of)
+        self.heading = TextBlock(Role.STRONG)
+        self.placement = FactsTable()
+        self.sign = QLabel()
+        self.sign.setAccessibleName("failed")
+        self.sign.setFixedSize(_SIGN_PX, _SIGN_PX)
+        self._offers = QVBoxLayout()
+        self._offers.setSpacing(6)
+        self._buttons: list[QPushButton] = []
+        self._preparing = Preparing(self)
+        self._preparing.ready.connect(self.refresh)
+        self._summed: dict[str, ObjectSnapshot] = {}
+        self._summed_for: tuple[str, ...] = ()
+        """The snapshots and the selection that the placement is of."""
+        self._shown_offers: tuple[Offer, ...] = ()
+        self.scroll_area = self._build()
+        self.set_content(self.scroll_area)
+        self.empty = EmptyState(_EMPTY, "Build mlp")
+        self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
+        self.set_empty_state(self.empty)
+        self.set_theme(theme)
+        self.refresh()
+
+    def _build(self) -> QScrollArea:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self.sign, 0, Qt.AlignmentFlag.AlignTop)
+        top.addWidget(self.title, 1)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        layout = QVBoxLayout(inner)
+        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        layout.setSpacing(10)
+        layout.addLayout(top)
+        layout.addWidget(self.words)
+        layout.addLayout(self._offers)
+        layout.addWidget(self.facts)
+        layout.addWidget(self.code)
+        layout.addWidget(self.heading)
+        layout.addWidget(self.placement)
+        layout.addWidget(self.values)
+        layout.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(inner)
+        scroll.setAccessibleName("What happened, and the placement of the selection")
+        return scroll
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer on show."""
+        return self._answer
+
+    @property
+    def offers(self) -> list[QPushButton]:
+        """The buttons of the answer's ways out."""
+        return self._buttons
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.sign.setPixmap(pixmap("error", theme.error, _SIGN_PX, 2.0))
+        for code in (self.code, self.values):
+            code.set_theme(theme)
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Show what is known about these targets (`name` or `name:path`)."""
+        if targets == self._selection:
+            return
+        self._selection = targets
+        if len(targets) == 1:
+            self._answer = self._state.latest_answer(targets[0])
+        elif targets and self._answer is not None and not any(is_about(self._answer, target) for target in targets):
+            self._answer = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Something happened, or objects changed: show the newest."""
+        if self._state.answer is not self._seen:
+            self._seen = self._answer = self._state.answer
+        self._show_answer()
+        self._show_selection()
+        self._align()
+        self.show_empty(self._answer is None and not self.placement.facts)
+        self.empty.set_ready(self._state.engine is not None)
+        self.set_subtitle(_names(self._selection))
+
+    def _show_answer(self) -> None:
+        answer = self._answer
+        if answer is not self._told:
+            self._told = answer
+            self.scroll_area.verticalScrollBar().setValue(
+                0
+            )  # it is read from its beginning, wherever the one before was left
+        self.sign.setVisible(answer is not None and answer.failed)
+        _show(self.title, answer.title if answer else "")
+        _show(self.words, answer.words if answer else "")
+        look = "error" if answer is not None and answer.failed else ""
+        if self.title.property("words") != look:
+            self.title.setProperty("words", look)
+            self.title.style().polish(self.title)
+        self.facts.set_facts(answer.facts if answer else ())
+        self.facts.setVisible(bool(self.facts.facts))
+        self.code.set_code(answer.code if answer else "")
+        self.code.setVisible(bool(answer and answer.code))
+        self.code.recolour()
+        self._show_offers(answer.offers if answer else ())
+
+    def _show_offers(self, offers: tuple[Offer, ...]) -> None:
+        if offers == self._shown_offers:
+            return
+        self._shown_offers = offers
+        for button in self._buttons:
+            self._offers.removeWidget(button)
+            button.hide()
+            button.deleteLater()
+        self._buttons = []
+        for at, offer in enumerate(offers):
+            button = ElidedButton(offer.label)
+            if at == 0:
+                button.setProperty("look", "primary")
+            button.clicked.connect(lambda _checked=False, offer=offer: self.offer_chosen.emit(offer))
+            self._offers.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+            self._buttons.append(button)
+
+    def _show_selection(self) -> None:
+        chosen = {
+            name: self._state.objects[name] for name in map(_name, self._selection) if name in self._state.objects
+        }
+        if not _same(chosen, self._summed) or self._selection != self._summed_for:
+            if not self._preparing.want(
+                [self._state.outlines.of(snapshot) for snapshot in chosen.values() if snapshot.rows]
+            ):
+                return  # what is on show stays until the sums of a large object are known
+            self._summed, self._summed_for = chosen, self._selection
+            self.placement.set_facts(selection_facts(self._state, self._selection))
+        self.placement.setVisible(bool(self.placement.facts))
+        heading = f"Placement of {_names(self._selection)}" if self.placement.facts else ""
+        _show(self.heading, heading)
+        values = ""
+        if len(self._selection) == 1 and self._selection[0] in self._state.objects:
+            values = self._state.objects[self._selection[0]].values or ""
+        self.values.set_code(values)
+        self.values.setVisible(bool(values))
+
+    def _align(self) -> None:
+        """One edge for the values of both tables, unless that would leave them too little room."""
+        widest = max(table.label_width for table in (self.facts, self.placement))
+        for table in (self.facts, self.placement):
+            table.set_label_width(widest if widest <= _LABELS_AT_MOST_PX else 0)
+
+    def _colour_of(self, text: str) -> str | None:
+        device = self._state.devices.get(text)
+        return None if device is None else device_colour(device.colour, self._theme)
+
+
+def _show(target: TextBlock, text: str) -> None:
+    """Set a block's text, and hide the block when there is none."""
+    target.setText(text)
+    target.setVisible(bool(text))
+
+
+def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:
+    return some.keys() == others.keys() and all(snapshot is others[name] for name, snapshot in some.items())
+
+
+def _name(target: str) -> str:
+    return target.partition(":")[0]
+
+
+def _names(targets: tuple[str, ...]) -> str:
+    """`vgg16-bn`, `features.0 of vgg16-bn`, or how many."""
+    if len(targets) != 1:
+        return f"{len(targets)} objects" if targets else ""
+    name, _, path = targets[0].partition(":")
+    return f"{path} of {name}" if path else name

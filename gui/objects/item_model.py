@@ -1,0 +1,376 @@
+"""The objects of the workspace as a tree for Qt: a thin adapter over an arrangement of their rows. Main thread.
+
+`update` compares the new snapshots with the shown ones. A snapshot that is the same object costs nothing; where paths
+stay the same the records are exchanged and what is on screen is painted anew; anything else, like another filter or
+order, is a new arrangement, into which Qt's persistent indexes are carried over, so that selection and expansion
+survive.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import (
+    QAbstractItemModel,
+    QItemSelection,
+    QItemSelectionRange,
+    QMimeData,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    Qt,
+    Signal,
+)
+
+from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.session.row_table import Outlines
+from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
+from devexplorer.gui.objects.badges import Badge, badges
+from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
+from devexplorer.gui.objects.dragging import encode
+from devexplorer.gui.objects.visible import Known, Options, known_as, visible
+
+Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+
+
+MANY = 8
+"""Changed rows, from which on the view is asked to paint anew instead of being told of each."""
+
+
+class ObjectsModel(QAbstractItemModel):
+    """The tree. Call `update(state.objects, state.outlines)` whenever objects changed."""
+
+    repaint_wanted = Signal()
+    """So many cells changed that the view is to paint everything on screen anew."""
+
+    rearranging = Signal()
+    """Everything is about to get another place. Who holds a large selection takes it away meanwhile: Qt carries over
+    cell by cell."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._objects: dict[str, Known] = {}
+        self.has_findings = False
+        """Whether some rows are findings of the doctor."""
+        self._numbers = itertools.count(1)
+        self._own_outlines = Outlines()
+        self._shown = Arrangement({}, Options(), self._numbers)
+
+    # --- taking over new snapshots ---------------------------------------------------------------------------------
+
+    def update(
+        self,
+        objects: Mapping[str, ObjectSnapshot],
+        outlines: Outlines | None = None,
+        diagnoses: Mapping[str, Diagnosis] | None = None,
+    ) -> None:
+        """Make the tree show `objects`, and what the doctor found in them; what did not change is not touched."""
+        outlines, diagnoses = outlines or self._own_outlines, diagnoses or {}
+        before, now = self._objects, {}
+        for name, snapshot in objects.items():
+            known, diagnosis = before.get(name), diagnoses.get(name)
+            if known is not None and known.snapshot is snapshot and known.diagnosis is diagnosis:
+                now[name] = known
+            elif snapshot.rows:
+                now[name] = known_as(snapshot, outlines.of(snapshot), diagnosis, known)
+        self.has_findings = any(known.findings is not None for known in now.values())
+        changes = {
+            name: _changes(before[name], known)
+            for name, known in now.items()
+            if name in before and before[name] is not known
+        }
+        self._objects = {
+            name: now[name] for name in (*before, *(name for name in now if name not in before)) if name in now
+        }
+        new = [name for name in self._objects if name not in before]
+        gone = [name for name in before if name not in now]
+        if self.options.is_plain and not any(changed is None for changed in changes.values()):
+            self._come_and_go(gone, new)
+        elif gone or new or any(self._must_rearrange(name, changed) for name, changed in changes.items()):
+            self._rearrange(self.options)
+        for name, changed in changes.items():
+            for entry in self._shown.of(name):
+                if entry.known is not self._objects[name]:
+                    self._announce(entry, entry.take(self._objects[name]), changed or ())
+
+    def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
+        for name in gone:
+            at = self._shown.place(self._shown.of(name)[0].root)
+            self.beginRemoveRows(QModelIndex(), at, at)
+            self._shown.remove(at)
+            self.endRemoveRows()
+        if new:
+            count = len(self._shown.roots)
+            self.beginInsertRows(QModelIndex(), count, count + len(new) - 1)
+            self._shown.append([self._objects[name] for name in new])
+            self.endInsertRows()
+
+    def _must_rearrange(self, name: str, changed: Sequence[int] | None) -> bool:
+        """Whether other rows are shown now, or in another order."""
+        known, options = self._objects[name], self.options
+        if changed is None or (options.grouped and options.query.words):
+            return True
+        if options.grouped and any(
+            _devices(entry.known, changed) != _devices(known, changed) for entry in self._shown.of(name)
+        ):
+            return True
+        for entry in self._shown.of(name):
+            shown = visible(known, options, entry.group).shown
+            if (None if shown is None else shown.tobytes()) != entry.shown:
+                return True
+            if options.sorted_by == "bytes" and (entry.known.outline.bytes != known.outline.bytes).any():
+                return True
+        return not self._shown.of(name) and bool(options.query.words)
+
+    def _announce(self, entry: Entry, old: Known, changed: Sequence[int]) -> None:
+        """Say which cells changed. Of many rows it is said for the object alone: what is on screen is painted anew."""
+        rows, was = entry.known.outline.rows, old.outline.rows
+        if len(changed) > MANY or _badges_of(old) != _badges_of(entry.known):
+            self.repaint_wanted.emit()
+            changed = (0,)
+        else:
+            changed = [at for at in changed if rows[at] != was[at]]
+        for at in changed:
+            if entry.is_shown(at):
+                index = self._index(entry.base | at)
+                self.dataChanged.emit(index, index.siblingAtColumn(Column.MIB))
+
+    def _rearrange(self, options: Options) -> None:
+        """Arrange everything anew and carry Qt's persistent indexes over."""
+        self.rearranging.emit()
+        self.layoutAboutToBeChanged.emit()
+        held = self.persistentIndexList()
+        keys = [(self._shown.key(index.internalId()), index.column()) for index in held]
+        self._shown = Arrangement(self._objects, options, self._numbers)
+        self.changePersistentIndexList(held, [self._index_of(key, column) for key, column in keys])
+        self.layoutChanged.emit()
+
+    # --- how it is arranged ----------------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> Options:
+        """How the objects are arranged."""
+        return self._shown.options
+
+    def arrange(self, options: Options) -> None:
+        """Arrange the objects like this."""
+        if options != self.options:
+            was = self.options
+            self._rearrange(options)
+            if (was.sorted_by, was.descending) != (options.sorted_by, options.descending):
+                self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(HEADERS) - 1)
+
+    def opened(self) -> Iterator[QModelIndex]:
+        """Indexes that have to be expanded for every match of the query to be seen, parents first."""
+        return map(self._index, self._shown.opened())
+
+    # --- finding things --------------------------------------------------------------------------------------------
+
+    def _index(self, node: int, column: int = 0) -> QModelIndex:
+        return self.createIndex(self._shown.place(node), column, node)
+
+    def _index_of(self, key: Key | None, column: int = 0) -> QModelIndex:
+        node = None if key is None else self._shown.node(key)
+        return QModelIndex() if node is None else self._index(node, column)
+
+    def index_of(self, target: str) -> QModelIndex:
+        """The index of `name` or `name:path`; invalid when there is none."""
+        name, _, path = target.partition(":")
+        return self._index_of(Key(None, name, path))
+
+    def finding_at(self, index: Index) -> tuple[str, int] | None:
+        """The object and the number of the finding that this row is."""
+        found = self._shown.found(index.internalId()) if index.isValid() else None
+        findings = None if found is None else found[0].known.findings
+        if found is None or findings is None or found[1] not in findings.numbers:
+            return None
+        return found[0].name, findings.numbers[found[1]]
+
+    def finding_index(self, name: str, number: int) -> QModelIndex:
+        """The index of a finding, by its number in the diagnosis of the object; invalid when it is not there."""
+        for entry in self._shown.of(name):
+            for at, found in entry.known.findings.numbers.items() if entry.known.findings is not None else ():
+                if found == number and entry.is_shown(at):
+                    return self._index(entry.base | at)
+        return QModelIndex()
+
+    def group_index(self, device: str) -> QModelIndex:
+        """The index of a device that objects are grouped below; invalid when there is none."""
+        return self._index_of(Key(device, None, ""))
+
+    def targets(self, selection: QItemSelection) -> tuple[str, ...]:
+        """What commands are addressed to when this is selected, in the order of the tree; what is in another target is
+        left out."""
+        return self._shown.targets(self._nodes(selection))
+
+    def _nodes(self, selection: QItemSelection) -> list[int]:
+        nodes: list[int] = []
+        for part in (selection.at(at) for at in range(selection.count())):
+            parent = part.parent()
+            siblings = self._shown.children(parent.internalId()) if parent.isValid() else self._shown.roots
+            nodes += siblings[part.top() : part.bottom() + 1]
+        return nodes
+
+    def keys(self, selection: QItemSelection) -> list[Key]:
+        """What is selected, whatever the arrangement."""
+        return [key for key in map(self._shown.key, self._nodes(selection)) if key is not None]
+
+    def keys_where(self, holds: Callable[[QModelIndex], bool]) -> list[Key]:
+        """Of what has been looked into so far, and may be open, that for which this holds."""
+        found = (self._shown.key(node) for node in self._shown.listed if holds(self._index(node)))
+        return [key for key in found if key is not None]
+
+    def indexes(self, keys: Sequence[Key]) -> Iterator[QModelIndex]:
+        """What is shown of these now."""
+        return (index for index in map(self._index_of, keys) if index.isValid())
+
+    def selection(self, keys: Sequence[Key]) -> QItemSelection:
+        """The rows that are this now; what is not shown is left out."""
+        places: dict[int | None, list[int]] = {}
+        for node in dict.fromkeys(map(self._shown.node, keys)):
+            if node is not None:
+                places.setdefault(self._shown.parent(node), []).append(self._shown.place(node))
+        result = QItemSelection()
+        for parent, rows in places.items():
+            above = QModelIndex() if parent is None else self._index(parent)
+            for first, last in _runs(sorted(rows)):
+                result.append(self._range(above, first, last))
+        return result
+
+    def everything(self, is_open: Callable[[QModelIndex], bool]) -> QItemSelection:
+        """Every row that is below open ones only; with a filter what matches it, and not what it is in."""
+        result = QItemSelection()
+        for parent, nodes in self._shown.below_open(lambda node: is_open(self._index(node))):
+            above = QModelIndex() if parent is None else self._index(parent)
+            for first, last in _runs([at for at, node in enumerate(nodes) if self._shown.is_meant(node)]):
+                result.append(self._range(above, first, last))
+        return result
+
+    def _range(self, parent: QModelIndex, first: int, last: int) -> QItemSelectionRange:
+        return QItemSelectionRange(self.index(first, 0, parent), self.index(last, Column.MIB, parent))
+
+    # --- what Qt asks ----------------------------------------------------------------------------------------------
+
+    def index(self, row: int, column: int, parent: Index = _NOTHING) -> QModelIndex:
+        if not parent.isValid():
+            nodes = self._shown.roots
+        elif parent.column():
+            return QModelIndex()
+        else:
+            nodes = self._shown.children(parent.internalId())
+        return (
+            self.createIndex(row, column, nodes[row])
+            if 0 <= row < len(nodes) and 0 <= column < len(HEADERS)
+            else QModelIndex()
+        )
+
+    # No flags(): Qt asks for them twice per row when it lays out a branch, which is a third of the time that takes. The
+    # default is all but
+    # the right to be dragged, and the tree begins its drags itself.
+
+    def parent(self, index: Index = _NOTHING) -> Any:
+        above = self._shown.parent(index.internalId()) if index.isValid() else None
+        return QModelIndex() if above is None else self._index(above)
+
+    def rowCount(self, parent: Index = _NOTHING) -> int:
+        if not parent.isValid():
+            return len(self._shown.roots)
+        return 0 if parent.column() else len(self._shown.children(parent.internalId()))
+
+    def hasChildren(self, parent: Index = _NOTHING) -> bool:
+        if not parent.isValid():
+            return bool(self._shown.roots)
+        return not parent.column() and self._shown.has_children(parent.internalId())
+
+    def columnCount(self, _parent: Index = _NOTHING) -> int:
+        return len(HEADERS)
+
+    def headerData(
+        self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
+    ) -> Any:
+        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(HEADERS):
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            sorted_by = SORTED_BY.get(section)
+            is_sorted = sorted_by is not None and sorted_by == self.options.sorted_by
+            return HEADERS[section] + (" ↓" if self.options.descending else " ↑") * is_sorted
+        if role == Qt.ItemDataRole.ToolTipRole and section in SORTED_BY:
+            return "Click to sort; again for the other way round, and once more for the original order"
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            right = section in (Column.SHAPE, Column.MIB)
+            return (
+                Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
+            ) | Qt.AlignmentFlag.AlignVCenter
+        return None
+
+    def data(self, index: Index, role: int = int(Qt.ItemDataRole.DisplayRole)) -> Any:
+        if not index.isValid():
+            return None
+        node, column = index.internalId(), index.column()
+        match role:
+            case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
+                return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            case _ if role in ANSWERS:
+                found = self._shown.found(node)
+                if found is not None:
+                    return ANSWERS[role](*found, column)
+                return self._of_device(node, column, role) if node in self._shown.groups else None
+        return None
+
+    def _of_device(self, node: int, column: int, role: int) -> Any:
+        """What is said of a device that objects are grouped below."""
+        device = self._shown.groups[node]
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                label = {
+                    Column.NAME: device or "no tensors",
+                    Column.MIB: mib_text(self._shown.bytes(node)) if device else "",
+                }
+                return label.get(Column(column), "")
+            case Qt.ItemDataRole.ToolTipRole:
+                return f"what is on {device}" if device else "what holds no tensor"
+            case Qt.ItemDataRole.AccessibleTextRole:
+                return self._of_device(node, column, int(Qt.ItemDataRole.DisplayRole))
+            case _ if role == DEVICES_ROLE:
+                return (device,) if device else ()
+            case _ if role == BADGES_ROLE:
+                count = len(self._shown.children(node))
+                return (Badge(f"{count:,} object{'s' * (count != 1)}", False),)
+        return None
+
+    def mimeTypes(self) -> list[str]:
+        return list(encode(()).formats())
+
+    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
+        nodes = dict.fromkeys(index.internalId() for index in indexes if index.isValid())
+        return encode(self._shown.targets([node for node in nodes if self._shown.exists(node)]))
+
+    def supportedDragActions(self) -> Qt.DropAction:
+        return Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
+
+
+def _changes(before: Known, now: Known) -> Sequence[int] | None:
+    return now.outline.changes_since(before.outline)
+
+
+def _badges_of(known: Known) -> tuple[Badge, ...]:
+    return badges(known.outline.rows[0], known.snapshot)
+
+
+def _devices(known: Known, rows: Sequence[int]) -> list[tuple[str, ...]]:
+    return [known.outline.rows[at].devices for at in rows]
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers as (first, last)."""
+    result: list[tuple[int, int]] = []
+    for place in places:
+        if result and result[-1][1] == place - 1:
+            result[-1] = (result[-1][0], place)
+        else:
+            result.append((place, place))
+    return result

@@ -1,0 +1,335 @@
+"""The objects panel: the tree of tensors and models, its filter, order, groups, totals and selection. Main thread."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from devexplorer.core.records.doctor import Diagnosis
+from devexplorer.core.session.state import State
+from devexplorer.gui.objects.arrangement import Key
+from devexplorer.gui.objects.cells import SORTED_BY
+from devexplorer.gui.objects.chips import ChipsDelegate, DeviceLook
+from devexplorer.gui.objects.dragging import tensors_of
+from devexplorer.gui.objects.filter import HINT, Query
+from devexplorer.gui.objects.findings import holder
+from devexplorer.gui.objects.item_model import ObjectsModel
+from devexplorer.gui.objects.totals import Preparing, Totals
+from devexplorer.gui.objects.tree import ObjectsTree
+from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, Panel
+from devexplorer.gui.widgets.theme import Role, Theme
+
+FILTER_PX = 110, 250
+"""Width of the filter: at least, at most."""
+OPEN_AT_MOST = 100
+"""A filter opens so many branches; more would be no help to anybody."""
+
+
+class ObjectsPanel(Panel):
+    """Reads `state.objects`; call `refresh` when they changed."""
+
+    selection_changed = Signal(object)
+    """The selected targets (tuple of str)."""
+    context_menu_requested = Signal(QPoint)
+    """Where on the screen."""
+    build_requested = Signal(str)
+    """The empty state's button: name of a recipe."""
+    drag_started = Signal(object)
+    """Targets (tuple of str)."""
+    drag_ended = Signal()
+    finding_opened = Signal(object, int)
+    """Double-click or Return on a finding: name of the object (str), number of the finding."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Objects", parent=parent)
+        self._state = state
+        self._selected: tuple[str, ...] | None = ()
+        """What is selected; None: to be read anew."""
+        self._announced: tuple[str, ...] = ()
+        self._known: set[str] = set()
+        self._known_engine = False
+        self._diagnoses: dict[str, Diagnosis] = {}
+        """What the tree has shown of the doctor's."""
+        self.by_device = _toggle(
+            "by device", "Group by device: below each device what is there, of a mixed model only its parts"
+        )
+        self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
+        self.training_parts.setChecked(True)
+        self.filter = QLineEdit()
+        self.filter.setProperty("look", "quiet")
+        self.filter.setPlaceholderText("filter: name, type, dtype, device    /")
+        self.filter.setAccessibleName("filter objects")
+        self.filter.setToolTip(HINT)
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setMinimumWidth(FILTER_PX[0])
+        self.filter.setMaximumWidth(FILTER_PX[1])
+        self._tools = (self.by_device, self.training_parts, self.filter)
+        for tool in self._tools:
+            self.add_to_header(tool)
+        self._header.setStretchFactor(self.filter, 3)  # wide before the words behind the title are
+        self.model = ObjectsModel(self)
+        self.tree = ObjectsTree(theme)
+        self.tree.setModel(self.model)
+        self.tree.fit_columns()
+        self._delegate = ChipsDelegate(theme, DeviceLook(self._look), self.tree)
+        self.tree.setItemDelegate(self._delegate)
+        self.totals = ElidedLabel(Role.LABEL, "dim")
+        self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
+        self._preparing = Preparing(self)
+        self._aside: list[Key] = []
+        """What is selected, while everything gets another place."""
+        self._open_before: list[Key] = []
+        """What was expanded before a filter was typed."""
+        self._connect()
+        content = QWidget()
+        layout = QVBoxLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.tree, 1)
+        layout.addWidget(_line())
+        layout.addWidget(self.totals)
+        self.set_content(content)
+        self.empty = EmptyState("", "Build mlp")
+        self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
+        self.set_empty_state(self.empty)
+        self.refresh()
+
+    def _connect(self) -> None:
+        self.filter.textChanged.connect(self._on_filter)
+        self.by_device.toggled.connect(lambda on: self._arrange(self.model.options._replace(grouped=on)))
+        self.training_parts.toggled.connect(lambda on: self._arrange(self.model.options._replace(training_parts=on)))
+        self.tree.header().sectionClicked.connect(self._on_header)
+        self.tree.customContextMenuRequested.connect(self._on_context_menu)
+        self.tree.drag_started.connect(self.drag_started)
+        self.tree.drag_ended.connect(self.drag_ended)
+        self.tree.finding_opened.connect(self.finding_opened)
+        self.tree.selectionModel().selectionChanged.connect(self._on_selection)
+        self.model.rearranging.connect(self._put_selection_aside)
+        self.model.repaint_wanted.connect(self.tree.viewport().update)
+        self._preparing.ready.connect(self._show_totals)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._delegate.set_theme(theme)
+        self.tree.set_theme(theme)
+
+    def refresh(self) -> None:
+        """Objects changed: show the new ones, keep selection and expansion."""
+        new = [name for name in self._state.objects if name not in self._known]
+        self._known = set(self._state.objects)
+        self.model.update(self._state.objects, self._state.outlines, self._state.diagnoses)
+        self._select_again()
+        empty = not self._state.objects
+        self.show_empty(empty)
+        self._say_why_empty()
+        for tool in self._tools:
+            tool.setVisible(not empty)
+        for name in new:
+            self.expand(name)
+        self._open_findings()
+        if new:
+            self.select(new[-1])  # what was just made is what is moved next
+            self.tree.setFocus()
+        self._on_selection()
+        self._add_up()
+
+    def _open_findings(self) -> None:
+        """The doctor has spoken: let the first of what it found be seen."""
+        for name, diagnosis in self._state.diagnoses.items():
+            index = self.model.finding_index(name, 0).parent()
+            while diagnosis is not self._diagnoses.get(name) and index.isValid():
+                self.tree.expand(index)
+                index = index.parent()
+        self._diagnoses = dict(self._state.diagnoses)
+
+    def take_focus(self) -> None:
+        """Be where the keyboard is: the tree, or the panel itself while there is no tree to be seen."""
+        (self if self.is_empty else self.tree).setFocus()
+
+    def _say_why_empty(self) -> None:
+        live = self._state.recording is None
+        ready = self._state.engine is not None and live
+        if not live:
+            words = (
+                "A recording has what was watched: devices, moves, benchmarks. The objects themselves are not in it."
+            )
+        elif ready:
+            words = "Nothing here yet. Build a sample model or create a tensor."
+        elif self._state.engine_words == "engine stopped":
+            words = "The engine has stopped, and the objects went with it."
+        elif self._known_engine:
+            words = "The engine is being restarted. The objects come back with it."
+        else:
+            words = "The engine is starting."
+        self._known_engine |= ready
+        if self.empty.sentence.text() != words:
+            self.empty.sentence.setText(words)
+        self.empty.set_ready(ready)
+        self.empty.button.setVisible(live)
+
+    def refresh_devices(self) -> None:
+        """Devices changed: chips may have another colour."""
+        self.tree.viewport().update()
+
+    def selected_targets(self) -> tuple[str, ...]:
+        """What is selected, as commands address it: `name` or `name:path`. What is in another selected part is left
+        out."""
+        if self._selected is None:
+            self._selected = self.model.targets(self.tree.selectionModel().selection())
+        return self._selected
+
+    def select(self, *targets: str) -> None:
+        """Select these targets and nothing else; those that are gone are left out."""
+        selection = self.tree.selectionModel()
+        selection.clearSelection()
+        for target in targets:
+            index = self.model.index_of(target)
+            if index.isValid():
+                self.tree.scrollTo(index)
+                how = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+                selection.setCurrentIndex(index, how)
+
+    def select_near(self, name: str, path: str) -> None:
+        """Select what is at this path of an object, or the nearest module around it."""
+        snapshot = self._state.objects.get(name)
+        if snapshot is not None and snapshot.rows:
+            outline = self._state.outlines.of(snapshot)
+            near = outline.shape.paths[holder(outline, path)]
+            target = f"{name}:{near}" if near else name
+            if self.model.index_of(target).isValid():  # else a filter hides it
+                self.select(target)
+
+    def expand(self, target: str) -> None:
+        """Show what is in `target`."""
+        self.tree.expand(self.model.index_of(target))
+
+    def focus_filter(self) -> None:
+        """Put the cursor into the filter."""
+        self.filter.setFocus()
+        self.filter.selectAll()
+
+    def _look(self, device: str) -> tuple[int, bool] | None:
+        known = self._state.devices.get(device)
+        return None if known is None else (known.colour, known.info.simulated)
+
+    # --- how it is arranged
+    # --------------------------------------------------------------------------------------------
+
+    def _arrange(self, options: Options) -> None:
+        """Arrange the tree anew. What was open stays open; what a filter has opened is closed again when it goes."""
+        with self.tree.laid_out_once():
+            before = self.model.options
+            self.model.arrange(options)
+            open_now: Iterable[QModelIndex] = ()
+            if options.query.words:
+                open_now = itertools.islice(self.model.opened(), OPEN_AT_MOST)
+            elif before.query.words:
+                self.tree.collapseAll()
+                open_now = self.model.indexes(self._open_before)
+            elif options.grouped:
+                open_now = (self.model.index(at, 0) for at in range(self.model.rowCount()))
+            for index in open_now:
+                self.tree.expand(index)
+        self._select_again()
+        self._on_selection()
+
+    def _on_filter(self, text: str) -> None:
+        query, before = Query.of(text), self.model.options.query
+        self.tree.nothing = f"Nothing matches “{text}”." if text else ""
+        if query == before:
+            return
+        if not before.words:
+            self._open_before = self.model.keys_where(self.tree.isExpanded)
+        self._arrange(self.model.options._replace(query=query))
+        if not query.words:
+            self._scroll_to_selection()
+
+    def _scroll_to_selection(self) -> None:
+        current = self.tree.currentIndex()
+        if current.isValid():
+            self.tree.scrollTo(current)
+
+    def _on_header(self, column: int) -> None:
+        """Sort by this column, the other way round, or no longer: largest first, but names from a to z."""
+        field, options = SORTED_BY.get(column), self.model.options
+        if field is None:
+            return
+        first = field == "bytes"
+        if options.sorted_by != field:
+            self._arrange(options._replace(sorted_by=field, descending=first))
+        elif options.descending == first:
+            self._arrange(options._replace(descending=not first))
+        else:
+            self._arrange(options._replace(sorted_by=None, descending=False))
+
+    # --- selection and totals
+    # ------------------------------------------------------------------------------------------
+
+    def _put_selection_aside(self) -> None:
+        """Everything gets another place: selected rows by the thousand are found again in a few milliseconds, by Qt in
+        seconds."""
+        selection = self.tree.selectionModel()
+        self._aside = self.model.keys(selection.selection())
+        selection.blockSignals(True)
+        selection.select(QItemSelection(), QItemSelectionModel.SelectionFlag.Clear)
+        selection.blockSignals(False)
+
+    def _select_again(self) -> None:
+        aside, self._aside = self._aside, []
+        if aside:
+            self.tree.selectionModel().select(self.model.selection(aside), QItemSelectionModel.SelectionFlag.Select)
+
+    def _on_selection(self) -> None:
+        self._selected = None
+        now = self.selected_targets()
+        if now == self._announced:
+            self._selected = (
+                self._announced
+            )  # the same tuple, so that whoever has looked at it sees that nothing is new
+        else:
+            self._announced = now
+            self.selection_changed.emit(now)
+            self._add_up()
+
+    def _counted(self) -> tuple[str, ...]:
+        return self._announced or tuple(self._state.objects)
+
+    def _add_up(self) -> None:
+        """Show the totals now, or when the columns of large objects have been read."""
+        names = dict.fromkeys(target.partition(":")[0] for target in self._counted())
+        known = (self._state.objects.get(name) for name in names)
+        if self._preparing.want(
+            [self._state.outlines.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]
+        ):
+            self._show_totals()
+
+    def _show_totals(self) -> None:
+        counted = self._counted()
+        words = Totals.of(tensors_of(self._state, counted)).words or "no tensors"
+        what = "selected" if self._announced else "all"
+        self.totals.set_full_text(f"{what}: {words}" if counted else "")
+
+    def _on_context_menu(self, where: QPoint) -> None:
+        self.context_menu_requested.emit(self.tree.viewport().mapToGlobal(where))
+
+
+def _line() -> QWidget:
+    """What sets the totals apart from the last row."""
+    result = QWidget()
+    result.setFixedHeight(1)
+    result.setBackgroundRole(QPalette.ColorRole.Midlight)
+    result.setAutoFillBackground(True)
+    return result
+
+
+def _toggle(text: str, words: str) -> QPushButton:
+    result = QPushButton(text)
+    result.setProperty("look", "quiet")
+    result.setCheckable(True)
+    result.setToolTip(words)
+    return result

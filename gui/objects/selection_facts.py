@@ -1,0 +1,127 @@
+"""What the window itself knows about a selection, as facts: placement, sums, what is out of the ordinary. Main
+thread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from devexplorer.core.base.formats import bytes_text, count_text, shape_text
+from devexplorer.core.records.messages import Fact
+from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.core.session.row_table import RowTable
+from devexplorer.core.session.state import State
+from devexplorer.gui.objects.dragging import Held, places_of
+from devexplorer.gui.objects.totals import Totals
+
+
+def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
+    """Placement of the selected objects: of one tensor everything, of a model or several objects the sums."""
+    chosen = places_of(state, targets)
+    count = sum(len(places) for _, places in chosen.values())
+    if count == 0:
+        return ()
+    if count == 1:
+        ((name, (outline, (at,))),) = chosen.items()
+        own = outline.rows[at]
+        about = _origin(state.objects[name]) if at == 0 else []
+        if own.kind != "module":
+            return (*_tensor_facts(own), *about)
+    else:
+        about = [Fact("selected", count_text(count, "object"))]
+    held = [Held(outline, outline.tensors(places)) for outline, places in chosen.values()]
+    totals = Totals.of(held)
+    facts = [*about, *_parameters(held)]
+    for kind, word in (
+        ("buffer", "buffers"),
+        ("gradient", "gradients"),
+        ("state", "optimizer state"),
+        ("tensor", "tensors"),
+    ):
+        if kind in totals.kinds:
+            facts.append(Fact(word, f"{totals.kinds[kind].tensors:,}, {bytes_text(totals.kinds[kind].bytes)}"))
+    facts += _per_device(totals)
+    for word, number in _out_of_the_ordinary(chosen).items():
+        if number:
+            facts.append(Fact(word, f"{number:,}"))
+    if count == 1 and at == 0 and state.objects[name].training is not None:
+        facts.append(Fact("mode", "training" if state.objects[name].training else "evaluation"))
+    return tuple(facts)
+
+
+def _origin(snapshot: ObjectSnapshot) -> list[Fact]:
+    """What is known about an object besides its tensors."""
+    facts = []
+    if snapshot.source is not None:
+        facts.append(Fact("made from", snapshot.source))
+    if snapshot.optimizer is not None:
+        facts.append(Fact("optimizer", snapshot.optimizer))
+    if snapshot.hops:
+        facts.append(Fact("hops", "its parts fetch what they are given to their own devices"))
+    if snapshot.dispatched is not None:
+        facts.append(Fact("dispatched", snapshot.dispatched))
+    return facts
+
+
+def _parameters(held: list[Held]) -> list[Fact]:
+    tensors = elements = trainable = waiting = 0
+    for outline, places in held:
+        these = places[outline.kinds("parameter")[places]]
+        traits = outline.column("traits")
+        sizes = outline.elements[these]
+        tensors += len(these)
+        elements += int(sizes.sum())
+        trainable += int(sizes[traits.where(lambda found: bool(found[0]))[these]].sum())
+        waiting += int(traits.where(lambda found: not found[2])[these].sum())
+    if not tensors:
+        return []
+    if waiting:  # a lazy model has no number of parameters before its first forward
+        words = "none with a shape yet" if waiting == tensors else f"{waiting:,} without a shape yet"
+        return [Fact("parameters", f"{count_text(tensors, 'tensor')}, {words}")]
+    return [
+        Fact("parameters", f"{elements:,} in {count_text(tensors, 'tensor')}"),
+        Fact("trainable", "all" if trainable == elements else f"{trainable:,}"),
+    ]
+
+
+def _per_device(totals: Totals) -> list[Fact]:
+    """Bytes and number of tensors on each device; "all" where there is only one."""
+    if len(totals.devices) == 1:
+        return [Fact(f"on {device}", f"{bytes_text(found.bytes)}, all") for device, found in totals.devices.items()]
+    return [
+        Fact(f"on {device}", f"{bytes_text(found.bytes)}, {count_text(found.tensors, 'tensor')}")
+        for device, found in totals.devices.items()
+    ]
+
+
+def _out_of_the_ordinary(chosen: dict[str, tuple[RowTable, list[int]]]) -> dict[str, int]:
+    """How many rows are tied, not registered, uninitialised."""
+    found = dict.fromkeys(("tied", "not registered", "uninitialised"), 0)
+    for outline, places in chosen.values():
+        inside, traits = outline.inside(places), outline.column("traits")
+        found["tied"] += int((inside & (outline.originals != np.arange(len(inside)))).sum())
+        found["not registered"] += int((inside & traits.where(lambda row: not row[1])).sum())
+        found["uninitialised"] += int((inside & traits.where(lambda row: not row[2])).sum())
+    return found
+
+
+def _tensor_facts(row: Row) -> tuple[Fact, ...]:
+    shape = "not known before the first forward" if not row.initialised else shape_text(row.shape)
+    facts = [Fact("shape", shape), Fact("elements", f"{row.elements:,}")]
+    if row.dtype is not None:
+        facts.append(Fact("dtype", row.dtype))
+    facts += [Fact("on", ", ".join(row.devices)), Fact("bytes", f"{bytes_text(row.bytes)} ({row.bytes:,})")]
+    if row.requires_grad is not None:
+        facts.append(Fact("requires grad", "yes" if row.requires_grad else "no"))
+    if row.is_leaf is not None:
+        facts.append(Fact("leaf", "yes" if row.is_leaf else "no: it is the result of an operation"))
+    if row.grad_fn is not None:
+        facts.append(Fact("grad_fn", row.grad_fn))
+    if row.tied_to is not None:
+        facts.append(Fact("tied to", row.tied_to))
+    if not row.registered:
+        facts.append(Fact("registered", "no: .to(), parameters() and state_dict() do not see it"))
+    if row.storage is not None:
+        facts.append(Fact("storage", f"0x{row.storage:x}"))
+    if row.identity is not None:
+        facts.append(Fact("id()", f"{row.identity:,}".replace(",", "")))
+    return tuple(facts)

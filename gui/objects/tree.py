@@ -1,0 +1,272 @@
+"""The tree view of the objects panel: arrows, hover, focus and the picture that a drag carries. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PySide6.QtCore import (
+    QEvent,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QPointF,
+    QRect,
+    QRectF,
+    Qt,
+    Signal,
+)
+from PySide6.QtGui import (
+    QColor,
+    QDrag,
+    QFontMetrics,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QPolygonF,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
+
+from devexplorer.gui.objects.cells import Column
+from devexplorer.gui.objects.dragging import decode
+from devexplorer.gui.objects.item_model import ObjectsModel
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+_WIDTHS = {Column.TYPE: 100, Column.SHAPE: 124, Column.DTYPE: 80, Column.DEVICE: 126, Column.MIB: 72}
+_NARROW = {Column.TYPE: 88, Column.SHAPE: 104, Column.DTYPE: 66, Column.DEVICE: 112, Column.MIB: 66}
+_WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
+_NARROW_BELOW_PX, _WIDE_FROM_PX = 720, 1150
+_SPARE, _SPARE_BELOW_PX = (Column.TYPE, Column.SHAPE), 520
+"""Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to
+be in sight."""
+_NAME_PX = 132
+"""What the name keeps: where the other columns leave it less, the tree scrolls to the side."""
+_INDENT = 16
+
+
+class ObjectsTree(QTreeView):
+    """A `QTreeView` for `ObjectsModel`, with several rows selectable at once and nothing to edit."""
+
+    drag_started = Signal(object)
+    """The targets that are dragged now (tuple of str)."""
+    drag_ended = Signal()
+    finding_opened = Signal(object, int)
+    """Double-click or Return on a finding: name of the object (str), number of the finding in its diagnosis."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._hovered = QPersistentModelIndex()
+        self._widths = _WIDTHS
+        self._waits = False
+        self._pressed: QPoint | None = None
+        """Where the left button went down on a row."""
+        self._has_dragged = False
+        self.nothing = ""
+        """Shown where there is no row."""
+        self.setAccessibleName("objects")
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setUniformRowHeights(True)
+        self.setIndentation(_INDENT)
+        self.setDragEnabled(True)
+        self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
+        self.setMouseTracking(True)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.activated.connect(self._open_finding)
+
+    def fit_columns(self) -> None:
+        """Give the columns their widths; the name takes what is left. After the model is set."""
+        header = self.header()
+        header.setFont(font(Role.LABEL))
+        header.setFixedHeight(24)
+        header.setStretchLastSection(False)
+        header.setMinimumSectionSize(40)
+        header.setSectionsMovable(False)
+        header.setHighlightSections(False)
+        header.setSectionsClickable(True)
+        header.setSectionResizeMode(Column.NAME, QHeaderView.ResizeMode.Stretch)
+        self._set_widths(_WIDTHS)
+
+    def _set_widths(self, widths: dict[Column, int]) -> None:
+        self._widths = widths
+        for column, width in widths.items():
+            self.header().resizeSection(column, width)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        width = self.viewport().width()
+        fitting = _NARROW if width < _NARROW_BELOW_PX else _WIDTHS if width < _WIDE_FROM_PX else _WIDE
+        if self.model() is not None and fitting is not self._widths:  # only then: in between the user's own widths stay
+            self._set_widths(fitting)
+        if self.model() is not None:
+            for column in _SPARE:
+                self.setColumnHidden(column, width < _SPARE_BELOW_PX)
+            self._fit_name(width)
+        super().resizeEvent(event)
+
+    def _fit_name(self, width: int) -> None:
+        header = self.header()
+        others = sum(header.sectionSize(column) for column in Column if column != Column.NAME)  # 0 where hidden
+        stretches = width - others >= _NAME_PX
+        header.setSectionResizeMode(
+            Column.NAME, QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.Interactive
+        )
+        if not stretches:
+            header.resizeSection(Column.NAME, _NAME_PX)
+
+    @contextmanager
+    def laid_out_once(self) -> Iterator[None]:
+        """Rows that come, go, are arranged anew and opened meanwhile are laid out once, at the end: with 10,000 rows
+        that takes a while."""
+        self._waits = True
+        self.scheduleDelayedItemsLayout()
+        try:
+            yield
+        finally:
+            self._waits = False
+            self.executeDelayedItemsLayout()
+
+    def doItemsLayout(self) -> None:
+        if not self._waits:
+            super().doItemsLayout()
+
+    def selectAll(self) -> None:
+        """Every row that could be scrolled to. Qt would ask for the parent of each of them some 30 times."""
+        model = self.model()
+        assert isinstance(model, ObjectsModel)
+        self.selectionModel().select(
+            model.everything(self.isExpanded), QItemSelectionModel.SelectionFlag.ClearAndSelect
+        )
+
+    def _open_finding(self, index: QModelIndex) -> None:
+        model = self.model()
+        assert isinstance(model, ObjectsModel)
+        found = model.finding_at(index)
+        if found is not None:
+            self.finding_opened.emit(*found)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.viewport().update()
+
+    def drawRow(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        where: QRect = option.rect
+        hovered = (
+            self._hovered.isValid() and self._hovered.row() == index.row() and self._hovered.parent() == index.parent()
+        )
+        if self.selectionModel().isSelected(index):
+            painter.fillRect(where, QColor(self._theme.selection))
+        elif hovered:
+            painter.fillRect(where, QColor(self._theme.hover))
+        super().drawRow(painter, option, index)
+        if (
+            self.hasFocus()
+            and self.currentIndex().row() == index.row()
+            and self.currentIndex().parent() == index.parent()
+        ):
+            painter.save()
+            painter.setPen(QPen(QColor(self._theme.accent), 1))
+            painter.drawRect(where.adjusted(0, 0, -1, -1))
+            painter.restore()
+
+    def drawBranches(self, painter: QPainter, rect: QRect, index: QModelIndex | QPersistentModelIndex) -> None:
+        if not self.model().hasChildren(index):
+            return
+        middle = QPointF(rect.right() - _INDENT / 2 + 4, rect.center().y() + 1)
+        half = QPointF(3.5, 3.5)
+        points = (
+            [QPointF(-half.x(), -2), QPointF(0, 1.8), QPointF(half.x(), -2)]
+            if self.isExpanded(index)
+            else [QPointF(-2, -half.y()), QPointF(1.8, 0), QPointF(-2, half.y())]
+        )
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(QColor(self._theme.dim), 1.4))
+        painter.drawPolyline(QPolygonF([middle + point for point in points]))
+        painter.restore()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.nothing and self.model().rowCount() == 0:
+            painter = QPainter(self.viewport())
+            painter.setFont(font(Role.TEXT))
+            painter.setPen(QColor(self._theme.dim))
+            painter.drawText(
+                self.viewport().rect().adjusted(12, 24, -12, 0), Qt.AlignmentFlag.AlignHCenter, self.nothing
+            )
+            painter.end()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        super().mousePressEvent(event)
+        where = event.position().toPoint()
+        is_row = event.button() == Qt.MouseButton.LeftButton and self.indexAt(where).isValid()
+        self._pressed, self._has_dragged = where if is_row else None, False
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._pressed = None
+        super().mouseReleaseEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._pressed is not None and event.buttons() & Qt.MouseButton.LeftButton:
+            far = (event.position().toPoint() - self._pressed).manhattanLength() >= QApplication.startDragDistance()
+            if far and not self._has_dragged:
+                self._has_dragged = True
+                self.setState(QAbstractItemView.State.DraggingState)
+                self.startDrag(self.model().supportedDragActions())
+                self.setState(QAbstractItemView.State.NoState)
+            return
+        self._hover(self.indexAt(event.position().toPoint()))
+        super().mouseMoveEvent(event)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hover(QModelIndex())
+        super().leaveEvent(event)
+
+    def _hover(self, index: QModelIndex) -> None:
+        now = QPersistentModelIndex(index.siblingAtColumn(0))
+        if now != self._hovered:
+            self._hovered = now
+            self.viewport().update()
+
+    def startDrag(self, supported: Qt.DropAction) -> None:
+        indexes = self.selectionModel().selectedRows()
+        data = self.model().mimeData(indexes)
+        targets = decode(data) if data is not None else ()
+        if not targets:
+            return
+        drag = QDrag(self)
+        drag.setMimeData(data)
+        drag.setPixmap(self.drag_picture(targets))
+        drag.setHotSpot(QPoint(-12, -8))
+        self.drag_started.emit(targets)
+        drag.exec(supported, Qt.DropAction.MoveAction)
+        self.drag_ended.emit()
+
+    def drag_picture(self, targets: tuple[str, ...]) -> QPixmap:
+        """What hangs at the pointer: the name, or how many."""
+        words = targets[0] if len(targets) == 1 else f"{len(targets)} objects"
+        which = font(Role.TEXT)
+        ratio = self.devicePixelRatioF()
+        width, height = QFontMetrics(which).horizontalAdvance(words) + 20, 26
+        result = QPixmap(round(width * ratio), round(height * ratio))
+        result.setDevicePixelRatio(ratio)
+        result.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(result)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QColor(self._theme.accent))
+        painter.setBrush(QColor(self._theme.selection))
+        painter.drawRoundedRect(QRectF(0.5, 0.5, width - 1, height - 1), 5, 5)
+        painter.setFont(which)
+        painter.setPen(QColor(self._theme.text))
+        painter.drawText(QRectF(0, 0, width, height), Qt.AlignmentFlag.AlignCenter, words)
+        painter.end()
+        return result

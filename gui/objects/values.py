@@ -1,0 +1,221 @@
+"""The values of the selected tensor: statistics, histogram, first rows, its gradient; and the ways to change them. Main
+thread.
+
+Nothing is computed until somebody asks: looking at a tensor of gigabytes takes time on its device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text, shape_text
+from devexplorer.core.records.laboratory import Describe, Values
+from devexplorer.core.records.messages import Fact
+from devexplorer.core.records.objects import Row
+from devexplorer.core.session.state import State
+from devexplorer.gui.charts.histogram import Histogram
+from devexplorer.gui.objects.dragging import row_of
+from devexplorer.gui.widgets.facts import FactsTable
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+FACTS_PX = 224
+FIRST_PX = 320
+SUBTITLE_PX = 250
+
+
+class ValuesPanel(QWidget):
+    """Reads `state.values`; `set_selection` says what is selected."""
+
+    command_requested = Signal(object)
+    """A `Describe`."""
+    initialise_requested = Signal()
+    edit_requested = Signal()
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._target: str | None = None
+        self._row: Row | None = None
+        self.title = ShrinkingLabel(Role.STRONG)
+        self.title.cut = Qt.TextElideMode.ElideMiddle
+        self.subtitle = ShrinkingLabel(words="dim", least_px=SUBTITLE_PX)
+        self.sample = ElidedLabel(words="dim")
+        self.old = label("▲ may have changed since", words="warning")
+        self.old.setToolTip("Something was done with it after its values were looked at")
+        self.look = QPushButton("Look again")
+        self.look.clicked.connect(lambda: self._ask())
+        self.exact = QPushButton("Exactly")
+        self.exact.clicked.connect(lambda: self._ask(exact=True))
+        self.gradient = QCheckBox("gradient")
+        self.gradient.setToolTip("Show the gradient's values instead")
+        self.gradient.toggled.connect(self.refresh)
+        self.initialise = QPushButton("Initialise…")
+        self.initialise.clicked.connect(self.initialise_requested)
+        self.edit = QPushButton("Edit an element…")
+        self.edit.clicked.connect(self.edit_requested)
+        self._tips = {
+            self.exact: "Look at every element instead of a sample: takes longer",
+            self.look: "Compute the statistics anew, on the tensor's device (V)",
+            self.edit: "Set one element (E)",
+            self.initialise: "Draw new values by a rule (I)",
+        }
+        self.facts = FactsTable(numbers=True)
+        self.histogram = Histogram(theme)
+        self.none = label(words="dim", wrap=True)
+        self.none.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.first = label(role=Role.CODE, words="soft")
+        self.first.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.first.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self.empty = EmptyState("", "Look at its values")
+        self.empty.chosen.connect(lambda: self._ask())
+        self._content = QWidget()
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(self.title)
+        top.addWidget(self.subtitle)
+        top.addWidget(self.sample, 1)
+        top.addWidget(self.old)
+        for widget in (self.gradient, self.exact, self.look, self.edit, self.initialise):
+            top.addWidget(widget)
+        row = QHBoxLayout()
+        row.setSpacing(2 * EDGE_PX)
+        facts = _scrolled(self.facts)
+        facts.setFixedWidth(FACTS_PX)
+        row.addWidget(facts)
+        row.addWidget(self.histogram, 1)
+        row.addWidget(self.none, 1)
+        first = QVBoxLayout()
+        first.setSpacing(4)
+        first.addWidget(label("first values", Role.LABEL, "dim"))
+        rows = _scrolled(self.first)
+        rows.setMaximumWidth(FIRST_PX)
+        first.addWidget(rows, 1)
+        row.addLayout(first, 1)
+        inside = QVBoxLayout(self._content)
+        inside.setContentsMargins(EDGE_PX, 8, EDGE_PX, 8)
+        inside.setSpacing(8)
+        inside.addLayout(top)
+        inside.addLayout(row, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._content)
+        layout.addWidget(self.empty)
+
+    # --- what the window calls
+    # -----------------------------------------------------------------------------------------
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.histogram.set_theme(theme)
+        self.refresh()
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Show the values of the one selected tensor."""
+        found = ((target, row) for target in targets if (row := self._find(target)) is not None)
+        tensors = list(itertools.islice(found, 2))  # of thousands nobody has to know more than that they are not one
+        self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
+        self.refresh()
+
+    def _find(self, target: str) -> Row | None:
+        row = row_of(self._state, target)
+        return row if row is not None and row.kind in ("parameter", "buffer", "tensor") and row.initialised else None
+
+    def refresh(self) -> None:
+        """Show what is known now."""
+        if self._target is not None:
+            self._row = self._find(self._target)  # it may have moved
+        described = None if self._target is None else self._state.values.get(self._target)
+        self._content.setVisible(described is not None)
+        self.empty.setVisible(described is None)
+        live = self._state.recording is None
+        ready = self._state.engine is not None and live
+        if described is None:
+            chosen = self._row is not None
+            self.empty.sentence.setText(self._invitation())
+            self.empty.button.setVisible(chosen)
+            self.empty.set_ready(ready, live=live)
+            return
+        for button, words in self._tips.items():
+            button.setEnabled(ready)
+            button.setToolTip(words if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet.")
+        self.old.setVisible(self._target is not None and self._state.values_are_old(self._target))
+        values = described.values
+        self.exact.setVisible(values.sampled > 0)
+        self.gradient.setVisible(values.gradient is not None)
+        shown = values.gradient if self.gradient.isChecked() and values.gradient is not None else values
+        before = described.before if shown is values and _drawable(described.before) else None
+        self._show(shown, before)
+
+    def _invitation(self) -> str:
+        if self._target is None or self._row is None:
+            return "Select one tensor, parameter or buffer: its values are shown here."
+        return (
+            f"{self._target} has {self._row.elements:,} values, {bytes_text(self._row.bytes)} on"
+            f" {', '.join(self._row.devices)}."
+        )
+
+    def _show(self, values: Values, before: Values | None) -> None:
+        simulated = ", simulated" if values.simulated else ""
+        self.title.say(values.target)
+        self.subtitle.say(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}")
+        self.sample.set_full_text(
+            f"all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
+        )
+        self.facts.set_facts(_facts(values))
+        device = self._state.devices.get(values.device)
+        colour = self._theme.cpu if device is None else device_colour(device.colour, self._theme)
+        self.histogram.show_values(values, before, colour)
+        drawable = _drawable(values)
+        self.histogram.setVisible(drawable)
+        self.none.setVisible(not drawable)
+        self.none.setText(
+            "There is nothing to draw: no finite values, none that have an order, or some too far apart for an axis."
+        )
+        self.first.setText(values.first)
+
+    def _ask(self, *, exact: bool = False) -> None:
+        if self._target is not None:
+            self.command_requested.emit(Describe(target=self._target, exact=exact))
+
+
+def _drawable(values: Values | None) -> bool:
+    return values is not None and bool(values.counts) and math.isfinite(values.high - values.low)
+
+
+def _facts(values: Values) -> tuple[Fact, ...]:
+    numbers = (
+        ("mean", values.mean),
+        ("std", values.std),
+        ("min", values.minimum),
+        ("max", values.maximum),
+        ("norm", values.norm),
+    )
+    facts = [Fact(name, MISSING if number is None else f"{number:.6g}") for name, number in numbers]
+    facts.append(Fact("elements", f"{values.elements:,}"))
+    facts.append(Fact("zeros", f"{values.zeros:,}"))
+    for name, count in (("NaN", values.nans), ("Inf", values.infinities)):
+        facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))
+    if values.sampled:
+        facts.append(Fact("from a sample of", f"{values.sampled:,}"))
+    clock = " (simulated)" if values.simulated else ""
+    facts.append(Fact("computed in", f"{seconds_text(values.seconds)}{clock}"))
+    return tuple(facts)
+
+
+def _scrolled(widget: QLabel | FactsTable) -> QScrollArea:
+    scroll = QScrollArea()
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setWidgetResizable(True)
+    widget.setObjectName("scrolled")
+    scroll.setWidget(widget)
+    return scroll

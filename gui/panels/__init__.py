@@ -1,1 +1,0 @@
-"""Panels, tabs and dialogs. Each reads the state and speaks in signals; none knows another. Main thread only."""

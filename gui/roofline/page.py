@@ -1,0 +1,364 @@
+"""The roofline tab: how fast one device was at each intensity, how fast it could be, and how near to that it came. Main
+thread.
+
+Feed it with stored runs (`show_runs`, or `set_source` and `refresh`); runs of this session that are not kept yet are
+read from the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+
+from devexplorer.core.base.formats import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.benchmark.history.filter import Filter, device_of
+from devexplorer.core.records.benchmark import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.history.source import HistorySource
+from devexplorer.gui.roofline.figures import (
+    LEAST_COPY_BYTES,
+    Ceiling,
+    Point,
+    Roofline,
+    Target,
+    cell_points,
+    inner_copies,
+    key_of,
+    key_of_run,
+    points_of,
+    roofline,
+    targets,
+)
+from devexplorer.gui.roofline.picture import GLYPHS, NOWHERE, RooflinePicture
+from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, EmptyState, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+MOST_RUNS = 1000
+"""The newest of the history that are looked at."""
+SIDE_PX = 528
+COLUMNS = (
+    Column("", tip="The mark of its runs, and the dtype"),
+    Column("TFLOP/s", is_number=True, tip="The best of all runs that are drawn"),
+    Column("% of datasheet", is_number=True),
+    Column(
+        "% of best", is_number=True, tip="Share of the best that was published for this card and dtype; shapes differ"
+    ),
+    Column("with"),
+)
+WIDTHS = [148, 66, 102, 74, 60]
+
+
+class RooflinePanel(QWidget):
+    """`refresh` after `Change.RUNS`, `Change.POINTS` and `Change.DEVICES`, `reload` whenever what is kept has
+    changed."""
+
+    benchmark_requested = Signal()
+    """The empty state's button."""
+    run_chosen = Signal(int)
+    """Number in the history of a run whose mark was clicked."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._source: HistorySource | None = None
+        self._is_old = False
+        """Stored runs have changed since they were asked for."""
+        self._runs: tuple[StoredRun, ...] = ()
+        self._picked = ""
+        """Key of the device that the user chose; empty: the first accelerator, or what there is."""
+        self._targets: tuple[Target, ...] = ()
+        self._kept: tuple[list[Point], list[BandwidthRow], set[object], int] = ([], [], set(), 0)
+        """Of the stored runs of the chosen device: points, copies, what tells a result from others, runs without a
+        place."""
+        self.drawn: Roofline = NOWHERE
+        """What is on show."""
+        self.chooser = QComboBox()
+        self.chooser.setAccessibleName("Device")
+        self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.summary = ElidedLabel(words="soft")
+        self.measure_button = QPushButton("Measure…")
+        self.measure_button.setToolTip(
+            "Open the benchmark tab: products give the ceilings, copies within the device the slope"
+        )
+        self.picture = RooflinePicture(theme)
+        self.model = RowsModel(COLUMNS, self)
+        self.table = RowsTable(self.model, "Ceilings", WIDTHS)
+        self.note = label("", Role.LABEL, "dim", wrap=True)
+        self.empty = EmptyState("", "Start a benchmark")
+        self._lay_out()
+        self.chooser.activated.connect(self._pick)
+        self.measure_button.clicked.connect(self.benchmark_requested)
+        self.empty.chosen.connect(self.benchmark_requested)
+        self.picture.point_chosen.connect(self._choose_run)
+        self._list_devices()
+        self._draw(anew=True)
+
+    def _lay_out(self) -> None:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 4)
+        bar.setSpacing(EDGE_PX)
+        bar.addWidget(self.chooser)
+        bar.addWidget(self.summary, 1)
+        bar.addWidget(self.measure_button)
+        side = QWidget()
+        column = QVBoxLayout(side)
+        column.setContentsMargins(0, 0, 0, 4)
+        column.setSpacing(4)
+        column.addWidget(self.table, 1)
+        self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        column.addWidget(self.note)
+        self.split = QSplitter(Qt.Orientation.Horizontal)
+        self.split.setChildrenCollapsible(False)
+        self.split.addWidget(self.picture)
+        self.split.addWidget(side)
+        self.split.setStretchFactor(0, 1)
+        self.split.setSizes([800, SIDE_PX])
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 4)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        self._stack = QStackedLayout()
+        layout.addLayout(self._stack, 1)  # before its widgets: one that has no parent yet would be shown as a window
+        self._stack.addWidget(self.split)
+        self._stack.addWidget(self.empty)
+
+    # --- what the window calls
+
+    def set_source(self, source: HistorySource | None) -> None:
+        """Who keeps the runs from now on; None: nobody yet."""
+        self._source = source
+        self.reload()
+
+    def reload(self) -> None:
+        """Ask for the stored runs again; while the panel is hidden not before it is shown."""
+        self._is_old = self._source is not None
+        if self.isVisible():
+            self._reload()
+
+    def _reload(self) -> None:
+        if self._source is not None and self._is_old:
+            self._is_old = False
+            self._source.request(Filter(), MOST_RUNS, self.show_runs)
+
+    def show_runs(self, runs: Sequence[StoredRun], _total: int) -> None:
+        """Draw these runs, of which those of the chosen device count."""
+        self._runs = tuple(runs)
+        self._list_devices()
+        self._take_stored()
+        self._draw()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        self.picture.set_theme(theme, self._colour)
+        self._draw(anew=True)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._reload()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over devices and the runs of this session; while the panel is hidden not before it is shown."""
+        if not self.isVisible():
+            return
+        before = self._targets
+        self._list_devices()
+        if self._targets != before:
+            self._take_stored()
+        self._draw()
+
+    def show_device(self, device: str) -> None:
+        """Show the device of this id, if it is here; the panel stays with it."""
+        found = next((target for target in self._targets if target.id == device), None)
+        if found is not None:
+            self._picked = found.key
+            self._list_devices()
+            self._take_stored()
+            self._draw()
+
+    @property
+    def target(self) -> Target | None:
+        """The device on show."""
+        key = self.chooser.currentData()
+        return next((target for target in self._targets if target.key == key), None)
+
+    # --- inside
+
+    def _pick(self) -> None:
+        self._picked = self.chooser.currentData()
+        self._take_stored()
+        self._draw()
+
+    def _choose_run(self, point: Point) -> None:
+        if point.run is not None:
+            self.run_chosen.emit(point.run)
+
+    def _list_devices(self) -> None:
+        self._targets = targets([device.info for device in self._state.devices.values()], self._runs)
+        shown = [(target.key, target.text) for target in self._targets]
+        if shown != [(self.chooser.itemData(at), self.chooser.itemText(at)) for at in range(self.chooser.count())]:
+            self.chooser.clear()
+            for key, text in shown:
+                self.chooser.addItem(text, key)
+        wanted = self._picked if any(target.key == self._picked for target in self._targets) else self._first
+        at = self.chooser.findData(wanted)
+        if at >= 0 and at != self.chooser.currentIndex():
+            self.chooser.setCurrentIndex(at)
+
+    @property
+    def _first(self) -> str:
+        """The first accelerator that is here, else the first device."""
+        here = [target for target in self._targets if target.info is not None] or list(self._targets)
+        keys = [target.key for target in here if target.id != "cpu"] or [target.key for target in here]
+        return keys[0] if keys else ""
+
+    def _take_stored(self) -> None:
+        """The chosen device's part of the history, which changes seldom; current runs are added each time it is
+        drawn."""
+        points: list[Point] = []
+        copies: list[BandwidthRow] = []
+        seen: set[object] = set()
+        left_out = 0
+        target, here = self.target, [device.info for device in self._state.devices.values()]
+        for run in self._runs if target is not None else ():
+            if target is not None and key_of_run(run, here) == target.key:
+                device = device_of(run)
+                seen.add(_mark(run.result))
+                points += points_of(run.result, device, run.id, run.conditions.started_unix_s)
+                copies += inner_copies(run.result, device)
+                left_out += isinstance(run.result.spec, ModelSpec)
+        self._kept = (points, copies, seen, left_out)
+
+    def _draw(self, *, anew: bool = False) -> None:
+        target = self.target
+        drawn = NOWHERE
+        if target is not None:
+            points, copies, seen, left_out = self._kept
+            now = [run for run in self._state.runs.values() if self._is_on(run, target)]
+            new = [run.result for run in now if run.result is not None and _mark(run.result) not in seen]
+            points = [*points, *(point for result in new for point in points_of(result, target.id)), *_unfinished(now)]
+            copies = [*copies, *(row for result in new for row in inner_copies(result, target.id))]
+            drawn = roofline(
+                target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new)
+            )
+        if drawn == self.drawn and not anew:
+            return  # a benchmark that runs says something thirty times a second, and seldom something of this
+        self.drawn = drawn
+        self.picture.set_roofline(drawn, self._colour)
+        self._show_side()
+        self._stack.setCurrentWidget(self.empty if self.drawn.is_empty else self.split)
+
+    def _is_on(self, run: Run, target: Target) -> bool:
+        device = self._state.devices.get(run.spec.device)
+        return device is not None and key_of(device.info) == target.key
+
+    @property
+    def _colour(self) -> str:
+        info = self.drawn.target.info
+        device = self._state.devices.get(info.id) if info is not None else None
+        return device_colour(device.colour, self._theme) if device is not None else self._theme.dim
+
+    def _show_side(self) -> None:
+        drawn, theme = self.drawn, self._theme
+        name = drawn.target.id or drawn.target.name or "a device"
+        self.empty.sentence.setText(
+            f"Nothing of {name} is measured yet that a roofline could be drawn from: products of matrices give the"
+            " ceilings, copies within the device the slope."
+        )
+        rows = [self._ceiling_row(ceiling) for ceiling in drawn.ceilings]
+        memory = drawn.memory
+        if memory.gb_per_s is not None or memory.datasheet is not None:
+            share = (
+                None if memory.gb_per_s is None or not memory.datasheet else 100 * memory.gb_per_s / memory.datasheet
+            )
+            rows.append(
+                TableRow(
+                    "memory",
+                    (
+                        Cell("╱  memory, GB/s"),
+                        _number(memory.gb_per_s, memory.reason),
+                        _percent(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
+                        Cell(MISSING, tip="nobody has published one that is known here"),
+                        Cell(
+                            f"copies of {bytes_text(memory.copied_bytes, 0)}" if memory.copied_bytes else "", theme.dim
+                        ),
+                    ),
+                )
+            )
+        self.model.set_rows(rows)
+        best = max((found for found in drawn.ceilings if found.best is not None), key=_reached, default=None)
+        nothing = "" if drawn.is_empty else "Only the datasheet is known: nothing is measured yet."
+        self.summary.set_full_text(_summary(best, drawn) if best is not None else nothing)
+        self.measure_button.setVisible(not drawn.is_empty)
+        notes = [memory.reason]
+        if memory.gb_per_s is not None:
+            notes.append(
+                f"Memory: copies within the device of {bytes_text(LEAST_COPY_BYTES, 0)} or more, each byte read and"
+                " written."
+            )
+        if drawn.left_out:
+            notes.append(f"{count_text(drawn.left_out, 'model run')} left out: how many bytes they moved is not known.")
+        self.note.setText(" ".join(filter(None, notes)))
+
+    def _ceiling_row(self, ceiling: Ceiling) -> TableRow:
+        best, theme = ceiling.best, self._theme
+        glyph = GLYPHS.get(ceiling.dtype, "●○")[self.drawn.target.simulated]
+        sheet = None if best is None or not ceiling.datasheet else 100 * best.tflops / ceiling.datasheet
+        share = None if best is None or not ceiling.best_published else 100 * best.tflops / ceiling.best_published
+        sheet_tip = (
+            f"datasheet {number_text(ceiling.datasheet)} TFLOP/s"
+            if ceiling.datasheet
+            else "no datasheet figure is known"
+        )
+        published_tip = "nobody has published a figure that is known here"
+        if ceiling.best_published:
+            published_tip = f"the best published is {number_text(ceiling.best_published)} TFLOP/s"
+        return TableRow(
+            ceiling.dtype,
+            (
+                Cell(f"{glyph}  {ceiling.dtype}", "" if best is not None else theme.dim, ceiling.words),
+                _number(best.tflops if best is not None else None, "not measured yet"),
+                _percent(sheet, sheet_tip),
+                _percent(share, published_tip),
+                Cell(best.shape if best is not None else "", theme.dim, tip(best.what) if best is not None else ""),
+            ),
+        )
+
+
+def _reached(ceiling: Ceiling) -> float:
+    return ceiling.best.tflops if ceiling.best is not None else 0.0
+
+
+def _summary(ceiling: Ceiling, drawn: Roofline) -> str:
+    """`bfloat16 798 TFLOP/s: 81 % of datasheet, 94 % of the best published.`"""
+    words = f": {ceiling.words}" if ceiling.words else ""
+    simulated = ", simulated" if drawn.target.simulated else ""
+    return f"{ceiling.dtype} {number_text(_reached(ceiling))} TFLOP/s{simulated}{words}."
+
+
+def _number(value: float | None, why: str) -> Cell:
+    return Cell(number_text(value), tip=why if value is None else "")
+
+
+def _percent(value: float | None, words: str) -> Cell:
+    return Cell(MISSING if value is None else f"{value:.0f}", tip=words)
+
+
+def _mark(result: BenchResult) -> object:
+    """What tells a result of this session from all others, without looking at all of its figures."""
+    return type(result), result.run, result.seconds, result.iterations
+
+
+def _unfinished(runs: Iterable[Run]) -> Iterable[Point]:
+    """Shapes of sweeps that still run."""
+    for run in runs:
+        if isinstance(run.spec, SweepSpec) and run.result is None:
+            yield from cell_points(run.cells, run.spec.dtype)

@@ -1,0 +1,1 @@
+"""The window itself: its parts, actions, menus, heartbeat, tabs, tour. Main thread only."""

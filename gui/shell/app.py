@@ -1,0 +1,337 @@
+"""The composition root. Read it top to bottom to see how the window comes up and goes down.
+
+`open_window` makes the Qt application, then the parts that know nothing of each other: `State` (what the window knows),
+`Session` (the engine process, the sampler, their one mailbox), `Controller` (what the user can do), `MainWindow` (what
+the user sees). The window is shown first; only then is the session loaded and started, so that the window is there in a
+fraction of a second. From then on the `Heartbeat` carries events from the session into the state and lets the window
+redraw. Everything here runs on the main thread.
+
+Going down belongs to `aboutToQuit`, because `app.exit()` reaches no `closeEvent`: the heartbeat stops, settings are
+saved, the session ends engine and threads with a deadline. Nothing waits for a benchmark, a move or a driver.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.files.kinds import recognise
+from devexplorer.core.records.messages import Command, Event, Log
+from devexplorer.core.session.background import Background
+from devexplorer.core.session.crash import install_hooks
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.shell.heartbeat import Heartbeat, Source
+from devexplorer.gui.shell.main_window import MainWindow
+from devexplorer.gui.shell.replaying import Replaying
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.icons import app_icon
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.session.session import Session
+    from devexplorer.gui.shell.tour import Tour
+    from devexplorer.gui.timelines.export import PlotExport
+
+FIRST_PAINT_MS = 20
+"""The window is painted and answers before anything else is loaded."""
+CLOSE_SECONDS = 2.5
+"""Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
+
+
+class App:
+    """All parts, wired. `show`, then `connect` a session; tests call `heartbeat.tick()` by hand."""
+
+    def __init__(
+        self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, history_file: Path | None = None
+    ) -> None:
+        """`history_file`: where benchmark runs are kept; None: the user's data folder."""
+        self.qt, self.settings_file = qt, settings_file
+        self.session: Session | None = None
+        self.heartbeat: Heartbeat | None = None
+        settings = settings_file.load()
+        if settings_file.damage is not None and sys.stderr is not None:
+            print(f"devexplorer: {settings_file.damage}", file=sys.stderr)  # and in the window, once that is shown
+        chosen = themes.THEMES.get(theme or settings.theme, themes.DARK)
+        self.state = State()
+        self.controller = Controller(
+            self.state,
+            self._send,
+            selection=lambda: self.window.objects.selected_targets(),
+            say=lambda text: self.window.hint(text),
+        )
+        themes.prepare(qt)
+        self.window = MainWindow(self.state, self.controller, settings, chosen)
+        themes.apply(qt, chosen)  # after all widgets have their parents: each would be styled anew whenever it gets one
+        self.saving_failed: str | None = None
+        self.go_live: Callable[[], None] = lambda: None
+        """Starts the session of this machine, for a window that was opened on a recording."""
+        self.replaying = Replaying(self.window, self.state, self._heart, lambda: self.go_live())
+        self.window.recorder = lambda: self.session.recording if self.session is not None else None
+        self.window.stop_recording.connect(self.stop_recording)
+        self.window.dialogs.recording_chosen.connect(
+            lambda path: self.record(path, overwrite=True)
+        )  # the dialog has asked
+        self.window.dialogs.replay_chosen.connect(self.replay)
+        self.window.opening.recording_chosen.connect(self.replay)
+        self.window.opening.recognition_wanted.connect(self._recognise)
+        self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
+        self.window.laboratory_dialogs.script_wanted.connect(self._write_script)
+        self._history_file = history_file
+        self.history: StoreThread | None = None
+        self.background = Background(self.put)
+        self._plot_export: PlotExport | None = None
+        for slot in self.window.slots:
+            slot.export_requested.connect(self._export)
+
+    def _send(self, command: Command) -> int:
+        session = self.replaying.session
+        assert session is not None, (
+            "nothing can be sent before the engine is ready, and it is not before the session is"
+        )
+        return session.send(command)
+
+    def put(self, event: Event) -> None:
+        """Let an event of the window's own arrive in what is on show. Any thread."""
+        session = self.replaying.session
+        if session is not None:
+            session.put(event)
+
+    def show(self) -> None:
+        """Show the window, as it is before anything is known."""
+        self.window.show()
+        warnings = [one for one in (self.settings_file.damage, self.settings_file.writable()) if one is not None]
+        if warnings:
+            self.window.say(" ".join(warnings))
+
+    def connect(self, session: Session) -> Heartbeat:
+        """Start the session and let the heart beat; returns it."""
+        self.session = self.replaying.live = session
+        self.window.below.set_actions(session)
+        self._keep_runs(session)
+        heartbeat = self._heart(session)
+        heartbeat.show(session, time.time)
+        session.start()
+        return heartbeat
+
+    def _keep_runs(self, session: Session) -> None:
+        """Have every run that ends kept in the history."""
+        from devexplorer.core.benchmark.history.run_recorder import (
+            RunRecorder,
+        )  # sqlite3, statistics: loaded behind the window
+        from devexplorer.core.benchmark.history.store import Store
+        from devexplorer.core.benchmark.history.store_thread import StoreThread
+
+        self.history = StoreThread(
+            lambda: Store(self._history_file),
+            on_change=self.window.below.stored_runs_changed,
+            on_notice=self._history_says,
+        )
+        self.history.start()
+        session.keeper = RunRecorder(self.history.add)
+        session.keeper.start()
+        self.window.below.set_history(self.history)
+
+    def _deliver_history(self) -> None:
+        if self.history is not None and self.history.deliver():
+            self.window.below.history_problem(self.history.problem or "")
+
+    def _history_says(self, words: str, failed: bool) -> None:
+        self.window.say(words, error=failed)
+
+    def _heart(self, source: Source) -> Heartbeat:
+        """The heartbeat; the first time it is made, and beats."""
+        if self.heartbeat is None:
+            self.heartbeat = Heartbeat(source, self.state, self.window)
+            self.heartbeat.beaten.connect(self.replaying.follow)
+            self.heartbeat.beaten.connect(self._deliver_history)
+            self.heartbeat.beaten.connect(self.background.deliver)
+            self.heartbeat.beaten.connect(self._beat)
+            self.window.hidden_changed.connect(self.heartbeat.set_hidden)
+            self.window.hidden_changed.connect(self._set_hidden)
+            self.window.restart_requested.connect(self._restart_engine)
+            self.window.start_requested.connect(self._start_engine_again)
+            self.window.tour_requested.connect(self.take_tour)
+            self.heartbeat.start()
+        return self.heartbeat
+
+    def _beat(self) -> None:
+        if self.session is not None:  # also behind a recording that is on show
+            self.session.beat()
+
+    def _set_hidden(self, hidden: bool) -> None:
+        if self.session is not None:  # also behind a recording that is on show
+            self.session.set_hidden(hidden)
+
+    def _restart_engine(self) -> None:
+        if (session := self.replaying.session) is not None:
+            session.restart_engine()
+
+    def _set_visible_devices(self, value: str | None) -> None:
+        if self.session is not None:
+            self.session.set_visible_devices(value)
+
+    def _export(self, kind: str) -> None:
+        if self._plot_export is None:
+            from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
+
+            self._plot_export = PlotExport(
+                self.state, self.window.axis, self.window.slots, self.background.start, self.window
+            )
+        self._plot_export.ask(kind)
+
+    def _write_script(self, path: Path) -> None:
+        """The session as a script, or as a notebook where the name ends so."""
+        from devexplorer.core.session.script import write  # when it is asked for
+
+        if self.session is not None:
+            text = self.session.notebook() if path.suffix == ".ipynb" else self.session.script()
+
+            def work() -> str:
+                write(path, text)
+                return f"{path} does again what was done and not undone here."
+
+            self.background.start("script", "The session is saved as Python", work)
+
+    def _recognise(self, paths: tuple[Path, ...]) -> None:
+        """See what these files are and open them, without waiting for their disk."""
+        self.background.ask("recognise", lambda: [recognise(path) for path in paths], self.window.opening.show)
+
+    def _start_engine_again(self) -> None:
+        if (session := self.replaying.session) is not None:
+            session.start_engine_again()
+
+    def replay(self, path: Path) -> None:
+        """Show a recording; "Back to live" in its bar shows this machine again."""
+        self.replaying.open(path)
+
+    def record(self, path: Path, *, overwrite: bool = False) -> None:
+        """Record this machine from now on."""
+        self.replaying.record(path, overwrite=overwrite)
+
+    def stop_recording(self) -> None:
+        """End the recording."""
+        if self.session is not None:
+            self.session.stop_recording()
+
+    def take_tour(self) -> None:
+        """The tour in this window, for somebody who watches."""
+        from devexplorer.gui.shell.tour import Tour  # QtTest is for the tour alone
+
+        def ended(failed: str | None) -> None:
+            self.window.say(
+                "The tour is over: the model was built, moved, measured and moved back." if failed is None else failed
+            )
+            tour.deleteLater()
+
+        tour = Tour(self, None, ended)
+        tour.start()
+
+    def stop(self) -> None:
+        """End everything; bounded by `CLOSE_SECONDS`."""
+        self.saving_failed = self.settings_file.save(self.window.settings())
+        if self.heartbeat is not None:
+            self.heartbeat.stop()
+        until = time.monotonic() + CLOSE_SECONDS
+        if self.session is not None:
+            self.session.close(CLOSE_SECONDS)
+        self.replaying.close(max(until - time.monotonic(), 0.1))
+        self.background.join(max(until - time.monotonic(), 0.1))
+        if self.history is not None:
+            self.history.close(max(until - time.monotonic(), 0.5))
+            self.history.deliver()
+        if self.session is not None and self.session.keeper is not None:
+            self.session.keeper.join(0.5)
+        self.window.notifications.close()
+
+
+def open_window(
+    *,
+    virtual_spec: str | None = None,
+    theme: str | None = None,
+    tour: bool = False,
+    screenshots: Path | None = None,
+    replay: Path | None = None,
+    settings_file: SettingsFile | None = None,
+) -> int:
+    """Run the application until its window closes; returns the exit code. `replay`: open it on this recording."""
+    gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
+    qt = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(qt, QApplication)
+    qt.setApplicationName("devexplorer")
+    qt.setApplicationDisplayName("DevExplorer")
+    qt.setWindowIcon(app_icon())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: qt.quit())  # runs between two beats
+    with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
+        # The tour starts from the defaults and leaves the user's layout alone.
+        settings = settings_file or SettingsFile(Path(scratch) if tour else None)
+        app = App(qt, settings, theme, Path(scratch) / "history.sqlite3" if tour else None)
+        guide = _guide(app, screenshots) if tour else None
+        code = _run(app, virtual_spec, guide, replay)
+    return code if guide is None else guide.report()
+
+
+def _guide(app: App, screenshots: Path | None) -> Tour:
+    from devexplorer.gui.shell.tour import Tour  # QtTest is for the tour alone
+
+    app.window.resize(*Tour.SIZE_PX)
+    return Tour(app, screenshots, lambda _failed: app.qt.quit())
+
+
+def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | None) -> int:
+    """From the first paint to the last join."""
+    restore: list[Callable[[], None]] = []
+    early: list[Event] = []
+    qInstallMessageHandler(_message_handler(early.append))
+
+    def live() -> None:
+        from devexplorer.core.session.session import Session  # psutil, NVML, process handling: loaded behind the window
+
+        app.connect(Session(virtual_spec=virtual_spec))
+
+    def begin() -> None:
+        app.go_live = live
+        if replay is None:
+            live()
+        else:
+            app.replay(replay)  # the session waits until somebody asks for this machine
+        restore.append(install_hooks(app.put))
+        qInstallMessageHandler(_message_handler(app.put))
+        for message in early:
+            app.put(message)
+        if guide is not None:
+            guide.start()
+        gc.freeze()  # what start-up made stays: no later collection has to look at it
+
+    app.qt.aboutToQuit.connect(app.stop)
+    app.show()
+    QTimer.singleShot(FIRST_PAINT_MS, begin)
+    code = app.qt.exec()
+    qInstallMessageHandler(None)
+    for undo in restore:
+        undo()
+    if app.saving_failed is not None:
+        print(f"devexplorer: {app.saving_failed}", file=sys.stderr)
+    return code
+
+
+def _message_handler(put: Callable[[Event], None]) -> Callable[[QtMsgType, QMessageLogContext, str], None]:
+    """Qt's own warnings go to the log of the window."""
+
+    def handle(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:
+        level = "info" if kind in (QtMsgType.QtDebugMsg, QtMsgType.QtInfoMsg) else "warning"
+        event: Event = Log(level=level, text=f"Qt: {text}", time_unix_s=time.time())
+        put(event)
+
+    return handle

@@ -1,0 +1,80 @@
+"""What the words in this window mean (F1). Main thread only."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QFormLayout, QScrollArea, QVBoxLayout, QWidget
+
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.theme import Role
+
+WORDS = (
+    ("device", "A place where tensors live: cpu, cuda:1, mps, xpu:0, vgpu:0."),
+    ("CUDA ordinal", "What torch counts: the 1 in cuda:1. CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change it."),
+    ("NVML index", "What nvidia-smi counts. It need not be the CUDA ordinal: both stand on the card."),
+    ("UUID", "What identifies a card, whatever its numbers are."),
+    (
+        "virtual GPU",
+        (
+            "A simulated card: the values are real, computed on the CPU; memory is counted; time is modelled from the"
+            " datasheet."
+        ),
+    ),
+    ("profile", "The datasheet of the card that a virtual GPU imitates."),
+    ("workspace", "The named tensors and models that are alive in the engine."),
+    ("placement", "Which parameter, buffer and gradient is on which device, in which dtype."),
+    (
+        "move",
+        "The name then means the result, and the source is freed when nothing else holds it. A model moves in place.",
+    ),
+    ("copy to", "Makes a second object; the original stays. That is y = x.to(device)."),
+    ("allocated", "Bytes in live tensors of the engine."),
+    (
+        "reserved",
+        "Bytes that torch's caching allocator has taken from the device. Reserved minus allocated is the cache.",
+    ),
+    (
+        "context",
+        (
+            "What CUDA and its libraries take as soon as a process touches a card. It is given back only when the"
+            " engine ends."
+        ),
+    ),
+    ("other processes", "What everybody else on this machine uses on the card."),
+    ("sample", "One reading of one device."),
+    ("timeline", "The history of samples that the plots show. A gap is a time for which nothing is known."),
+    ("benchmark run", "Matrix products, copies or steps of a model, measured over and over on a device's own clock."),
+    ("TFLOP/s", "10¹² floating-point operations per second; a product of M×K and K×N takes 2·M·N·K of them."),
+    (
+        "engine",
+        "The process that holds torch. When it dies the window stays, starts another one and rebuilds the workspace.",
+    ),
+)
+
+
+class WordsDialog(QDialog):
+    """A list to scroll through."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Words")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.resize(640, 560)
+        inner = QWidget()
+        inner.setObjectName("scrolled")
+        form = QFormLayout(inner)
+        form.setContentsMargins(16, 16, 16, 16)
+        form.setHorizontalSpacing(16)
+        form.setVerticalSpacing(8)
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        for word, meaning in WORDS:
+            name = label(word, Role.STRONG)
+            name.setAlignment(Qt.AlignmentFlag.AlignTop)
+            form.addRow(name, label(meaning, words="soft", wrap=True))
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setWidget(inner)
+        scroll.setAccessibleName("Words and their meanings")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(scroll)

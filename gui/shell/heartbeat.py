@@ -1,0 +1,131 @@
+"""The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects
+garbage. Main thread.
+
+Curves move at up to 30 Hz, texts at 2 Hz, a hidden window at 1 Hz. Cyclic garbage is collected here and nowhere else: a
+collection on a worker thread may destroy a Qt object there, which crashes Qt.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
+
+from devexplorer.core.session.state import Change, State
+
+if TYPE_CHECKING:
+    from devexplorer.core.session.session import PollResult
+
+BEAT_MS = 33
+HIDDEN_MS = 1000
+TEXT_SECONDS = 0.5
+YOUNG_GC_SECONDS = 1.0
+MIDDLE_GC_SECONDS = 10.0
+FULL_GC_SECONDS = 60.0
+EVERYTHING = ~Change.NOTHING
+
+
+class View(Protocol):
+    """What the heartbeat drives."""
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw what changed; called every beat."""
+
+    def refresh_texts(self) -> None:
+        """Redraw live numbers; called twice a second."""
+
+
+class Source(Protocol):
+    """Where events come from: the session, or a recording."""
+
+    def drain(self) -> PollResult:
+        """What happened since the last call."""
+
+
+class Heartbeat(QObject):
+    """`start()` in the application; tests call `tick()` by hand."""
+
+    beaten = Signal()
+    """After everything else of a beat."""
+
+    def __init__(
+        self,
+        session: Source,
+        state: State,
+        view: View,
+        parent: QObject | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._state, self._view = session, state, view
+        self._behind: tuple[Source, State] | None = None
+        self._clock, self._monotonic = clock, monotonic
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.timeout.connect(self.tick)
+        self._texts_due = self._young_due = self._middle_due = self._full_due = 0.0
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._full_due = self._monotonic() + FULL_GC_SECONDS
+        self._timer.start(BEAT_MS)
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._timer.stop()
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Beat slowly while nobody looks."""
+        if self._timer.isActive():
+            self._timer.start(HIDDEN_MS if hidden else BEAT_MS)
+
+    def show(self, session: Source, clock: Callable[[], float], behind: tuple[Source, State] | None = None) -> None:
+        """From now on the window follows this one, by its clock. `behind` goes on unseen, in a state of its own."""
+        self._session, self._clock, self._behind = session, clock, behind
+
+    def tick(self) -> None:
+        """One beat."""
+        if self._behind is not None:
+            _follow(*self._behind)
+        changes = _follow(self._session, self._state)
+        now = self._monotonic()
+        try:
+            self._view.refresh(changes, self._clock())
+            if now >= self._texts_due or changes & EVERYTHING == EVERYTHING:
+                self._texts_due = now + TEXT_SECONDS
+                self._view.refresh_texts()
+        finally:
+            self._collect(now)
+        self.beaten.emit()
+
+    def _collect(self, now: float) -> None:
+        if now >= self._full_due and not self._state.active_runs and not self._state.jobs:
+            self._full_due = now + FULL_GC_SECONDS
+            gc.collect()
+        elif now >= self._middle_due:
+            self._middle_due = now + MIDDLE_GC_SECONDS
+            gc.collect(1)
+        elif now >= self._young_due:
+            self._young_due = now + YOUNG_GC_SECONDS
+            gc.collect(0)
+
+
+def _follow(session: Source, state: State) -> Change:
+    """Take what is new into the state."""
+    drained = session.drain()
+    changes = Change.NOTHING
+    if drained.state is not None:
+        changes |= state.exchange(drained.state)
+    if drained.catalog is not None:
+        changes |= state.set_catalog(drained.catalog)
+    for event in drained.events:
+        try:
+            changes |= state.apply(event)
+        except Exception:  # one bad event must not cost the others: say it as for any slot, and go on
+            sys.excepthook(*sys.exc_info())
+    return changes

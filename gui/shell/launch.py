@@ -1,0 +1,116 @@
+"""Opens the window or the tour, hands every other command to `core.cli` before Qt is imported. Main thread."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import socket
+import sys
+from pathlib import Path
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.run import WINDOW_COMMANDS, ended, run
+from devexplorer.core.cli.terminal.refusal import refuse
+
+
+def launch(argv: list[str] | None = None) -> int:
+    """Do what the arguments ask for, those of the process when there are none given; returns the exit code."""
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        replay = _replay(arguments)
+        if arguments.command not in WINDOW_COMMANDS:
+            return run(arguments)
+        if arguments.virtual is not None:
+            from devexplorer.core.devices.profiles import parse_virtual
+
+            parse_virtual(arguments.virtual)  # said here in one line, not later by the engine
+        missing = missing_display()
+        if missing is not None:
+            if arguments.command != "tour":
+                raise BadInput(
+                    f"{missing} Without a display try 'devexplorer tour', devices, watch, bench, place, doctor, fit or"
+                    " env."
+                )
+            os.environ["QT_QPA_PLATFORM"] = "offscreen"
+        screenshots = _screenshots(arguments)
+    except DevExplorerError as error:
+        return refuse(str(error))
+
+    gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
+    from devexplorer.gui.shell.app import open_window
+
+    code = open_window(
+        virtual_spec=arguments.virtual,
+        theme=arguments.theme,
+        tour=arguments.command == "tour",
+        screenshots=screenshots,
+        replay=replay,
+    )
+    return ended(code)
+
+
+def _replay(arguments: argparse.Namespace) -> Path | None:
+    """The recording to open; `BadInput` when it is none, said here in one line and not later in the window."""
+    if arguments.replay is None:
+        return None
+    if arguments.command is not None:
+        raise BadInput(f"--replay opens the window; leave {arguments.command} away, or --replay")
+    from devexplorer.core.recording.reader import peek
+
+    path = Path(arguments.replay)
+    peek(path)
+    return path
+
+
+def _screenshots(arguments: argparse.Namespace) -> Path | None:
+    """The folder for the tour's pictures, made; `BadInput` before the tour runs where none can be written there."""
+    text = getattr(arguments, "screenshots", None)
+    if text is None:
+        return None
+    if not text.strip():
+        raise BadInput("--screenshots names no folder")
+    import tempfile  # for the tour alone
+
+    folder = Path(text).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # permissions do not tell of disks that are full, or of root
+            pass
+    except FileExistsError:
+        raise BadInput(f"--screenshots {text} is a file; name a folder, it is made when there is none") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise BadInput(f"no picture can be saved in {text}: {getattr(error, 'strerror', None) or error}") from None
+    return folder
+
+
+def missing_display() -> str | None:
+    """One sentence when Qt would abort for want of a display; None when it can start."""
+    if os.environ.get("QT_QPA_PLATFORM") or sys.platform in ("win32", "darwin"):
+        return None
+    if os.environ.get("WAYLAND_DISPLAY"):
+        return None
+    display = os.environ.get("DISPLAY", "")
+    if not display:
+        return "There is no display (neither DISPLAY nor WAYLAND_DISPLAY is set)."
+    if display.startswith(":") and not _answers(display[1:].partition(".")[0]):
+        return f"The display {display} does not answer."
+    try:
+        ctypes.CDLL("libxcb-cursor.so.0")
+    except OSError:
+        return "Qt needs the library libxcb-cursor (Debian and Ubuntu: apt-get install libxcb-cursor0)."
+    return None
+
+
+def _answers(number: str) -> bool:
+    """Whether an X server listens on a local display."""
+    for address in (f"/tmp/.X11-unix/X{number}", f"\0/tmp/.X11-unix/X{number}"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(address)
+            except OSError:
+                continue
+            return True
+    return False

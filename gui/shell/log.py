@@ -1,0 +1,101 @@
+"""The log: what the engine says and what user code prints, newest at the bottom. Plain text only; main thread."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
+
+from devexplorer.core.records.messages import Log
+from devexplorer.core.session.state import LOG_LINES, State
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+LEAST_PX = 72
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Terminal colours and control characters that user code may print; a window has no use for them."""
+
+
+class LogPanel(QWidget):
+    """Shows `state.log`; `refresh` adds what is new."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._theme = theme
+        self._last: Log | None = None
+        self.text = QPlainTextEdit()
+        self.text.setReadOnly(True)
+        self.text.setMaximumBlockCount(LOG_LINES)  # memory stays flat however much user code prints
+        self.text.setProperty("look", "log")
+        self.text.setFont(font(Role.CODE))
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
+        self.text.setPlaceholderText("Nothing was logged yet. What your models print appears here.")
+        self.text.setAccessibleName("Log")
+        self.text.setMinimumHeight(LEAST_PX)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.text)
+        self._follows = True
+        bar = self.text.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._grown)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Write everything again in other colours."""
+        self._theme = theme
+        self._last = None
+        self.text.clear()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Append the lines that came since the last call; write all anew when it is another log, of a recording."""
+        new = self._new_lines()
+        if self._last is not None and len(new) == len(self._state.log):
+            self._last = None
+            self.text.clear()
+        if not new:
+            return
+        cursor = QTextCursor(self.text.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.beginEditBlock()
+        for entry in new:
+            self._write(cursor, entry)
+        cursor.endEditBlock()
+        self._last = new[-1]
+
+    def _scrolled(self, value: int) -> None:
+        self._follows = value >= self.text.verticalScrollBar().maximum()
+
+    def _grown(self, _lowest: int, highest: int) -> None:
+        """More lines, or another size: stay at the end if the end was in view."""
+        if self._follows:
+            self.text.verticalScrollBar().setValue(highest)
+
+    def _new_lines(self) -> list[Log]:
+        new: list[Log] = []
+        for entry in reversed(self._state.log):
+            if entry is self._last:
+                break
+            new.append(entry)
+        return new[::-1]
+
+    def _write(self, cursor: QTextCursor, entry: Log) -> None:
+        theme = self._theme
+        colour = {"error": theme.error, "warning": theme.warning, "output": theme.text}.get(entry.level, theme.soft)
+        # What user code printed has a bar before every line, so that it cannot pass for ours.
+        level = "│ " if entry.level == "output" else f"{entry.level}: " if entry.level in ("error", "warning") else ""
+        time = datetime.fromtimestamp(entry.time_unix_s).strftime("%H:%M:%S")
+        for number, line in enumerate(_ESCAPES.sub("", entry.text).replace("\r", "\n").rstrip("\n").split("\n")):
+            if not self.text.document().isEmpty():
+                cursor.insertBlock()
+            cursor.insertText(f"{time}  " if number == 0 else " " * 10, _format(theme.dim))
+            continued = level if number == 0 or entry.level == "output" else " " * len(level)
+            cursor.insertText(continued + line, _format(colour))
+
+
+def _format(colour: str) -> QTextCharFormat:
+    result = QTextCharFormat()
+    result.setForeground(QColor(colour))
+    return result

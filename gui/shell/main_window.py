@@ -1,0 +1,463 @@
+"""The window: puts the panels together, connects their signals to the controller, redraws what the heartbeat says has
+changed.
+
+Main thread only. Panels know the state, never each other and never the engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QCloseEvent,
+    QDragEnterEvent,
+    QDropEvent,
+    QGuiApplication,
+    QHideEvent,
+    QKeySequence,
+    QShortcut,
+    QShowEvent,
+)
+from PySide6.QtWidgets import (
+    QApplication,
+    QMainWindow,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.records.messages import Log
+from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.state import Change, State
+from devexplorer.gui.actions.controller import TWO_T4, Controller
+from devexplorer.gui.actions.laboratory import Laboratory
+from devexplorer.gui.actions.laboratory_actions import laboratory_table
+from devexplorer.gui.actions.table import ActionSpec, make_qactions, refresh, table
+from devexplorer.gui.alerts.alarm_line import AlarmLine
+from devexplorer.gui.alerts.notifications import Notifications
+from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.objects.inspector import InspectorPanel
+from devexplorer.gui.objects.panel import ObjectsPanel
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.shell.bottom import Bottom
+from devexplorer.gui.shell.dialogs import Dialogs
+from devexplorer.gui.shell.laboratory_dialogs import LaboratoryDialogs
+from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
+from devexplorer.gui.shell.opening import Opening, dropped_files
+from devexplorer.gui.shell.record_button import RecordButton
+from devexplorer.gui.shell.status_bar import StatusBar
+from devexplorer.gui.shell.toolbar import Toolbar
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets.on_screen import OnScreen, first_size
+from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
+from devexplorer.gui.widgets.reading_order import chain, reading_order
+from devexplorer.gui.widgets.theme import Theme
+from devexplorer.gui.widgets.typing_keys import TypingKeys
+
+if TYPE_CHECKING:
+    from devexplorer.core.recording.recorder import Recorder
+    from devexplorer.gui.shell.replay_bar import ReplayBar
+
+GAP_PX = 8
+DEFAULT_SIZE_PX = (1440, 900)
+RECENT_S = 60.0
+"""While a recording is on show, an older error is one of the recording: the log has it, and nobody has to hear of it
+now."""
+SPLITS_PX = {"rows": [366, 188, 244], "panels": [276, 784, 328], "plots": [700, 700]}
+LEAST_PX = {"rows": [200, 150, 150], "panels": [250, 400, 250]}
+"""What rows and panels keep when there is less room than they have at first."""
+
+
+class MainWindow(QMainWindow):
+    """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
+
+    hidden_changed = Signal(bool)
+    restart_requested = Signal()
+    start_requested = Signal()
+    tour_requested = Signal()
+    stop_recording = Signal()
+
+    def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
+        super().__init__()
+        self.setWindowTitle("DevExplorer")
+        self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
+        self.state, self.controller, self._theme = state, controller, theme
+        self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
+        self.recorder: Callable[[], Recorder | None] = lambda: None
+        """What records now; the application says where to ask."""
+        self.axis = TimeAxis(self)
+        self.axis.set_span(settings.span_s)
+        self.laboratory = Laboratory(controller)
+        self.laboratory_dialogs = LaboratoryDialogs(
+            self, state, controller, self.laboratory, settings, lambda: self._theme
+        )
+        self.opening = Opening(controller, self.laboratory_dialogs, self.hint, self)
+        self.dialogs.files_chosen.connect(self.opening.open)
+        self.below = Bottom(state, controller, self.dialogs, self.laboratory_dialogs, settings, theme)
+        self._specs: list[ActionSpec] = [
+            *table(controller, self.dialogs, self),
+            *laboratory_table(self.laboratory, controller, self.laboratory_dialogs, self),
+        ]
+        self.actions_by_id = make_qactions(self._specs, self)
+        refresh(self._specs, self.actions_by_id)
+        self.toolbar = Toolbar(state, self.actions_by_id, theme)
+        self.banner = Banner(theme)
+        self.devices = DevicesPanel(state, theme)
+        self.objects = ObjectsPanel(state, theme)
+        self.inspector = InspectorPanel(state, theme)
+        self.memory = PlotSlot(state, self.axis, settings.left_plot)
+        self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
+        self.slots = (self.memory, self.throughput)
+        self._alarms = AlarmLine(state, self.banner)
+        self.notifications = Notifications(self.windowIcon(), self)
+        self.notifications.on_desktop = settings.notifications
+        self.status = StatusBar(state, theme)
+        self.record = RecordButton(theme)
+        self.status.add(self.record)
+        self._move_shortcuts: list[QShortcut] = []
+        self._mentioned: Log | None = None
+        """The error that the line across the window spoke of last."""
+        self._splits = dict(SPLITS_PX)
+        self._lay_out()
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        self._typing = TypingKeys(app, self)
+        self._on_screen = OnScreen(self)
+        self._connect()
+        self._bind_move_keys()
+        for plot in (self.memory, self.throughput):
+            plot.set_theme(theme)
+        self._restore(settings)
+
+    # --- composition
+    # ---------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        panels = KeptSplitter(
+            Qt.Orientation.Horizontal,
+            SPLITS_PX["panels"],
+            LEAST_PX["panels"],
+            1,
+            self.devices,
+            self.objects,
+            self.inspector,
+        )
+        plots = QSplitter(Qt.Orientation.Horizontal)
+        plots.setChildrenCollapsible(False)
+        for slot in self.slots:
+            plots.addWidget(slot)
+        rows = KeptSplitter(Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.below)
+        self.splitters: dict[str, QSplitter] = {"panels": panels, "plots": plots, "rows": rows}
+        for splitter in self.splitters.values():
+            splitter.setHandleWidth(GAP_PX)
+        middle = QWidget()
+        inner = QVBoxLayout(middle)
+        inner.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
+        inner.addWidget(self.splitters["rows"])
+        centre = QWidget()
+        layout = QVBoxLayout(centre)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.toolbar)
+        layout.addWidget(self.banner)
+        self._column = layout
+        layout.addWidget(middle, 1)
+        layout.addWidget(self.status)
+        self.setCentralWidget(centre)
+
+    @cached_property
+    def replay_bar(self) -> ReplayBar:
+        """How far a recording is; made when the first one is opened."""
+        from devexplorer.gui.shell.replay_bar import ReplayBar
+
+        bar = ReplayBar(self._theme)
+        bar.hide()
+        self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
+        chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
+        return bar
+
+    def _connect(self) -> None:
+        c = self.controller
+        self.toolbar.build_chosen.connect(c.build)
+        self.toolbar.move_chosen.connect(lambda device, copy: c.move(device, copy=copy))
+        self.toolbar.cast_chosen.connect(c.cast)
+        self.toolbar.palette_requested.connect(self.show_palette)
+        QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
+        self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
+        self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
+        self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
+        self.devices.selected.connect(self.below.set_device)
+        self.below.device_chosen.connect(self.devices.choose)
+        self.below.restart_requested.connect(self.restart_requested)
+        self.below.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
+        self.banner.action_chosen.connect(lambda _about: self.below.show_page("alerts"))
+        self.notifications.clicked.connect(self._come_forward)
+        self.objects.selection_changed.connect(self._selection_changed)
+        self.objects.context_menu_requested.connect(self._context_menu)
+        self.objects.build_requested.connect(c.build)
+        self.objects.finding_opened.connect(self.show_finding)
+        self.below.target_chosen.connect(self.objects.select_near)
+        self.objects.drag_started.connect(self.devices.show_verdicts)
+        self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
+        self.inspector.offer_chosen.connect(c.take)
+        self.inspector.build_requested.connect(c.build)
+        self.throughput.start_requested.connect(c.benchmark)
+        self.status.cancel_requested.connect(c.cancel)
+        self.record.record_requested.connect(self.dialogs.record)
+        self.record.stop_requested.connect(self.stop_recording)
+        self.status.stop_requested.connect(c.stop_benchmark)
+        self.status.start_engine_requested.connect(self.start_requested)
+
+    # --- what the heartbeat calls
+    # --------------------------------------------------------------------------------------
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw what changed; the plots move with time anyway."""
+        self.axis.advance(now_unix_s)
+        if not self.isHidden():
+            self.memory.refresh(now_unix_s)
+            self.throughput.refresh(now_unix_s)
+        if changes & Change.DEVICES:
+            self.devices.refresh_devices()
+            self.objects.refresh_devices()
+            self._bind_move_keys()
+        if changes & (Change.DEVICES | Change.ENGINE):
+            self.toolbar.refresh_menus()
+        if changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE):  # what the doctor found stands in the tree
+            self.objects.refresh()
+        if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
+            self.inspector.refresh()
+        self.below.refresh(changes, now_unix_s)
+        if changes & Change.SNAPSHOT:
+            self.dialogs.refresh_snapshot()
+        if changes & (Change.LABORATORY | Change.ANSWER | Change.JOBS):
+            self.laboratory_dialogs.refresh()
+        if changes & Change.ALERTS:
+            self._tell_alerts()
+        if changes & Change.LOG:
+            self._mention_errors()
+        if changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS):
+            self.status.refresh()
+        if changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS):
+            self.refresh_actions()
+
+    def refresh_texts(self) -> None:
+        """Live numbers, twice a second."""
+        self.devices.refresh_texts()
+        self._alarms.refresh()
+        self.below.refresh_texts()
+        self.status.refresh()
+        self.record.refresh(self.recorder())
+
+    def refresh_actions(self) -> None:
+        """Enable what can be done now, everywhere."""
+        refresh(self._specs, self.actions_by_id)
+        self.toolbar.refresh_moves(self.controller.why_no_move(), self.controller.why_no_selection())
+        self.toolbar.show_running(bool(self.state.active_runs))
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """One line across the window."""
+        self.banner.say(text, error=error)
+
+    def hint(self, text: str) -> None:
+        """One line about what was just tried; it goes by itself."""
+        self.banner.say(text, passing=True)
+
+    def _tell_alerts(self) -> None:
+        news = self.state.alerts.take_news()
+        if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
+            self.notifications.tell(news)
+        self._alarms.changed(news)
+
+    def _come_forward(self) -> None:
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.raise_()
+        self.activateWindow()
+        self.below.show_page("alerts")
+
+    def _mention_errors(self) -> None:
+        latest: Log | None = self.state.log[-1] if self.state.log else None
+        if latest is None or latest is self._mentioned:
+            return
+        self._mentioned = latest
+        if latest.level == "error" and (self.state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
+            lines = latest.text.splitlines() or ["An error without words."]
+            self.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
+
+    # --- selection, menus, palette
+    # -------------------------------------------------------------------------------------
+
+    def _selection_changed(self, targets: tuple[str, ...]) -> None:
+        self.inspector.set_selection(targets)
+        self.below.set_selection(targets)
+        self.refresh_actions()
+
+    def _bind_move_keys(self) -> None:
+        for shortcut in self._move_shortcuts:
+            shortcut.setEnabled(False)
+            shortcut.deleteLater()
+        self._move_shortcuts = []
+        for name, key in move_order(self.state):
+            if key:
+                shortcut = QShortcut(QKeySequence(key), self)
+                shortcut.activated.connect(partial(self.controller.move, name))
+                self._move_shortcuts.append(shortcut)
+
+    def _context_menu(self, where: QPoint) -> None:
+        context_menu(self, self.controller, self.actions_by_id).popup(where)
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+        from devexplorer.gui.shell.palette import CommandPalette
+
+        CommandPalette(palette_choices(self._specs, self.controller), self).open()
+
+    # --- actions of the table that need the window
+    # ---------------------------------------------------------------------
+
+    def start_benchmark(self) -> None:
+        self.below.show_page("benchmark")
+        self.below.benchmark.start()
+
+    def show_values(self) -> None:
+        """The page with the values of the selected tensor."""
+        self.below.show_page("values")
+        self.laboratory.describe()
+
+    def check(self) -> None:
+        """Let the doctor check the selected model."""
+        self.below.show_page("doctor")
+        self.below.doctor.check()
+
+    def show_finding(self, name: str, number: int) -> None:
+        """The line of one of the doctor's findings."""
+        self.below.show_page("doctor")
+        self.below.doctor.show_finding(name, number)
+
+    def why_nothing_there(self) -> str | None:
+        """Reason why there is nothing to save."""
+        return self.controller.why_no_engine() or (None if self.state.objects else "The workspace is empty.")
+
+    def why_no_recording(self) -> str | None:
+        """Reason why nothing can be recorded now."""
+        if self.state.recording is not None:
+            return "A recording is on show: go back to live first."
+        return None if self.recorder() is None else "A recording is being made already."
+
+    def why_no_stop_recording(self) -> str | None:
+        """Reason why no recording can be stopped."""
+        return None if self.recorder() is not None else "Nothing is being recorded."
+
+    def quit(self) -> None:
+        """Close the window, which ends everything."""
+        self.close()
+
+    def toggle_pause(self) -> None:
+        self.axis.set_paused(not self.axis.paused)
+
+    def focus_filter(self) -> None:
+        self.objects.focus_filter()
+
+    def toggle_theme(self) -> None:
+        self.set_theme(themes.LIGHT if self._theme.is_dark else themes.DARK)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Change every colour."""
+        self._theme = theme
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        themes.apply(app, theme)
+        for part in (
+            self.dialogs, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
+            self.throughput, self.below, self.status, self.record,
+        ):  # fmt: skip
+            part.set_theme(theme)
+        if "replay_bar" in self.__dict__:
+            self.replay_bar.set_theme(theme)
+
+    # --- what is remembered
+    # --------------------------------------------------------------------------------------------
+
+    def settings(self) -> Settings:
+        """What to remember for the next start."""
+        return Settings(
+            theme=self._theme.name,
+            geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
+            splitters={name: self._splits.get(name, _kept(splitter)) for name, splitter in self.splitters.items()},
+            span_s=self.axis.span_s,
+            left_plot=self.memory.choice,
+            right_plot=self.throughput.choice,
+            alert_rules=self.state.alerts.rules,
+            trusted_folders=tuple(self.laboratory_dialogs.trusted_folders),
+            recent_models=tuple(self.laboratory_dialogs.recent_models),
+            learned=self.below.learned,
+            notifications=self.notifications.on_desktop,
+        )
+
+    def _restore(self, settings: Settings) -> None:
+        self.resize(QSize(*DEFAULT_SIZE_PX))
+        if QGuiApplication.platformName() != "offscreen":  # whose screen of 800 × 800 nobody looks at
+            self.resize(first_size(self.size(), self.screen().availableSize()))
+        if settings.geometry:
+            self.restoreGeometry(QByteArray.fromBase64(settings.geometry.encode()))
+        for name, sizes in settings.splitters.items():
+            if (
+                name in self.splitters
+                and len(sizes) == self.splitters[name].count()
+                and all(size >= 0 for size in sizes)
+            ):
+                self._splits[name] = sizes
+
+    # --- Qt
+    # ------------------------------------------------------------------------------------------------------------
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._splits:
+            self._split_first()
+        if self.focusWidget() is None:
+            self.objects.take_focus()  # Qt would choose the first button of the toolbar
+        self._on_screen.shown()
+        self.hidden_changed.emit(False)
+
+    def _split_first(self) -> None:
+        """Not before the style is known, which says how small each part can be."""
+        for child in self.findChildren(QWidget):
+            child.ensurePolished()
+        for name, sizes in self._splits.items():
+            splitter = self.splitters[name]
+            splitter.keep(sizes) if isinstance(splitter, KeptSplitter) else splitter.setSizes(sizes)
+        self._splits = {}
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped_files(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        files = dropped_files(event.mimeData())
+        if files:
+            event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
+            event.accept()
+            QTimer.singleShot(
+                0, self, lambda: self.opening.open(files)
+            )  # who drags has to hear that it was taken, before a dialog opens
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.hidden_changed.emit(True)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        super().closeEvent(event)
+        app = QApplication.instance()
+        if app is not None:
+            app.quit()
+
+
+def _kept(splitter: QSplitter) -> list[int]:
+    return splitter.kept if isinstance(splitter, KeptSplitter) else splitter.sizes()

@@ -1,0 +1,126 @@
+"""Menus that are made from the state: moves to each device, the context menu, the command palette's lines. Main thread
+only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions.laboratory import OPTIMIZERS, QUESTIONS
+from devexplorer.gui.actions.laboratory_actions import MODEL_ACTIONS, PARAMETER_ACTIONS, SPLIT_ACTIONS
+from devexplorer.gui.actions.table import ActionSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.palette import Choice
+
+CASTS = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "bool",
+)
+
+
+def move_order(state: State) -> list[tuple[str, str]]:
+    """Devices that can be moved to, each with its key: Ctrl+0 is the CPU, Ctrl+1 … Ctrl+9 the others in the order of
+    their cards."""
+    others = [name for name in state.usable_devices if name != "cpu"]
+    order = [(name, f"Ctrl+{number}" if number <= 9 else "") for number, name in enumerate(others, start=1)]
+    return [*order, *([("cpu", "Ctrl+0")] if "cpu" in state.usable_devices else [])]
+
+
+def fill_move_menu(
+    menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False
+) -> Sequence[QAction]:
+    """One line per device; what cannot be used is shown disabled with its reason."""
+    menu.clear()
+    for name, key in move_order(state):
+        info = state.devices[name].info
+        words = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
+        action = menu.addAction(f"{words}\t{key}" if keys and key else words)
+        action.triggered.connect(lambda _checked=False, name=name: chosen(name))
+        action.setData(name)
+    for name, device in state.devices.items():
+        if not device.info.usable:
+            action = menu.addAction(f"{name}  {device.info.name}")
+            action.setEnabled(False)
+            action.setToolTip(device.info.reason or "")
+    return menu.actions()
+
+
+def context_menu(parent: QWidget, controller: Controller, actions: dict[str, QAction]) -> QMenu:
+    """What can be done with the selection; what cannot be done says why in its tooltip."""
+    menu = QMenu(parent)
+    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    menu.setToolTipsVisible(True)
+    reason, copy_reason = controller.why_no_move(), controller.why_no_selection()
+    for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
+        submenu = menu.addMenu(title)
+        fill_move_menu(submenu, controller.state, partial(controller.move, copy=copy), keys=not copy)
+        submenu.setEnabled(why is None)
+        submenu.menuAction().setToolTip(why or "")
+    casts = menu.addMenu("dtype")
+    for dtype in CASTS:
+        casts.addAction(dtype, partial(controller.cast, dtype))
+    casts.setEnabled(copy_reason is None)
+    menu.addSeparator()
+    for action_id in ("forward", "backward", "train_step", "check", "add"):
+        menu.addAction(actions[action_id])
+    menu.addSeparator()
+    fill_laboratory_menu(menu, actions)
+    menu.addSeparator()
+    menu.addAction(actions["save"])
+    menu.addAction(actions["remove"])
+    return menu
+
+
+LABORATORY_MENU = {
+    "Parameters": PARAMETER_ACTIONS,
+    "Mode and optimizer": (*MODEL_ACTIONS, "", *(f"optimizer_{kind}" for kind in OPTIMIZERS)),
+    "Split": SPLIT_ACTIONS,
+    "Ask": tuple(f"ask_{question}" for question in QUESTIONS),
+}
+"""Submenus of actions, "" for a line between them."""
+
+
+def fill_laboratory_menu(menu: QMenu, actions: dict[str, QAction]) -> None:
+    """What the laboratory does with the selection, by topic."""
+    for title, ids in LABORATORY_MENU.items():
+        submenu = menu.addMenu(title)
+        submenu.setToolTipsVisible(True)
+        for action_id in ids:
+            if action_id:
+                submenu.addAction(actions[action_id])
+            else:
+                submenu.addSeparator()
+
+
+def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:
+    """Everything that can be done: the action table, a move to each device, each sample model."""
+    from devexplorer.gui.shell.palette import Choice  # when the palette is opened
+
+    state, choices = controller.state, []
+    for spec in specs:
+        reason = spec.why_not()
+        choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run))
+    why = controller.why_no_selection()
+    for name, key in move_order(state):
+        choices.append(Choice(f"Move to {name}", why or key, why is None, partial(controller.move, name)))
+    recipes = state.engine.recipes if state.engine is not None else {}
+    for name, description in recipes.items():
+        choices.append(Choice(f"Build {name}", description, True, partial(controller.build, name)))
+    return choices

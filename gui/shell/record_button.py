@@ -1,0 +1,63 @@
+"""The button at the bottom that records and stops recording, and says how long and how much. Main thread only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton, QWidget
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base.times import elapsed_text
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+if TYPE_CHECKING:
+    from devexplorer.core.recording.recorder import Recorder
+
+
+class RecordButton(QPushButton):
+    """`refresh` twice a second with what records now."""
+
+    record_requested = Signal()
+    stop_requested = Signal()
+
+    def __init__(
+        self, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(parent)
+        self._clock = clock
+        self._recorder: Recorder | None = None
+        self._since = 0.0
+        self.setProperty("look", "quiet")
+        self.setFont(font(Role.LABEL))
+        self.clicked.connect(
+            lambda: (self.stop_requested if self._recorder is not None else self.record_requested).emit()
+        )
+        self.set_theme(theme)
+        self.refresh(None)
+
+    def set_theme(self, theme: Theme) -> None:
+        """The dot is red while it records, with words beside it: never colour alone."""
+        self._theme = theme
+        self.setStyleSheet(f"color: {theme.error};" if self._recorder is not None else "")
+
+    def refresh(self, recorder: Recorder | None) -> None:
+        """Show what records now; None: nothing does."""
+        if recorder is not None and recorder.problem is not None:
+            recorder = None  # it has ended by itself, and the banner says why
+        if recorder is not self._recorder:
+            self._recorder, self._since = recorder, self._clock()
+            self.set_theme(self._theme)
+        if recorder is None:
+            words, tip = "● Record", "Write every reading to a file that can be replayed (Ctrl+R)"
+        else:
+            words = (
+                f"■ Stop recording  {elapsed_text(self._clock() - self._since)}  {bytes_text(recorder.bytes_written)}"
+            )
+            tip = f"Everything is recorded to {recorder.path}"
+        if words != self.text():
+            self.setText(words)
+            self.setToolTip(tip)
+            self.setAccessibleName("Stop recording" if recorder is not None else "Record")

@@ -1,0 +1,223 @@
+"""The bar above the panels while a recording is on show: what it is, which moment, play, speed, and the way back. Main
+thread only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QMouseEvent
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QSlider,
+    QStyle,
+    QStyleOptionSlider,
+    QWidget,
+)
+
+from devexplorer.core.base.times import elapsed_text, moment_text
+from devexplorer.gui.widgets.icons import icon, pixmap
+from devexplorer.gui.widgets.panel import ElidedLabel, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme
+
+if TYPE_CHECKING:
+    from devexplorer.core.replay.session import ReplayView
+
+HEIGHT_PX = 40
+TITLE_PX = 220
+"""Of the title at least."""
+STEP_MS = 100
+"""One step of the slider, but for recordings of years."""
+MOST_STEPS = 1_000_000_000
+
+
+class ReplayBar(QFrame):
+    """`show_view` shows where the replay is; the signals say what the user wants of it."""
+
+    seek_requested = Signal(object)
+    """Milliseconds since the recording began (int): a 32-bit number would end after 24 days."""
+    play_requested = Signal(bool)
+    """Play (True) or stay."""
+    speed_requested = Signal(int)
+    """Times as fast as it happened."""
+    back_requested = Signal()
+    """Show this machine again."""
+
+    def __init__(self, theme: Theme, speeds: tuple[int, ...] = (1, 10, 60), parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self.setAccessibleName("Recording")
+        self.setFixedHeight(HEIGHT_PX)
+        self._view: ReplayView | None = None
+        self._showing = False
+        self._step_ms = STEP_MS
+        self.title = ElidedLabel(Role.STRONG)
+        self.title.setMinimumWidth(TITLE_PX)
+        self.simulated = label("simulated", Role.LABEL, "dim")
+        self.simulated.setToolTip("Devices in this recording are virtual GPUs: their numbers are simulated")
+        self._warning = QLabel()
+        self.incomplete = label("incomplete", Role.LABEL, "warning")
+        self.play = _Button("")
+        self.play.setIconSize(QSize(16, 16))
+        self.play.clicked.connect(self._play_clicked)
+        self.now = label("", Role.TEXT)
+        self.slider = SeekSlider()
+        self.slider.setAccessibleName("Moment of the recording")
+        self.slider.setToolTip(
+            "Arrow keys: a second; Page Up and Page Down: a twentieth of the recording; Home and End"
+        )
+        self.slider.valueChanged.connect(self._moved)
+        self.end = label("", Role.LABEL, "dim")
+        self.speeds: dict[int, QPushButton] = {}
+        group = QButtonGroup(self)
+        for speed in speeds:
+            button = _Button(f"{speed}×")
+            button.setProperty("look", "quiet")
+            button.setCheckable(True)
+            button.setAccessibleName(f"{speed} times as fast")
+            button.setToolTip("As fast as it happened" if speed == 1 else f"{speed} times as fast as it happened")
+            button.clicked.connect(lambda _checked=False, speed=speed: self.speed_requested.emit(speed))
+            group.addButton(button)
+            self.speeds[speed] = button
+        self.back = _Button("Back to live")
+        self.back.setToolTip("Close the recording and show this machine again")
+        self.back.clicked.connect(self.back_requested)
+        self._lay_out()
+        self.set_theme(theme)
+        self.hide()
+
+    def _lay_out(self) -> None:
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 0, 12, 0)
+        layout.setSpacing(8)
+        layout.addWidget(self.title, 2)
+        for widget in (self.simulated, self._warning, self.incomplete, self.play, self.now):
+            layout.addWidget(widget)
+        layout.addWidget(self.slider, 5)
+        layout.addWidget(self.end)
+        speeds = QHBoxLayout()
+        speeds.setSpacing(0)
+        for button in self.speeds.values():
+            speeds.addWidget(button)
+        layout.addLayout(speeds)
+        layout.addWidget(self.back)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the icons in the theme's colours."""
+        self._theme = theme
+        self._warning.setPixmap(pixmap("warning", theme.warning, ratio=self.devicePixelRatioF()))
+        self._show_playing()
+
+    def show_view(self, view: ReplayView) -> None:
+        """Show this position; called every beat, changes only what differs."""
+        before, self._view = self._view, view
+        if before is not None and view == before:
+            return
+        self._showing = True
+        if before is None or view._replace(position_ms=0, now_unix_s=0.0) != before._replace(
+            position_ms=0, now_unix_s=0.0
+        ):
+            self._show_recording(view)
+        if not self.slider.isSliderDown():
+            self.slider.setValue(view.position_ms // self._step_ms)
+        self._show_moment(view)
+        self._showing = False
+
+    def _show_recording(self, view: ReplayView) -> None:
+        """Everything but the position."""
+        self.simulated.setVisible(view.simulated)
+        for widget in (self._warning, self.incomplete):
+            widget.setVisible(bool(view.findings))
+            widget.setToolTip(tip("\n".join(view.findings)))
+        self.incomplete.setAccessibleDescription(" ".join(view.findings))
+        for control in (self.play, self.slider, *self.speeds.values()):
+            control.setEnabled(view.opened)
+        self._step_ms = max(STEP_MS, view.length_ms // MOST_STEPS)
+        last = -(-view.length_ms // self._step_ms)
+        self.slider.setRange(0, last)
+        self.slider.setSingleStep(max(1000 // self._step_ms, 1))
+        self.slider.setPageStep(max(last // 20, 1))
+        length = elapsed_text(view.length_ms / 1000)
+        self.end.setMinimumWidth(
+            self.end.fontMetrics().horizontalAdvance(f"{length} of {length}")
+        )  # the slider keeps its length
+        for speed, button in self.speeds.items():
+            button.setChecked(speed == view.speed)
+        self._show_playing()
+
+    @staticmethod
+    def _title(view: ReplayView) -> str:
+        if not view.opened:
+            return f"Opening {view.file}, {view.progress:.0%}"
+        read = "" if view.progress >= 1 else f", {view.progress:.0%} looked through"
+        return f"Recording of {view.host}, {moment_text(view.now_unix_s)[:10]}{read}"
+
+    def _show_moment(self, view: ReplayView) -> None:
+        """Times; the title has the day, which can change on the way."""
+        texts = {self.now: "", self.end: ""}
+        if view.opened:
+            elapsed, length = elapsed_text(view.position_ms / 1000), elapsed_text(view.length_ms / 1000)
+            texts = {self.now: moment_text(view.now_unix_s)[11:], self.end: f"{elapsed} of {length}"}
+        for shown, text in texts.items():
+            if shown.text() != text:
+                shown.setText(text)
+        self.title.set_full_text(self._title(view))
+
+    def _show_playing(self) -> None:
+        playing = self._view is not None and self._view.playing
+        self.play.setIcon(icon("pause" if playing else "play", self._theme.text, self._theme.disabled))
+        self.play.setAccessibleName("Pause" if playing else "Play")
+        self.play.setToolTip("Stay at this moment" if playing else "Go on from this moment")
+
+    def _play_clicked(self) -> None:
+        self.play_requested.emit(self._view is None or not self._view.playing)
+
+    def _moved(self, value: int) -> None:
+        """By the user, or by `show_view`."""
+        if self._showing or self._view is None:
+            return
+        at_ms = min(value * self._step_ms, self._view.length_ms)
+        self.seek_requested.emit(at_ms)
+
+
+class SeekSlider(QSlider):
+    """A slider that goes to where it is clicked and can be dragged on from there."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(Qt.Orientation.Horizontal, parent)
+        self.setMinimumWidth(160)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            option = QStyleOptionSlider()
+            self.initStyleOption(option)
+            handle = self.style().subControlRect(
+                QStyle.ComplexControl.CC_Slider, option, QStyle.SubControl.SC_SliderHandle, self
+            )
+            if not handle.contains(event.position().toPoint()):
+                room = self.width() - handle.width()
+                at = round(event.position().x()) - handle.width() // 2
+                self.setValue(QStyle.sliderValueFromPosition(self.minimum(), self.maximum(), at, room))
+        super().mousePressEvent(event)
+
+
+class _Button(QPushButton):
+    """Space presses it while it has the focus, whatever else Space does in the window."""
+
+    def event(self, event: QEvent) -> bool:
+        if (
+            event.type() == QEvent.Type.ShortcutOverride
+            and isinstance(event, QKeyEvent)
+            and event.key() == Qt.Key.Key_Space
+        ):
+            event.accept()
+            return True
+        return super().event(event)

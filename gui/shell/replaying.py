@@ -1,0 +1,155 @@
+"""Which of both is on show: this machine, or a recording of some machine. Main thread only.
+
+There is one window and one `State` that it shows. When a recording is opened, the live state's contents are put aside
+and the live session goes on behind it, unseen; "Back to live" puts them back. A recording that cannot be opened never
+takes the place of anything for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.session.state import Change, State
+from devexplorer.gui.shell.heartbeat import Heartbeat, Source
+from devexplorer.gui.shell.main_window import MainWindow
+
+if TYPE_CHECKING:
+    from devexplorer.core.replay.session import ReplaySession
+    from devexplorer.core.session.session import Session
+    from devexplorer.core.telemetry.alert_rules import Rule
+    from devexplorer.gui.shell.replay_bar import ReplayBar
+
+
+class Replaying:
+    """`open` a recording, `back` to live. `session` is the one that commands go to."""
+
+    def __init__(
+        self, window: MainWindow, state: State, heart: Callable[[Source], Heartbeat], go_live: Callable[[], None]
+    ) -> None:
+        """`heart` gives the heartbeat, made with that source where there is none yet.
+
+        `go_live` starts the session of this machine where there is none yet: the window was opened on a recording.
+        """
+        self._window, self._state, self._heart, self._go_live = window, state, heart, go_live
+        self.live: Session | None = None
+        self.replay: ReplaySession | None = None
+        self._aside = State()
+        """What is known about this machine while a recording is on show."""
+        self._ended: list[ReplaySession] = []
+        window.below.rules_changed.connect(self._rules_changed)
+
+    @cached_property
+    def _bar(self) -> ReplayBar:
+        """Made when the first recording is opened."""
+        bar = self._window.replay_bar
+        bar.seek_requested.connect(self._seek)
+        bar.speed_requested.connect(self._set_speed)
+        bar.play_requested.connect(self._play)
+        bar.back_requested.connect(self.back)
+        return bar
+
+    @property
+    def session(self) -> Session | ReplaySession | None:
+        """What is on show."""
+        return self.replay if self.replay is not None else self.live
+
+    def open(self, path: Path) -> None:
+        """Show a recording in place of what is on show; the bar says how far it is, and a line across the window why it
+        cannot be."""
+        from devexplorer.core.replay.session import ReplaySession  # when the first one is opened
+
+        rules = self._state.alerts.rules
+        if self.replay is None:
+            self._state.exchange(self._aside)
+        else:
+            self._end()
+        self._state.exchange(State())
+        self._state.alerts.set_rules(rules)
+        self.replay = ReplaySession(path, rules)
+        self._state.recording = f"opening {path.name}"
+        self._heart(self.replay).show(
+            self.replay, self.replay.now, None if self.live is None else (self.live, self._aside)
+        )
+        self.replay.start()
+        self._show_anew()
+        self._bar.show_view(self.replay.view)
+        self._bar.show()
+        self._bar.slider.setFocus()
+
+    def follow(self) -> None:
+        """After every beat: let the bar show where the replay is."""
+        if self.replay is None:
+            return
+        view = self.replay.view
+        if view.failed is not None:
+            self.back()
+            self._window.say(f"{view.failed[:1].upper()}{view.failed[1:]}.", error=True)
+        else:
+            self._bar.show_view(view)
+
+    def back(self) -> None:
+        """Show this machine again."""
+        if self.replay is None:
+            return
+        self._end()
+        self._state.exchange(self._aside)
+        self._bar.hide()
+        if self.live is None:
+            self._go_live()
+        else:
+            self._heart(self.live).show(self.live, time.time)
+        self._show_anew()
+
+    def record(self, path: Path, *, overwrite: bool = False) -> None:
+        """Record this machine from now on; a line across the window says why that cannot be."""
+        if self.live is None:
+            self._window.say("This machine is not watched yet: go back to live first, then record.", error=True)
+            return
+        try:
+            self.live.start_recording(path, overwrite=overwrite)
+        except BadInput as error:
+            self._window.say(f"{str(error)[:1].upper()}{str(error)[1:]}.", error=True)
+
+    def close(self, deadline_s: float) -> None:
+        """End the threads of every recording that was opened."""
+        if self.replay is not None:
+            self._end()
+        until = time.monotonic() + deadline_s
+        for replay in self._ended:
+            replay.close(max(until - time.monotonic(), 0.0))
+
+    def _end(self) -> None:
+        """Nobody waits for its thread here; those whose thread has ended are let go, with the hundreds of megabytes
+        that they may hold."""
+        assert self.replay is not None
+        self._ended = [replay for replay in (*self._ended, self.replay) if not replay.close(0.0)]
+        self.replay = None
+
+    def _seek(self, at_ms: int) -> None:
+        if self.replay is not None:
+            self.replay.seek(at_ms)
+
+    def _set_speed(self, speed: int) -> None:
+        if self.replay is not None:
+            self.replay.set_speed(speed)
+
+    def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
+        """Thresholds are this person's, not the recording's: they hold everywhere."""
+        if self.replay is not None:
+            self.replay.rules = rules
+            self._aside.alerts.set_rules(rules)
+
+    def _play(self, play: bool) -> None:
+        if self.replay is not None:
+            (self.replay.play if play else self.replay.pause)()
+
+    def _show_anew(self) -> None:
+        self._window.axis.set_paused(False)
+        now = self.replay.now() if self.replay is not None else time.time()
+        self._window.refresh(~Change.NOTHING, now)
+        self._window.refresh_texts()

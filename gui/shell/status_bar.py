@@ -1,0 +1,152 @@
+"""The line at the bottom: the engine, what it is doing (with cancel), versions, and what Undo would do. Main thread
+only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QWidget
+
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.session.jobs import Job, Run
+from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.runs import kind_of, time_left
+from devexplorer.gui.widgets.panel import ShrinkingLabel
+from devexplorer.gui.widgets.theme import Role, Theme
+
+HEIGHT_PX = 26
+ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
+"""What the words keep where there is little room: those about versions and Undo give way first."""
+SHOW_AFTER_S = 0.3
+"""Jobs shorter than this come and go without a progress bar."""
+TITLES = {
+    "matmul": "benchmark",
+    "sweep": "sweep",
+    "bandwidth": "bandwidth",
+    "scaling": "scaling",
+    "model": "model steps",
+    "benchmarks": "benchmarks",
+}
+"""What stands before the devices, by kind of run."""
+
+
+class StatusBar(QFrame):
+    """Reads the state on `refresh`."""
+
+    cancel_requested = Signal(object)
+    """Request number of a job (int)."""
+    stop_requested = Signal()
+    """Stop the benchmarks."""
+    start_engine_requested = Signal()
+
+    def __init__(
+        self, state: State, theme: Theme, parent: QWidget | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(parent)
+        self.setObjectName("statusBar")
+        self.setFixedHeight(HEIGHT_PX)
+        self._state, self._clock = state, clock
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 0, 12, 0)
+        layout.setSpacing(20)
+        self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
+        self.start = QPushButton("Start engine")
+        self.start.setProperty("look", "quiet")
+        self.start.setFont(self.engine.font())
+        self.start.clicked.connect(self.start_engine_requested)
+        self.start.hide()
+        self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
+        self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
+        self.progress = QProgressBar()
+        self.progress.setTextVisible(False)
+        self.progress.setFixedWidth(120)
+        self.progress.setRange(0, 1000)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.setProperty("look", "quiet")
+        self.cancel.setFont(self.engine.font())
+        self.cancel.clicked.connect(self._cancel)
+        self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
+        self._shown_job: int | None = None
+        left: tuple[QWidget, ...] = (self.engine, self.start, self.versions, self.visible)
+        right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
+        for widget in left:
+            layout.addWidget(widget)
+        layout.addStretch(1)
+        for widget in right:
+            layout.addWidget(widget)
+        self.set_theme(theme)
+        self.refresh()
+
+    def add(self, widget: QWidget) -> None:
+        """Put `widget` at the right end."""
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(widget)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Dots and words follow the theme through the style sheet; nothing is painted here."""
+        self._theme = theme
+
+    def refresh(self) -> None:
+        """Show the state as it is now."""
+        state = self._state
+        ready = state.engine
+        live = state.recording is None
+        self.engine.say(f"{'●' if live and ready is not None else '○'} {state.recording or state.engine_words}")
+        self.start.setVisible(live and state.engine_words == "engine stopped")
+        if ready is not None:
+            cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
+            self.versions.say(f"torch {ready.torch_version}, {cuda}")
+            visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
+            self.visible.say(f"CUDA_VISIBLE_DEVICES {visible}")
+        undo = state.undo
+        kept = f", {bytes_text(undo.kept_bytes)} of {bytes_text(undo.budget_bytes)} kept" if undo.kept_bytes else ""
+        self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
+        runs = state.active_runs
+        job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
+        if job is not None and self._clock() - job.started_unix_s < SHOW_AFTER_S:
+            job = None
+        self._shown_job = None if job is None else job.request
+        for widget in (self.job, self.cancel):
+            widget.setVisible(job is not None or bool(runs))
+        self.progress.setVisible(job is not None)
+        if job is not None:
+            self._show_job(job)
+        elif runs:
+            self._show_runs(runs)
+
+    def _cancel(self) -> None:
+        if self._shown_job is not None:
+            self.cancel_requested.emit(self._shown_job)
+        else:
+            self.stop_requested.emit()
+
+    def _show_job(self, job: Job) -> None:
+        elapsed = self._clock() - job.started_unix_s
+        left = ""
+        if job.done is not None and job.done > 0.05 and elapsed > 1:
+            left = f", {seconds_text(elapsed * (1 - job.done) / job.done)} left"
+        self.job.say(f"{job.title}{left}")
+        self.cancel.setText("Cancel")
+        self.progress.setRange(0, 0 if job.done is None else 1000)
+        if job.done is not None:
+            self.progress.setValue(int(job.done * 1000))
+
+    def _show_runs(self, runs: list[Run]) -> None:
+        """Benchmarks have their curve and their tab for progress: here only where they run and how long they still
+        take."""
+        devices = {name for run in runs for name in devices_of(run.spec)}
+        where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
+        kinds = {kind_of(run.spec) for run in runs}
+        what = kinds.pop() if len(kinds) == 1 else "benchmarks"
+        now = self._clock()
+        known = [left for left in (time_left(run, now) for run in runs) if left is not None]
+        if len(known) == len(runs):
+            left = f", {max(known):.0f} s left"
+        else:
+            left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
+        self.job.say(f"{TITLES[what]} on {where}{left}")
+        self.cancel.setText("Stop")

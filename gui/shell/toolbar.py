@@ -1,0 +1,258 @@
+"""The row of buttons at the top: a view of the action table with menus for what needs a choice. Main thread only.
+
+Where there is no room for all, some buttons lose their words, then the least used ones move into the menu at the right
+end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QAction, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QMenu, QPushButton, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.laboratory_actions import FILE_ACTIONS
+from devexplorer.gui.shell.menus import CASTS, fill_laboratory_menu, fill_move_menu
+from devexplorer.gui.widgets.icons import icon
+from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+HEIGHT_PX = 44
+
+
+class Toolbar(QFrame):
+    """Asks with signals for what needs a choice; everything else is the actions' own business."""
+
+    build_chosen = Signal(object)
+    """Name of a sample model (str)."""
+    move_chosen = Signal(object, object)
+    """Device id (str) and whether to copy (bool)."""
+    cast_chosen = Signal(object)
+    """A dtype (str)."""
+    palette_requested = Signal()
+
+    def __init__(self, state: State, actions: dict[str, QAction], theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("toolbar")
+        self.setFixedHeight(HEIGHT_PX)
+        self._state = state
+        self._actions = actions
+        self._icons: dict[QPushButton, str] = {}
+        self._words: dict[QPushButton, str] = {}
+        """What stands on a button where there is room for it."""
+        self._layout = QHBoxLayout(self)
+        self._layout.setContentsMargins(12, 0, 12, 0)
+        self._layout.setSpacing(8)
+        self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
+        tensor = self._action_button("new_tensor", "Tensor")
+        self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
+        for action_id in ("open", "", *FILE_ACTIONS, "", "replay", "snapshot", "", "session", "", "quit"):
+            if action_id:
+                self.open_button.menu().addAction(actions[action_id])
+            else:
+                self.open_button.menu().addSeparator()
+        self._gap()
+        self.move_button = self._menu_button("Move to", "move", "", primary=True)
+        self.copy_button = self._menu_button("Copy to", "copy", "")
+        self.cast_button = self._menu_button("dtype", "", "Change the dtype of the selection")
+        self._gap()
+        forward = self._action_button("forward", "Forward")
+        backward = self._action_button("backward", "Backward")
+        check = self._action_button("check", "Check")
+        undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
+        undo.setAccessibleName("Undo")
+        redo.setAccessibleName("Redo")
+        self._shortened = [tensor, backward]
+        self._gap()
+        self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
+        fill_laboratory_menu(self.lab_button.menu(), actions)
+        self.lab_button.menu().addSeparator()
+        for action_id in ("experiments", "learn"):
+            self.lab_button.menu().addAction(actions[action_id])
+        self.benchmark = self._action_button("benchmark", "Benchmark")
+        self._layout.addStretch(1)
+        self.tour_button = self._action_button("tour", "")
+        self.tour_button.setProperty("look", "quiet")
+        self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
+        self.palette_button.setProperty("look", "quiet")
+        self.palette_button.setAccessibleName("Commands")
+        self.palette_button.clicked.connect(self.palette_requested)
+        theme_button = self._action_button("theme", "")
+        theme_button.setAccessibleName("Light or dark theme")
+        for dtype in CASTS:
+            self.cast_button.menu().addAction(dtype, partial(self.cast_chosen.emit, dtype))
+        self.more_button = self._menu_button("»", "", "More actions, for which there is no room")
+        self.more_button.setText("»")
+        self.more_button.setProperty("look", "quiet")
+        self.more_button.setAccessibleName("More actions")
+        self.more_button.menu().aboutToShow.connect(self._fill_more)
+        self.more_button.hide()
+        self._leaving = [
+            theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, check,
+            self.lab_button, redo, undo,
+            forward,
+        ]  # fmt: skip
+        """What leaves the row where there is no room, the first one first."""
+        self.set_theme(theme)
+        self.refresh_menus()
+
+    # --- making buttons
+    # -------------------------------------------------------------------------------------------------
+
+    def _button(self, text: str, icon_name: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setFont(font(Role.TEXT))
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        button.setIconSize(QSize(16, 16))
+        button.setToolTip(tip)
+        self._words[button] = text
+        if icon_name:
+            self._icons[button] = icon_name
+        self._layout.addWidget(button)
+        return button
+
+    def _menu_button(self, text: str, icon_name: str, tip: str, *, primary: bool = False) -> QPushButton:
+        button = self._button(f"{text} ▾", icon_name, tip)
+        button.setAccessibleName(text)
+        if primary:
+            button.setProperty("look", "primary")
+        menu = QMenu(button)
+        menu.setToolTipsVisible(True)
+        button.setMenu(menu)
+        return button
+
+    def _action_button(self, action_id: str, text: str) -> QPushButton:
+        """A button that follows one action of the table: enabled, tooltip with the reason, click."""
+        action = self._actions[action_id]
+        icon_name = {"new_tensor": "tensor", "tour": "play"}.get(action_id, action_id)
+        button = self._button(text, icon_name, action.toolTip())
+        button.setAccessibleName(text or action.text())
+        button.clicked.connect(lambda: self._actions[button.property("action")].trigger())
+        button.setProperty("action", action_id)
+
+        def follow() -> None:
+            current = self._actions[button.property("action")]
+            button.setEnabled(current.isEnabled())
+            button.setToolTip(current.toolTip())
+
+        action.changed.connect(follow)
+        follow()
+        return button
+
+    def _gap(self) -> None:
+        self._layout.addSpacing(8)
+
+    # --- where there is less room
+    # ----------------------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        """Leave words away, then buttons, until the rest has room; icons, names and tooltips stay, and what left is in
+        the menu."""
+        for button in self._shortened:
+            button.setText(self._words[button])
+        for button in self._leaving:
+            button.show()
+        self.more_button.hide()
+        for button in reversed(self._shortened):
+            if self._lacks_room():
+                button.setText("")
+        for button in self._leaving:
+            if self._lacks_room():
+                button.hide()
+                self.more_button.show()
+
+    def _lacks_room(self) -> bool:
+        self._layout.invalidate()
+        return self._layout.minimumSize().width() > self.width()
+
+    @property
+    def overflow(self) -> list[QPushButton]:
+        """The buttons that are in the menu now, in the order in which they stand in the row."""
+        return [
+            button
+            for item in self._items()
+            if isinstance(button := item.widget(), QPushButton) and self._has_left(button)
+        ]
+
+    def _has_left(self, button: QPushButton) -> bool:
+        return button in self._leaving and button.isHidden()
+
+    def _items(self) -> list[QLayoutItem]:
+        return [item for at in range(self._layout.count()) if (item := self._layout.itemAt(at)) is not None]
+
+    def _fill_more(self) -> None:
+        menu = self.more_button.menu()
+        menu.clear()
+        for button in self.overflow:
+            if button.menu() is not None:
+                submenu = menu.addMenu(button.menu())
+                submenu.setText(button.accessibleName())
+                submenu.setEnabled(button.isEnabled())
+                submenu.setToolTip(button.toolTip())
+            else:
+                menu.addAction(self._actions[button.property("action")])
+
+    def minimumSizeHint(self) -> QSize:
+        goes: set[QWidget | None] = {*self._leaving, self.more_button}
+        stays = [item.minimumSize().width() for item in self._items() if item.widget() not in goes]
+        room = sum(stays) + self.more_button.minimumSizeHint().width() + self._layout.spacing() * (len(stays) + 1)
+        margins = self._layout.contentsMargins()
+        return QSize(room + margins.left() + margins.right(), super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._fit()
+
+    # --- keeping them current
+    # -------------------------------------------------------------------------------------------
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the icons in the theme's colours."""
+        for button, name in self._icons.items():
+            primary = button.property("look") == "primary"
+            button.setIcon(icon(name, theme.accent_text if primary else theme.soft, theme.disabled))
+        self._theme = theme
+
+    def refresh_menus(self) -> None:
+        """The engine came up, or devices changed: fill Build, Move to and Copy to."""
+        recipes = self._state.engine.recipes if self._state.engine is not None else {}
+        menu = self.build.menu()
+        menu.clear()
+        for name, description in recipes.items():
+            action = menu.addAction(f"{name}\t{description}", partial(self.build_chosen.emit, name))
+            action.setToolTip(description)
+        live = self._state.recording is None
+        self.build.setEnabled(bool(recipes) and live)
+        self.build.setToolTip("Build a sample model on the CPU" if live else NOT_IN_A_RECORDING)
+        for button, copy in ((self.move_button, False), (self.copy_button, True)):
+            fill_move_menu(button.menu(), self._state, partial(self._choose_move, copy), keys=not copy)
+
+    def _choose_move(self, copy: bool, device: str) -> None:
+        self.move_chosen.emit(device, copy)
+
+    def refresh_moves(self, why_not: str | None, why_not_copy: str | None) -> None:
+        """Enable moving, copying and casting, or say in the tooltip why not."""
+        for button, reason, tip in (
+            (self.move_button, why_not, "Move the selection to a device: the name then means the result"),
+            (self.copy_button, why_not_copy, "Make a second object on a device; the original stays"),
+            (self.cast_button, why_not_copy, "Change the dtype of the selection"),
+        ):
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or tip)
+
+    def show_running(self, running: bool) -> None:
+        """The benchmark button stops what runs."""
+        wanted = "stop" if running else "benchmark"
+        if self.benchmark.property("action") == wanted:
+            return
+        self.benchmark.setProperty("action", wanted)
+        self.benchmark.setText("Stop benchmark" if running else "Benchmark")
+        self.benchmark.setAccessibleName(self.benchmark.text())
+        self._icons[self.benchmark] = wanted
+        self.benchmark.setEnabled(True)
+        self.benchmark.setToolTip(self._actions[wanted].toolTip())
+        self.set_theme(self._theme)
+        self._fit()

@@ -1,0 +1,1 @@
+"""The Split tab. Main thread only."""

@@ -1,0 +1,406 @@
+"""The Split tab: budgets per device, a plan that can be edited, its picture, and the ways to carry it out. Main thread;
+reads the state."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import count_text, sentence
+from devexplorer.core.records.laboratory import InsertHops, Join, PlanSplit
+from devexplorer.core.records.messages import AddVirtual, BuildModel
+from devexplorer.core.records.objects import ObjectSnapshot
+from devexplorer.core.session.state import State
+from devexplorer.gui.split.blocks import SplitBlocksModel
+from devexplorer.gui.split.draft import Draft, matches
+from devexplorer.gui.split.picture import SplitPicture
+from devexplorer.gui.split.shares import Shares
+from devexplorer.gui.split.table import BlocksTable
+from devexplorer.gui.widgets.form_fields import Choice, free_bytes
+from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, label
+from devexplorer.gui.widgets.theme import Role, Theme
+
+SHARES_PX = 268
+OURS = ("split", "joining", "hops", "removal of the hops")
+"""What Undo calls the changes that are made here."""
+LANES = 3
+"""Lanes that the picture has room for without being scrolled."""
+VIRTUAL_SPEC = "2x Tesla T4"
+EXAMPLE = "two-towers"
+
+
+class SplitPanel(QWidget):
+    """Reads `state.split_plans`, `state.hops`, `state.objects`; `set_selection` says which model is meant."""
+
+    command_requested = Signal(object)
+    """A command record."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._drafts: dict[str, Draft] = {}
+        self._note = ""
+        """What the last edit did beside what was asked."""
+        self._shown: Draft | None = None
+        self.models = Choice("model to split")
+        self.models.currentIndexChanged.connect(self._on_model)
+        self.where = ElidedLabel(words="dim")
+        self.plan = QPushButton("Plan")
+        self.plan.setToolTip("Ask how the model could be split within these budgets; nothing moves")
+        self.plan.clicked.connect(self._ask)
+        self.spread = QPushButton("Spread evenly")
+        self.spread.setToolTip("Plan with equal budgets for all accelerators, as small as they can be")
+        self.spread.clicked.connect(self._ask_evenly)
+        self.apply = QPushButton("Apply")
+        self.apply.setProperty("look", "primary")
+        self.apply.clicked.connect(self._apply)
+        self.hops = QPushButton("Insert hops")
+        self.hops.clicked.connect(self._toggle_hops)
+        self.join = QPushButton("Join on")
+        self.join.setToolTip("Move everything to one device, without hops and without hooks of accelerate")
+        self.join.clicked.connect(self._join)
+        self.join_device = Choice("device to join on")
+        self.shares = Shares(self._look, theme)
+        self.shares.dropped.connect(self._put)
+        self.shares.edited.connect(self._on_budget)
+        self.free = QPushButton("Use what is free")
+        self.free.setProperty("look", "quiet")
+        self.free.setToolTip("Forget these budgets: what is free on each device, less a tenth")
+        self.free.clicked.connect(self._forget_budgets)
+        self.virtual = QPushButton("Add two virtual GPUs")
+        self.virtual.setToolTip("Simulated devices, so that there is something to split over")
+        self.virtual.clicked.connect(lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC)))
+        self.model = SplitBlocksModel(self)
+        self.model.put_requested.connect(self._put)
+        self.table = BlocksTable(self.model, self._look, theme)
+        self.picture = SplitPicture(self._look, theme)
+        self.picture.setObjectName("scrolled")
+        self.picture.dropped.connect(self._put)
+        self.summary = label(role=Role.LABEL, words="soft", wrap=True)
+        self.warning = label(role=Role.LABEL, words="warning", wrap=True)
+        self.unplanned = EmptyState("", "Plan")
+        self.unplanned.chosen.connect(self._ask)
+        self.empty = EmptyState("There is no model yet that could be split over several devices.", f"Build {EXAMPLE}")
+        self.empty.chosen.connect(lambda: self.command_requested.emit(BuildModel(recipe=EXAMPLE)))
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        top = QHBoxLayout()
+        top.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+        top.setSpacing(8)
+        top.addWidget(self.models)
+        top.addWidget(self.where, 1)
+        for widget in (self.plan, self.spread, self.apply, self.hops, self.join, self.join_device):
+            top.addWidget(widget)
+        left = QWidget()
+        inner = QVBoxLayout(left)
+        inner.setContentsMargins(EDGE_PX - 6, 0, 0, 0)
+        inner.setSpacing(4)
+        inner.addWidget(_scrolled(self.shares), 1)
+        offer = QHBoxLayout()
+        offer.setContentsMargins(6, 0, 0, 0)
+        offer.addWidget(self.virtual)
+        offer.addStretch(1)
+        inner.addLayout(offer)
+        inner.addWidget(self.free, 0, Qt.AlignmentFlag.AlignLeft)
+        left.setMinimumWidth(SHARES_PX)
+        middle = QWidget()
+        self._planned = QStackedLayout(middle)
+        planned = QSplitter(Qt.Orientation.Horizontal)
+        planned.setHandleWidth(8)
+        planned.setChildrenCollapsible(False)
+        planned.addWidget(self.table)
+        area = _scrolled(self.picture)
+        area.setMinimumWidth(220)
+        planned.addWidget(area)
+        planned.setSizes([580, 420])
+        planned.setStretchFactor(0, 1)
+        planned.setStretchFactor(1, 1)
+        self._planned.addWidget(planned)
+        self._planned.addWidget(self.unplanned)
+        row = QSplitter(Qt.Orientation.Horizontal)
+        row.setHandleWidth(8)
+        row.setChildrenCollapsible(False)
+        row.addWidget(left)
+        row.addWidget(middle)
+        row.setStretchFactor(1, 1)
+        row.setSizes([SHARES_PX, 1000])
+        self._content = QWidget()
+        inside = QVBoxLayout(self._content)
+        inside.setContentsMargins(0, 8, 0, 6)
+        inside.setSpacing(6)
+        inside.addLayout(top)
+        inside.addWidget(row, 1)
+        for line in (self.summary, self.warning):
+            line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
+            inside.addWidget(line)
+        self._stack = QStackedLayout(self)
+        self._stack.addWidget(self._content)
+        self._stack.addWidget(self.empty)
+
+    # --- what the window calls
+    # -----------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no model."""
+        return self._stack.currentWidget() is self.empty
+
+    @property
+    def draft(self) -> Draft | None:
+        """The plan on show, as edited."""
+        return self._shown
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        for widget in (self.shares, self.table, self.picture):
+            widget.set_theme(theme)
+        self.refresh()
+
+    def set_selection(self, targets: tuple[str, ...]) -> None:
+        """Follow the tree: the model that is selected, or that holds what is selected."""
+        name = next((target.partition(":")[0] for target in targets), None)
+        snapshot = None if name is None else self._state.objects.get(name)
+        if snapshot is not None and snapshot.kind == "model":
+            self._offer_models()
+            self.models.choose(name)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show what is known now."""
+        self._offer_models()
+        live, engine = self._state.recording is None, self._state.engine is not None
+        name = self.models.value
+        self._stack.setCurrentWidget(self.empty if name is None else self._content)
+        if name is None:
+            self.empty.set_ready(engine, live=live)
+            return
+        devices = self._devices()
+        self.shares.set_devices(devices)
+        self.table.set_devices(devices)
+        self.join_device.offer([(device, device, "") for device in devices])
+        snapshot = self._state.objects[name]
+        self._take_plan(name)
+        self._planned.setCurrentIndex(0 if self._shown is not None else 1)
+        self.unplanned.sentence.setText(self._invitation(name, devices))
+        self.unplanned.set_ready(engine, live=live)
+        self._show(snapshot)
+        self._enable(snapshot, engine and live, live)
+
+    # --- what is shown
+    # -------------------------------------------------------------------------------------------------
+
+    def _offer_models(self) -> None:
+        known = [snapshot for snapshot in self._state.objects.values() if snapshot.kind == "model"]
+        self.models.offer([(one.name, one.name, f"{one.name}, {one.type}") for one in known])
+
+    def _devices(self) -> list[str]:
+        """Accelerators first: they are filled first."""
+        usable = self._state.usable_devices
+        return [one for one in usable if one != "cpu"] + [one for one in usable if one == "cpu"]
+
+    def _accelerators(self) -> list[str]:
+        return [device for device in self._devices() if device != "cpu"]
+
+    def _look(self, device: str) -> tuple[int, bool]:
+        known = self._state.devices.get(device)
+        return (-1, False) if known is None else (known.colour, known.info.simulated)
+
+    def _take_plan(self, name: str) -> None:
+        plan = self._state.split_plans.get(name)
+        draft = self._drafts.get(name)
+        if plan is None:
+            self._drafts.pop(name, None)
+            draft = None
+        elif draft is None or draft.plan is not plan:
+            draft = self._drafts[name] = Draft(plan)
+            self._note = ""
+        if draft is not self._shown:
+            self._shown = draft
+            budgets = None if draft is None else {share.device: share.budget_bytes for share in draft.plan.shares}
+            self.shares.set_budgets(budgets)
+
+    def _show(self, snapshot: ObjectSnapshot) -> None:
+        draft = self._shown
+        now = [] if draft is None else draft.now(snapshot)
+        self.model.show_draft(draft, now)
+        for device, share in self.shares.rows.items():
+            share.show_use(*((None, None) if draft is None else (draft.used_bytes(device), draft.budget_bytes(device))))
+        placed = draft is not None and matches(draft, now)
+        hops = self._state.hops.get(snapshot.name) if placed and snapshot.hops else None
+        arrows = () if draft is None else draft.arrows(hops)
+        self.picture.show_split(draft, self._lanes(draft), arrows)
+        self.where.set_full_text(_where(snapshot))
+        self.summary.setText(self._summary(draft, snapshot, placed=placed, measured=hops is not None))
+        lines = [] if draft is None else [*draft.plan.warnings, *_over_words(draft)]
+        try:
+            self.shares.budgets()
+        except BadInput as error:
+            lines += [sentence(finding) for finding in error.findings]
+        self.warning.setText(" ".join(lines))
+        self.warning.setVisible(bool(lines))
+
+    def _lanes(self, draft: Draft | None) -> list[str]:
+        """Devices that blocks go to; of those with a budget as many as there is room for, to drop blocks on."""
+        if draft is None:
+            return []
+        used = [device for device in self._devices() if device in draft.devices]
+        spare = [device for device in self._devices() if device not in used and draft.budget_bytes(device)]
+        chosen = {*used, *spare[: max(LANES - len(used), 0)]}
+        return [device for device in self._devices() if device in chosen]
+
+    def _summary(self, draft: Draft | None, snapshot: ObjectSnapshot, *, placed: bool, measured: bool) -> str:
+        if draft is None:
+            return ""
+        words = f"{count_text(len(draft.blocks), 'block')}, {count_text(draft.hops, 'hop')} if they run in their order."
+        if placed:
+            words += " The model is split like this."
+            if measured:
+                words += " Arrows show the hops of the latest forward."
+            elif snapshot.hops:
+                words += " Run a forward to see what hops."
+        elif draft.edited:
+            words += " Edited: Apply moves the blocks."
+        title = self._state.undo.title
+        if title in [f"the {what} of {snapshot.name}" for what in OURS]:
+            words += f" Undo (Ctrl+Z) takes back {title}."
+        return f"{words} {self._note}".strip()
+
+    def _invitation(self, name: str, devices: list[str]) -> str:
+        if not self._accelerators():
+            return (
+                f"There is only the CPU. A plan shows the blocks of {name}; virtual GPUs would give them somewhere"
+                " to go."
+            )
+        over = " and ".join(devices[:-1])
+        return f"How could {name} be split over {over}? The plan keeps tied weights together and moves nothing."
+
+    def _enable(self, snapshot: ObjectSnapshot, ready: bool, live: bool) -> None:
+        draft = self._shown
+        reason = "" if ready else NOT_IN_A_RECORDING if not live else "The engine is not ready yet."
+        for button in (self.plan, self.spread, self.apply, self.hops, self.join, self.virtual):
+            button.setProperty("words", button.property("words") or button.toolTip())
+            button.setToolTip(reason or str(button.property("words")))
+            button.setEnabled(ready)
+        self.virtual.setVisible(not self._accelerators())
+        self.spread.setVisible(len(self._accelerators()) > 1)
+        self.spread.setEnabled(ready and draft is not None and len(draft.blocks) > 1)
+        dispatched = snapshot.dispatched is not None
+        placed = draft is not None and matches(draft, draft.now(snapshot)) and snapshot.hops
+        self.apply.setEnabled(ready and draft is not None and not placed and not dispatched)
+        if ready:
+            self.apply.setToolTip(_apply_words(draft, placed=placed, dispatched=dispatched))
+        self.hops.setText("Remove hops" if snapshot.hops else "Insert hops")
+        self.hops.setEnabled(ready and not dispatched)
+        if ready:
+            self.hops.setToolTip(
+                "Let each part fetch what it is given to its own device"
+                if not snapshot.hops
+                else "Activations stay put"
+            )
+
+    # --- what is asked for
+    # ---------------------------------------------------------------------------------------------
+
+    def _on_model(self, _index: int) -> None:
+        self._note = ""
+        self.refresh()
+
+    def _on_budget(self) -> None:
+        self.refresh()
+
+    def _forget_budgets(self) -> None:
+        self.shares.set_budgets(None)
+        self.refresh()
+
+    def _ask(self) -> None:
+        try:
+            budgets = self.shares.budgets()
+        except BadInput:  # it is said below the table
+            self.refresh()
+            return
+        if budgets and len(budgets) < len(self.shares.rows):
+            budgets = {device: budgets.get(device, self._free(device)) for device in self.shares.rows}
+        self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
+
+    def _free(self, device: str) -> int:
+        """What the engine would take: what is free, less a tenth."""
+        free = free_bytes(self._state.devices[device])
+        return 0 if free is None else free - free // 10
+
+    def _ask_evenly(self) -> None:
+        if self._shown is not None:
+            budgets = self._shown.even_budgets(self._accelerators())
+            self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
+
+    def _put(self, places: list[int], device: str) -> None:
+        draft = self._shown
+        if draft is None or not all(0 <= place < len(draft.blocks) for place in places):
+            return
+        along = draft.put(places, device)
+        self._note = (
+            f"Moved along to {device}, because they share a tensor:"
+            f" {', '.join(one.path or 'the model' for one in along)}."
+            if along
+            else ""
+        )
+        self.refresh()
+
+    def _apply(self) -> None:
+        if self._shown is not None:
+            self.command_requested.emit(self._shown.command())
+
+    def _toggle_hops(self) -> None:
+        name = self.models.value
+        self.command_requested.emit(InsertHops(target=name, on=not self._state.objects[name].hops))
+
+    def _join(self) -> None:
+        self.command_requested.emit(Join(target=self.models.value, device=self.join_device.value))
+
+
+def _where(snapshot: ObjectSnapshot) -> str:
+    held = ", ".join(device for device, size in snapshot.bytes_by_device.items() if size)
+    words = f"{snapshot.type} on {held}" if held else snapshot.type
+    if snapshot.dispatched is not None:
+        return f"{words}. {snapshot.dispatched}"
+    return f"{words}, with hops" if snapshot.hops else words
+
+
+def _over_words(draft: Draft) -> list[str]:
+    over = draft.over()
+    if not over:
+        return []
+    return [f"▲ More than the budget of {' and '.join(over)}: move blocks away, or raise it and plan again."]
+
+
+def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:
+    if dispatched:
+        return "accelerate dispatched this model: join it first"
+    if draft is None:
+        return "There is no plan yet"
+    return (
+        "The model is split like this already"
+        if placed
+        else "Move the blocks to these devices and let activations follow; one undo"
+    )
+
+
+def _scrolled(widget: QWidget) -> QScrollArea:
+    area = QScrollArea()
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setWidgetResizable(True)
+    widget.setObjectName("scrolled")
+    area.setWidget(widget)
+    return area

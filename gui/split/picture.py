@@ -1,0 +1,296 @@
+"""The picture of a split: a lane per device, the blocks in their order, and arrows where activations hop. Main
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QDragEnterEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QFontMetrics,
+    QHelpEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+)
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.core.base.formats import bytes_text, seconds_text
+from devexplorer.core.records.laboratory import Hop
+from devexplorer.gui.split.blocks import decode
+from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
+from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_pen, font
+
+HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
+MORE = -3
+"""Place of a box that stands for several blocks."""
+LEAST_LANE_PX = 130
+MOST_LANE_PX = 260
+
+
+class Placed(NamedTuple):
+    """A box of the picture."""
+
+    place: int
+    """Of the block; `INPUT`, `OUTPUT` or `MORE`."""
+    lane: str
+    rect: QRectF
+    words: str
+    size: str = ""
+
+
+class SplitPicture(QWidget):
+    """Show a draft with `show_split`; blocks that are dropped on a lane go to its device."""
+
+    dropped = Signal(object, str)
+
+    def __init__(self, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._look, self._theme = look, theme
+        self._draft: Draft | None = None
+        self._lanes: tuple[str, ...] = ()
+        self._arrows: tuple[Arrow, ...] = ()
+        self._marked = ""
+        self.setAcceptDrops(True)
+        self.setAccessibleName("Where activations hop")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    @property
+    def arrows(self) -> tuple[Arrow, ...]:
+        """What is drawn between the blocks."""
+        return self._arrows
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Devices from left to right."""
+        return self._lanes
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.update()
+
+    def show_split(self, draft: Draft | None, lanes: Sequence[str], arrows: Sequence[Arrow]) -> None:
+        """Show these blocks in these lanes; devices of hops that have none get one."""
+        others = [device for one in arrows if one.hop is not None for device in (one.hop.source, one.hop.destination)]
+        self._draft, self._arrows = draft, tuple(arrows)
+        self._lanes = tuple(dict.fromkeys([*lanes, *others]))
+        self.setMinimumSize(EDGE_PX * 2 + len(self._lanes) * LEAST_LANE_PX, self._height())
+        self.setAccessibleDescription(
+            "; ".join(arrow_words(arrow, draft) for arrow in arrows) if draft is not None else ""
+        )
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return self.minimumSize()
+
+    def _height(self) -> int:
+        boxes = self.boxes()
+        return int(boxes[-1].rect.bottom()) + EDGE_PX if boxes else HEADER_PX
+
+    def boxes(self) -> list[Placed]:
+        """Every block where it is painted, from the top; the input and output where hops come from or go to them."""
+        if self._draft is None:
+            return []
+        ends = {end for arrow in self._arrows for end in (arrow.before, arrow.after)}
+        entry = next(
+            (arrow.hop.source for arrow in self._arrows if arrow.before == INPUT and arrow.hop is not None), ""
+        )
+        leaving = next(
+            (arrow.hop.destination for arrow in self._arrows if arrow.after == OUTPUT and arrow.hop is not None), ""
+        )
+        items = [(INPUT, entry, "input", "")] if INPUT in ends else []
+        for run in runs(self._draft.devices, ends):
+            blocks, device = [self._draft.blocks[place] for place in run], self._draft.devices[run[0]]
+            words = shown_path(blocks[0], self._draft.blocks) if len(run) == 1 else f"{len(run)} more"
+            held = bytes_text(sum(block.bytes for block in blocks), 1)
+            items.append((run[0] if len(run) == 1 else MORE, device, words, held))
+        items += [(OUTPUT, leaving, "output", "")] if OUTPUT in ends else []
+        result: list[Placed] = []
+        y = HEADER_PX + 6.0
+        for number, (place, device, words, held) in enumerate(items):
+            if number:
+                y += ARROW_GAP_PX if device != items[number - 1][1] else GAP_PX
+            left = self._left(device)
+            result.append(Placed(place, device, QRectF(left, y, self._lane_px() - 10, BLOCK_PX), words, held))
+            y += BLOCK_PX
+        return result
+
+    def _lane_px(self) -> float:
+        room = (self.width() - 2 * EDGE_PX) / max(len(self._lanes), 1)
+        return max(min(room, MOST_LANE_PX), LEAST_LANE_PX)
+
+    def _left(self, device: str) -> float:
+        return EDGE_PX + (self._lanes.index(device) if device in self._lanes else 0) * self._lane_px() + 5
+
+    # --- painting
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for device in self._lanes:
+            self._paint_lane(painter, device)
+        boxes = self.boxes()
+        for box in boxes:
+            self._paint_box(painter, box)
+        by_place = {box.place: box for box in boxes}
+        for arrow in self._arrows:
+            before, after = by_place.get(arrow.before), by_place.get(arrow.after)
+            if before is not None and after is not None:
+                self._paint_arrow(painter, arrow, before, after)
+        painter.end()
+
+    def _paint_lane(self, painter: QPainter, device: str) -> None:
+        left, width = self._left(device) - 4, self._lane_px() - 2
+        if device == self._marked:
+            painter.setPen(QPen(QColor(self._theme.accent), 1.5))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(QRectF(left, 2, width, self.height() - 4), 5, 5)
+        index, simulated = self._look(device)
+        chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
+        paint_chip(painter, chip, device, self._look, self._theme)
+        if simulated:
+            painter.setPen(QColor(self._theme.dim))
+            painter.drawText(
+                QRectF(chip.right() + 6, chip.top(), 80, chip.height()), Qt.AlignmentFlag.AlignVCenter, "simulated"
+            )
+        line = device_pen(index, self._theme, simulated=True)
+        faint = QColor(line.color())
+        faint.setAlphaF(0.35)
+        line.setColor(faint)
+        painter.setPen(line)
+        middle = left + width / 2
+        painter.drawLine(QPointF(middle, HEADER_PX + 2), QPointF(middle, self.height() - 4))
+
+    def _paint_box(self, painter: QPainter, box: Placed) -> None:
+        index, _ = self._look(box.lane)
+        colour = QColor(device_colour(index, self._theme))
+        painter.setBrush(QColor(self._theme.panel))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawRoundedRect(box.rect, 4, 4)
+        inside = QColor(colour)
+        inside.setAlphaF({INPUT: 0.0, OUTPUT: 0.0, MORE: 0.07}.get(box.place, 0.16))
+        painter.setBrush(inside)
+        painter.setPen(QPen(colour, 1.0))
+        painter.drawRoundedRect(box.rect, 4, 4)
+        painter.setFont(font(Role.LABEL))
+        painter.setPen(QColor(self._theme.text))
+        room = box.rect.adjusted(7, 0, -7, 0)
+        metrics = QFontMetrics(painter.font())
+        left = room.width() - metrics.horizontalAdvance(box.size) - 8
+        words = metrics.elidedText(box.words, Qt.TextElideMode.ElideLeft, int(left))
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, words)
+        painter.setPen(QColor(self._theme.dim))
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, box.size)
+
+    def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
+        colour = QColor(self._theme.soft if arrow.hop is not None else self._theme.dim)
+        pen = QPen(colour, 1.4)
+        if arrow.hop is None:
+            pen.setStyle(Qt.PenStyle.DashLine)
+        painter.setPen(pen)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        start, end = _ends(before.rect, after.rect)
+        path = QPainterPath(start)
+        bend = max(abs(end.y() - start.y()) / 2, 10.0)
+        path.cubicTo(QPointF(start.x(), start.y() + bend), QPointF(end.x(), end.y() - bend), end)
+        painter.drawPath(path)
+        painter.setBrush(colour)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawPolygon(QPolygonF([end, end + QPointF(-4, -7), end + QPointF(4, -7)]))
+        if arrow.hop is None:
+            return
+        painter.setFont(font(Role.LABEL))
+        words = _figures(arrow.hop)
+        width = QFontMetrics(painter.font()).horizontalAdvance(words) + 8
+        centre = path.pointAtPercent(0.5)
+        beside = centre.x() + 8 if centre.x() + 10 + width < self.width() else centre.x() - 8 - width
+        left = beside if abs(end.x() - start.x()) < width else centre.x() - width / 2
+        left = min(max(left, 2.0), self.width() - width - 2.0)
+        where = QRectF(left, centre.y() - 7, width, 14)
+        painter.setBrush(QColor(self._theme.panel))
+        painter.drawRoundedRect(where, 3, 3)
+        painter.setPen(QColor(self._theme.soft))
+        painter.drawText(where, Qt.AlignmentFlag.AlignCenter, words)
+
+    # --- pointer
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            QToolTip.showText(event.globalPos(), tip(self.words_at(QPointF(event.pos()))), self)
+            return True
+        return super().event(event)
+
+    def words_at(self, at: QPointF) -> str:
+        """What is told about the block at this point, with the hops that begin and end there."""
+        box = next((box for box in self.boxes() if box.rect.contains(at)), None)
+        if box is None or self._draft is None:
+            return ""
+        lines = [f"{box.words}: {box.size} on {box.lane}" if box.size else box.words]
+        if box.place >= 0 and self._draft.blocks[box.place].tied_with:
+            lines.append(f"shares a tensor with {' and '.join(self._draft.blocks[box.place].tied_with)}")
+        lines += [arrow_words(arrow, self._draft) for arrow in self._arrows if box.place in (arrow.before, arrow.after)]
+        return "\n".join(lines)
+
+    def _lane_at(self, x: float) -> str:
+        lane = int((x - EDGE_PX) // self._lane_px())
+        return self._lanes[lane] if 0 <= lane < len(self._lanes) else ""
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if decode(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        self._mark(self._lane_at(event.position().x()))
+        event.setAccepted(bool(self._marked))
+
+    def dragLeaveEvent(self, _event: QEvent) -> None:
+        self._mark("")
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        device = self._lane_at(event.position().x())
+        self._mark("")
+        if device:
+            event.acceptProposedAction()
+            self.dropped.emit(decode(event.mimeData()), device)
+
+    def _mark(self, device: str) -> None:
+        if device != self._marked:
+            self._marked = device
+            self.update()
+
+
+def arrow_words(arrow: Arrow, draft: Draft | None) -> str:
+    """One hop in words."""
+    ends = {INPUT: "the input", OUTPUT: "the output"}
+    before, after = (
+        ends.get(end) or (shown_path(draft.blocks[end], draft.blocks) if draft is not None else "")
+        for end in (arrow.before, arrow.after)
+    )
+    if arrow.hop is None:
+        return f"from {before} to {after}: planned"
+    return f"from {before} on {arrow.hop.source} to {after} on {arrow.hop.destination}: {_figures(arrow.hop)}"
+
+
+def _figures(hop: Hop) -> str:
+    took = "" if hop.seconds is None else f" · {seconds_text(hop.seconds)}{' sim.' if hop.simulated else ''}"
+    return f"{bytes_text(hop.bytes, 1)}{took}"
+
+
+def _ends(before: QRectF, after: QRectF) -> tuple[QPointF, QPointF]:
+    """From the lower edge of one box to the upper edge of the other, on the sides that face each other; upwards from
+    side to side."""
+    if after.left() > before.right():
+        return QPointF(before.right() - 16, before.bottom()), QPointF(after.left() + 16, after.top())
+    if after.right() < before.left():
+        return QPointF(before.left() + 16, before.bottom()), QPointF(after.right() - 16, after.top())
+    return QPointF(before.center().x(), before.bottom()), QPointF(after.center().x(), after.top())

@@ -1,0 +1,272 @@
+"""The devices of a split: the budget of each, and how much of it the plan uses; blocks can be dropped on them. Main
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+)
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import bytes_text, parse_bytes
+from devexplorer.gui.split.blocks import decode
+from devexplorer.gui.split.table import CHIP_PX, Look, chip_width, paint_chip
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour
+
+BAR_PX = 8
+FIELD_PX = 92
+AUTOMATIC = "what is free"
+"""Stands in a field whose budget the engine finds out."""
+
+
+class ShareBar(QWidget):
+    """How much of a budget is used: in the device's colour, in that of warnings beyond it."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme, self._colour = theme, QColor(theme.cpu)
+        self._used, self._budget = 0, 0
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    @property
+    def over(self) -> bool:
+        """Whether more is used than there is."""
+        return self._used > self._budget
+
+    def show_share(self, used: int, budget: int, colour: str, theme: Theme) -> None:
+        """Show `used` of `budget` bytes."""
+        self._used, self._budget, self._colour, self._theme = used, budget, QColor(colour), theme
+        self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(60, BAR_PX)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        whole = QRectF(self.rect())
+        outline = QPainterPath()
+        outline.addRoundedRect(whole, 2, 2)
+        painter.setClipPath(outline)
+        painter.fillRect(whole, QColor(self._theme.bar_free))
+        scale = max(self._used, self._budget, 1)
+        inside = whole.width() * min(self._used, self._budget) / scale
+        painter.fillRect(QRectF(0, 0, max(inside, 1.0 if self._used else 0.0), whole.height()), self._colour)
+        if self.over:
+            beyond = QRectF(inside, 0, whole.width() - inside, whole.height())
+            painter.fillRect(beyond, QColor(self._theme.panel))
+            painter.fillRect(
+                beyond.adjusted(2, 0, 0, 0), QColor(self._theme.warning)
+            )  # a gap: a device's colour can be close to it
+        painter.end()
+
+
+class _Chip(QWidget):
+    """The device's name."""
+
+    def __init__(self, device: str, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._device, self._look, self.theme = device, look, theme
+        self.setFixedSize(chip_width(device) + 1, CHIP_PX + 1)
+        self.setAccessibleName(device)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        paint_chip(painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look, self.theme)
+        painter.end()
+
+
+class Share(QWidget):
+    """One device: its chip, its budget to type, its bar. Blocks that are dropped here go there."""
+
+    dropped = Signal(object, str)
+    """Places of blocks, and the device."""
+    edited = Signal()
+
+    def __init__(self, device: str, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.device, self._look, self._theme = device, look, theme
+        self._bytes: int | None = None
+        """The exact budget of the text in the field; None: it was typed, or there is none."""
+        self._target = False
+        self.setAcceptDrops(True)
+        self.chip = _Chip(device, look, theme)
+        self.field = QLineEdit()
+        self.field.setPlaceholderText(AUTOMATIC)
+        self.field.setAccessibleName(f"budget of {device}")
+        self.field.setToolTip("Bytes of the model that may be here, for example 12 GiB; 0 leaves the device out")
+        self.field.setFixedWidth(FIELD_PX)
+        self.field.textEdited.connect(self._on_edit)
+        self.bar = ShareBar(theme)
+        self.bar.setAccessibleName(f"used of the budget of {device}")
+        self.words = label(role=Role.LABEL, words="dim")
+        self.words.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        row.addWidget(self.chip)
+        row.addWidget(self.words, 1)
+        row.addWidget(self.field)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(6, 4, 6, 5)
+        layout.setSpacing(3)
+        layout.addLayout(row)
+        layout.addWidget(self.bar)
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether somebody typed the budget."""
+        return self._bytes is None and bool(self.field.text().strip())
+
+    def budget(self) -> int | None:
+        """Bytes; None: not given. `BadInput` when what was typed is no number of bytes."""
+        if self._bytes is not None:
+            return self._bytes
+        text = self.field.text().strip()
+        if not text:
+            return None
+        try:
+            return parse_bytes(text)
+        except BadInput as error:
+            raise BadInput(f"{self.device}: {error}") from error
+
+    def set_budget(self, size: int | None) -> None:
+        """Write a budget into the field; None: the engine finds it out."""
+        self._bytes = size
+        self.field.setText("" if size is None else "0" if size == 0 else bytes_text(size))
+        self.field.setCursorPosition(0)
+
+    def show_use(self, used: int | None, budget: int | None) -> None:
+        """What the plan puts here; None: there is no plan."""
+        index, simulated = self._look(self.device)
+        self.bar.show_share(used or 0, budget or 0, device_colour(index, self._theme), self._theme)
+        over = used is not None and used > (budget or 0)
+        if used is None:
+            words = told = "budget"
+        elif not budget and not used:
+            words, told = "left out", "left out of the plan"
+        else:
+            words = f"{'▲ ' if over else ''}{bytes_text(used)} of"
+            told = f"{bytes_text(used)} of {bytes_text(budget or 0)}" + (
+                f", {bytes_text(used - (budget or 0))} too much" if over else ""
+            )
+        self.words.setText(words)
+        self.words.setToolTip(f"{told}{' (a simulated device)' if simulated else ''}")
+        if self.words.property("words") != ("warning" if over else "dim"):
+            self.words.setProperty("words", "warning" if over else "dim")
+            self.words.style().unpolish(self.words)
+            self.words.style().polish(self.words)
+        self.bar.setAccessibleDescription(told)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = self.chip.theme = theme
+        self.update()
+        self.chip.update()
+
+    def _on_edit(self) -> None:
+        self._bytes = None
+        self.edited.emit()
+
+    # --- drops
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if decode(event.mimeData()):
+            self._mark(True)
+            event.acceptProposedAction()
+
+    def dragLeaveEvent(self, _event: QDragLeaveEvent) -> None:
+        self._mark(False)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self._mark(False)
+        event.acceptProposedAction()
+        self.dropped.emit(decode(event.mimeData()), self.device)
+
+    def _mark(self, target: bool) -> None:
+        self._target = target
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self._target:
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(self._theme.accent), 1.5))
+            painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 5, 5)
+            painter.end()
+
+
+class Shares(QWidget):
+    """All devices, one below the other."""
+
+    dropped = Signal(object, str)
+    edited = Signal()
+
+    def __init__(self, look: Look, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._look, self._theme = look, theme
+        self.rows: dict[str, Share] = {}
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(2)
+        self._layout.addStretch(1)
+
+    def set_devices(self, devices: Sequence[str]) -> None:
+        """Show these; what was typed for those that stay is kept."""
+        if list(self.rows) == list(devices):
+            return
+        old, self.rows = self.rows, {}
+        for share in old.values():
+            self._layout.removeWidget(share)
+        for place, device in enumerate(devices):
+            if device in old:
+                share = old.pop(device)
+            else:
+                share = Share(device, self._look, self._theme)
+                share.dropped.connect(self.dropped)
+                share.edited.connect(self.edited)
+            self.rows[device] = share
+            self._layout.insertWidget(place, share)
+        for share in old.values():
+            share.setParent(None)
+            share.deleteLater()
+
+    def set_budgets(self, budgets: Mapping[str, int] | None) -> None:
+        """Write these into the fields, 0 for others; None: the engine finds them out."""
+        for device, share in self.rows.items():
+            share.set_budget(None if budgets is None else budgets.get(device, 0))
+
+    def budgets(self) -> dict[str, int]:
+        """What stands in the fields, empty ones left out; `BadInput` with everything that is no number."""
+        found: dict[str, int] = {}
+        wrong: list[str] = []
+        for device, share in self.rows.items():
+            try:
+                budget = share.budget()
+            except BadInput as error:
+                wrong += error.findings
+                continue
+            if budget is not None:
+                found[device] = budget
+        if wrong:
+            raise BadInput(*wrong)
+        return found
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        for share in self.rows.values():
+            share.set_theme(theme)

@@ -1,0 +1,97 @@
+"""Export of what the plots show: asks where to, takes copies on the main thread, lets a thread of `core` write. Main
+thread.
+
+Taking 24 hours of 16 devices at once would hold the window up, so it is done device by device, between other events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import strftime
+from typing import NamedTuple
+
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet
+from devexplorer.core.telemetry.history import THROUGHPUT
+from devexplorer.gui.plots.figure import Figure
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets.save_dialog import SaveDialog
+from devexplorer.gui.widgets.theme import theme_of
+
+FORMATS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG picture", "svg": "SVG picture"}
+THREAD = "export"
+
+Start = Callable[[str, str, Callable[[], str]], None]
+"""Name of the thread, title of the answer, the work: see `core.session.background.Background.start`."""
+
+
+class _Collecting(NamedTuple):
+    """Devices whose readings are still to be copied, and those that are."""
+
+    kind: str
+    path: Path
+    choice: Choice
+    left: list[str]
+    done: list[Extract]
+
+
+class PlotExport(QObject):
+    """Connect `PlotSlot.export_requested` to `ask`."""
+
+    def __init__(self, state: State, axis: TimeAxis, slots: Sequence[PlotSlot], start: Start, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._state, self._axis, self._slots, self._start, self._window = state, axis, tuple(slots), start, parent
+        self._folder = ""
+        """Where the last file was saved."""
+
+    def ask(self, kind: str) -> None:
+        """Open the dialogs for a file of this kind, a key of `time_control.FORMATS`."""
+        if kind in ("png", "svg"):
+            self._ask_where(kind, lambda path: self.save_picture(kind, path))
+            return
+        dialog = ExportDialog(
+            kind, self._state, self._axis, [slot.plot.metrics_shown for slot in self._slots], self._window
+        )
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.chosen.connect(lambda choice: self._ask_where(kind, lambda path: self.save_readings(kind, path, choice)))
+        dialog.open()
+
+    def save_picture(self, kind: str, path: Path) -> None:
+        """Write all shown plots, one below the other."""
+        figure = Figure([slot.plot for slot in self._slots if slot.isVisible()], theme_of(self._window.palette()))
+        data = figure.png() if kind == "png" else figure.svg()
+        self._start(THREAD, "Picture of the plots", lambda: write_bytes(path, data))
+
+    def save_readings(self, kind: str, path: Path, choice: Choice) -> None:
+        """Write the chosen readings."""
+        self._collect(_Collecting(kind, path, choice, list(choice.devices), []))
+
+    def _collect(self, job: _Collecting) -> None:
+        """Copy the next device's readings; when all are there, write."""
+        if not job.left:
+            write = write_csv if job.kind == "csv" else write_parquet
+            self._start(THREAD, "Export of readings", lambda: write(job.path, job.done))
+            return
+        device = self._state.devices.get(job.left.pop(0))
+        if device is not None:
+            info, (early, late) = device.info, job.choice.range_unix_s
+            metrics = tuple(metric for metric in job.choice.metrics if device.history.has(metric))
+            if metrics:
+                job.done.append(Extract(info.id, info.simulated, metrics, device.history.table(metrics, early, late)))
+            if THROUGHPUT.id in job.choice.metrics and device.throughput.has(THROUGHPUT.id):
+                table = device.throughput.table((THROUGHPUT.id,), early, late)
+                job.done.append(Extract(info.id, info.simulated, (THROUGHPUT.id,), table))
+        QTimer.singleShot(0, self, lambda: self._collect(job))
+
+    def _ask_where(self, kind: str, then: Callable[[Path], None]) -> None:
+        name = f"devexplorer-{strftime('%Y%m%d-%H%M%S')}.{kind}"
+        dialog = SaveDialog(self._window, "Export", name, {kind: FORMATS[kind]}, self._folder)
+        dialog.saved.connect(lambda path: setattr(self, "_folder", str(path.parent)))
+        dialog.saved.connect(then)
+        dialog.open()

@@ -1,0 +1,169 @@
+"""The dialog that chooses which readings are exported: the span, the devices, the quantities. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QHBoxLayout,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
+from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text
+from devexplorer.gui.plots.timeline_plot import duration_text
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+
+ROW_PX = 24
+
+
+class Choice(NamedTuple):
+    """What is to be exported."""
+
+    range_unix_s: tuple[float, float]
+    devices: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+class ExportDialog(QDialog):
+    """Everything is chosen already as the plots show it."""
+
+    chosen = Signal(object)
+    """A `Choice`."""
+
+    def __init__(
+        self, kind: str, state: State, axis: TimeAxis, shown: Iterable[Sequence[str]], parent: QWidget | None = None
+    ) -> None:
+        """`shown`: ids of the quantities of each plot."""
+        super().__init__(parent)
+        self.setWindowTitle(f"Export readings as {'CSV' if kind == 'csv' else 'Parquet'}")
+        self.resize(560, 460)
+        self._state = state
+        self.span = QComboBox()
+        self.span.setAccessibleName("Span")
+        if axis.selection is not None:
+            self._add_span("Selected", axis.selection)
+        self._add_span("Shown", (axis.left_unix_s, min(axis.right_unix_s, axis.clock_unix_s)))
+        self._add_span("The last 24 hours", (axis.clock_unix_s - LONGEST_S, axis.clock_unix_s))
+        self.devices = _check_list("Devices")
+        for device in state.devices.values():
+            _add(self.devices, device.info.id, f"{device.info.id}{' simulated' if device.info.simulated else ''}", True)
+        self.metrics = _check_list("Quantities")
+        in_plots = {metric for metrics in shown for metric in metrics}
+        for metric in (THROUGHPUT, *DEVICE_METRICS):
+            known = any(
+                device.throughput.has(metric.id) or device.history.has(metric.id) for device in state.devices.values()
+            )
+            if known:
+                _add(self.metrics, metric.id, metric.label, metric.id in in_plots)
+        self.note = label(words="dim", wrap=True)
+        self.save_button = QPushButton("Save as…")
+        self.save_button.setProperty("look", "primary")
+        self.save_button.setDefault(True)
+        self.save_button.clicked.connect(self._save)
+        self._lay_out()
+        self.span.currentIndexChanged.connect(self.refresh)
+        for checks in (self.devices, self.metrics):
+            checks.itemChanged.connect(self.refresh)
+        self.refresh()
+
+    @property
+    def choice(self) -> Choice:
+        """As it stands."""
+        return Choice(self.span.currentData(), _checked(self.devices), _checked(self.metrics))
+
+    def refresh(self) -> None:
+        """Say what the file will have, or what is missing."""
+        choice = self.choice
+        early, _ = choice.range_unix_s
+        bins = {
+            self._state.devices[name].history.seconds_at(early)
+            for name in choice.devices
+            if name in self._state.devices
+        }
+        reason = "Choose a device." if not choice.devices else "Choose a quantity." if not choice.metrics else ""
+        widest = max(bins, default=0.0)
+        words = f"Lowest, mean and highest of every {widest:g} seconds." if widest else "Every reading."
+        if widest:
+            words += " So far back single readings are not kept."
+        self.note.setText(reason or words)
+        self.save_button.setEnabled(not reason)
+        self.save_button.setToolTip(reason)
+
+    def _save(self) -> None:
+        choice = self.choice
+        self.accept()
+        self.chosen.emit(choice)
+
+    def _add_span(self, words: str, span: tuple[float, float]) -> None:
+        early, late = span
+        self.span.addItem(f"{words}: {clock_text(early)} to {clock_text(late)}, {duration_text(late - early)}", span)
+
+    def _lay_out(self) -> None:
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
+        layout.setSpacing(8)
+        layout.addWidget(self.span)
+        lists = QHBoxLayout()
+        lists.setSpacing(EDGE_PX)
+        for checks, stretch in ((self.devices, 2), (self.metrics, 3)):
+            column = QVBoxLayout()
+            column.setSpacing(4)
+            head = QHBoxLayout()
+            head.addWidget(label(checks.accessibleName(), words="dim"))
+            head.addStretch(1)
+            for words, state in (("all", Qt.CheckState.Checked), ("none", Qt.CheckState.Unchecked)):
+                button = QPushButton(words)
+                button.setProperty("look", "quiet")
+                button.setAutoDefault(False)
+                button.setAccessibleName(f"{checks.accessibleName()}: {words}")
+                button.clicked.connect(lambda _checked=False, which=checks, to=state: _check_all(which, to))
+                head.addWidget(button)
+            column.addLayout(head)
+            column.addWidget(checks, 1)
+            lists.addLayout(column, stretch)
+        layout.addLayout(lists, 1)
+        layout.addWidget(self.note)
+        buttons = QHBoxLayout()
+        buttons.addStretch(1)
+        cancel = QPushButton("Cancel")
+        cancel.setAutoDefault(False)
+        cancel.clicked.connect(self.reject)
+        buttons.addWidget(cancel)
+        buttons.addWidget(self.save_button)
+        layout.addLayout(buttons)
+
+
+def _check_list(name: str) -> QListWidget:
+    checks = QListWidget()
+    checks.setObjectName("boxed")
+    checks.setAccessibleName(name)
+    return checks
+
+
+def _add(checks: QListWidget, key: str, words: str, checked: bool) -> None:
+    item = QListWidgetItem(words)
+    item.setData(Qt.ItemDataRole.UserRole, key)
+    item.setSizeHint(QSize(0, ROW_PX))  # asked before the stylesheet is known, so it is said
+    item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
+    item.setCheckState(Qt.CheckState.Checked if checked else Qt.CheckState.Unchecked)
+    checks.addItem(item)
+
+
+def _check_all(checks: QListWidget, to: Qt.CheckState) -> None:
+    for row in range(checks.count()):
+        checks.item(row).setCheckState(to)
+
+
+def _checked(checks: QListWidget) -> tuple[str, ...]:
+    items = [checks.item(row) for row in range(checks.count())]
+    return tuple(item.data(Qt.ItemDataRole.UserRole) for item in items if item.checkState() == Qt.CheckState.Checked)

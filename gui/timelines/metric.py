@@ -1,0 +1,108 @@
+"""The plot of a metric: one curve per device that tells it, memory used to begin with. Main thread only."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QToolButton, QWidget
+
+from devexplorer.core.session.state import Device, State
+from devexplorer.core.telemetry.history import BY_ID
+from devexplorer.gui.plots.curves import axis_units
+from devexplorer.gui.plots.device_plot import DevicePlot
+from devexplorer.gui.plots.limits import LIMITS, MEMORY, limits
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.widgets.panel import EmptyState
+from devexplorer.gui.widgets.theme import Role, font
+
+FIRST = "memory_used_bytes"
+"""What is shown until something else is chosen: the one thing that every device has."""
+
+
+class MetricPlot(DevicePlot):
+    """One line per device, from 0 to the metric's natural end, or to what is shown; memory at the click of a button to
+    its capacity.
+
+    Fitting is the default: a model of 500 MiB on a card of 80 GiB would be a flat line otherwise, and seeing the step
+    that a move makes is what this plot is for. Limits are dotted lines wherever they are in range.
+    """
+
+    first_requested = Signal()
+    """Show `FIRST` instead of what nobody tells."""
+
+    def __init__(self, state: State, time_axis: TimeAxis, metric: str = FIRST, parent: QWidget | None = None) -> None:
+        super().__init__(BY_ID[metric], state, time_axis, parent)
+        self._to_capacity = False
+        self.scale_button = scale_button()
+        self.scale_button.toggled.connect(self.set_to_capacity)
+        self.add_to_header(self.scale_button)  # before it is shown, or it would be a window of its own for a moment
+        self.scale_button.setVisible(metric in MEMORY)
+        self.empty = EmptyState("", "Show memory used")
+        self.empty.chosen.connect(self.first_requested)
+        self.set_empty_state(self.empty)
+
+    @property
+    def metric_id(self) -> str:
+        """Id of what is shown."""
+        return self._metric.id
+
+    def set_metric(self, metric: str) -> None:
+        """Show another metric; a key of `core.telemetry.history.BY_ID`."""
+        self._metric = BY_ID[metric]
+        self._scale.set_units(axis_units(self._metric.unit))
+        self.scale_button.setVisible(metric in MEMORY)
+        self.set_title(self._metric.label)
+        self._axis_is_stale = True
+        self._refresh_now()
+
+    def set_to_capacity(self, to_capacity: bool) -> None:
+        """Scale to the largest capacity of the shown devices, or fit to what is shown."""
+        self._to_capacity = to_capacity
+        show_scale(self.scale_button, to_capacity)
+        self._scale.stale = True
+        self._axis_is_stale = True
+        self._refresh_now()
+
+    def refresh(self, now_unix_s: float) -> None:
+        is_empty = self.metric_id != FIRST and not self._tellers()
+        if is_empty != self.is_empty:
+            self.show_empty(is_empty)
+        if is_empty:
+            self.empty.sentence.setText(f"No device here tells: {self._metric.label}.")
+        super().refresh(now_unix_s)
+
+    def _tellers(self) -> list[Device]:
+        return [device for device in self._state.devices.values() if device.history.has(self.metric_id)]
+
+    def _listed(self, device: Device) -> bool:
+        return self.metric_id == FIRST or device.history.has(self.metric_id)
+
+    def _rescale(self, highest_shown: float) -> bool:
+        if self._to_capacity and self.metric_id in MEMORY:
+            capacity = max((device.total_bytes or 0 for device in self._shown_devices()), default=0)
+            if capacity:
+                return self._scale.set_top(float(capacity))
+        return super()._rescale(highest_shown)
+
+    def _guides(self) -> list[tuple[float, str, str]]:
+        if self.metric_id not in LIMITS:
+            return []
+        found = limits(self.metric_id, self._shown_devices(), self._value_text)
+        return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
+
+
+def scale_button() -> QToolButton:
+    """The button that chooses between fitting and capacity."""
+    button = QToolButton()
+    button.setProperty("look", "quiet")
+    button.setFont(font(Role.LABEL))
+    button.setCheckable(True)
+    button.setText("scale: fit")
+    button.setAccessibleName("Scale to capacity")
+    button.setToolTip("0 to what is in use (fit), or 0 to the largest capacity")
+    return button
+
+
+def show_scale(button: QToolButton, to_capacity: bool) -> None:
+    """Have the button say what is chosen."""
+    button.setChecked(to_capacity)
+    button.setText("scale: capacity" if to_capacity else "scale: fit")

@@ -1,0 +1,249 @@
+"""The stacked plot: where the used memory of one device went, over time. Main thread only.
+
+The areas look like the segments of the memory bar: tensors of the workspace in the device's colour, other allocations
+paler, what the allocator keeps hatched, context and other processes grey.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QBrush, QColor
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.session.state import Device, State
+from devexplorer.core.telemetry.history import BY_ID, PARTS
+from devexplorer.core.telemetry.memory_breakdown import PARTS as WORDS
+from devexplorer.gui.plots.areas import AreaItem
+from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
+from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.limits import limits
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.timeline_plot import LONGEST_WAIT_S, Series, TimelinePlot
+from devexplorer.gui.timelines.metric import FIRST, scale_button, show_scale
+from devexplorer.gui.widgets.memory_bar import CACHED_ALPHA, HATCH_ALPHA, OTHER_ALPHA, shade
+from devexplorer.gui.widgets.panel import EmptyState
+from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
+
+STACK = (*(part.id for part in PARTS), FIRST)
+"""What can be in it, from the bottom. Memory used stands for all of them where nobody asked the allocator."""
+
+
+class _Taken(NamedTuple):
+    """What the present picture was drawn from."""
+
+    version: tuple[int, int] = (-1, -1)
+    shown: tuple[str, ...] = ()
+    left_s: float = math.nan
+    right_s: float = math.nan
+    pixel_s: float = 0.0
+    at_s: float = -math.inf
+
+
+class PartsPlot(TimelinePlot):
+    """Areas on top of each other; a click on the legend takes one out of the stack."""
+
+    first_requested = Signal()
+    """Show memory used instead: the device is gone."""
+
+    def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__(BY_ID[FIRST], state, time_axis, parent)
+        self._device: Device | None = None
+        self._taken = _Taken()
+        self._tops: Floats = np.empty(0)
+        self._times: Floats = np.empty(0)
+        self._stacked: dict[str, Floats] = {}
+        self._areas = {part: AreaItem(self._group) for part in STACK}
+        self._to_capacity = False
+        self.scale_button = scale_button()
+        self.scale_button.toggled.connect(self.set_to_capacity)
+        self.add_to_header(self.scale_button)
+        self.empty = EmptyState("This device is not here any more.", "Show memory used")
+        self.empty.chosen.connect(self.first_requested)
+        self.set_empty_state(self.empty)
+        self.set_theme(DARK)
+
+    @property
+    def device(self) -> str:
+        """Id of the device that is shown; empty while there is none."""
+        return "" if self._device is None else self._device.info.id
+
+    def set_device(self, device: str) -> None:
+        """Show the parts of that device."""
+        self._device = self._state.devices.get(device)
+        self._taken = _Taken()
+        self._colour()
+        self._axis_is_stale = self._scale.stale = True
+        self._refresh_now()
+
+    def set_to_capacity(self, to_capacity: bool) -> None:
+        """Scale to the capacity, or fit to what is shown."""
+        self._to_capacity = to_capacity
+        show_scale(self.scale_button, to_capacity)
+        self._scale.stale = self._axis_is_stale = True
+        self._refresh_now()
+
+    def refresh(self, now_unix_s: float) -> None:
+        if self._device not in self._state.devices.values():
+            self._device = None
+        self.show_empty(self._device is None)
+        title = f"Memory parts of {self.device}" if self._device is not None else "Memory parts"
+        if title != self.title:
+            self.set_title(title)
+        super().refresh(now_unix_s)
+
+    def stack_data(self) -> tuple[Floats, dict[str, Floats]]:
+        """Times (unix seconds), and bytes of each part that is drawn, from the bottom; NaN is a gap."""
+        return self._times, self._stacked
+
+    # TimelinePlot's questions
+
+    def set_theme(self, theme: Theme) -> None:
+        super().set_theme(theme)
+        self._colour()
+
+    def _colour(self) -> None:
+        colour = self._device.colour if self._device is not None else 0
+        for part, area in self._areas.items():
+            area.set_brushes(part_brushes(part, colour, self._theme))
+
+    def _parts(self) -> list[str]:
+        """What the device's stack is made of, from the bottom."""
+        if self._device is None:
+            return []
+        known = [part.id for part in PARTS if self._device.history.has(part.id)]
+        return known or [FIRST]
+
+    def _label(self, part: str) -> str:
+        """As the memory bar calls it."""
+        if part == FIRST:
+            return WORDS["used"].short
+        if (
+            part == "other_processes_bytes"
+            and self._device is not None
+            and not self._device.history.has("context_bytes")
+        ):
+            return WORDS["unsplit"].short
+        return WORDS[part.removesuffix("_bytes")].short
+
+    def _shown(self) -> list[str]:
+        return [part for part in self._parts() if self.legend.shows(self._label(part))]
+
+    def _series(self) -> list[Series]:
+        if self._device is None:
+            return []
+        colour, history = self._device.colour, self._device.history
+        return [
+            Series(self._label(part), part_text_colour(part, colour, self._theme), False, history, part)
+            for part in reversed(self._shown())
+        ]
+
+    def _readout_titles(self) -> list[str]:
+        if self._device is None:
+            return []
+        return [f"{self.device}{' simulated' if self._device.info.simulated else ''}"]
+
+    def _entries(self) -> list[Entry]:
+        if self._device is None:
+            return []
+        return [
+            Entry(
+                self._label(part),
+                self._device.colour,
+                False,  # said once, behind the unit and over the readout
+                brushes=tuple(part_brushes(part, self._device.colour, self._theme)),
+                text_colour=part_text_colour(part, self._device.colour, self._theme),
+            )
+            for part in self._parts()
+        ]
+
+    def _subtitles(self) -> list[str]:
+        simulated = self._device is not None and self._device.info.simulated
+        return [f"{self._scale.unit.name}{' · simulated' if simulated else ''}"]
+
+    def _highest_shown(self) -> float:
+        first = np.searchsorted(self._times, self._axis.left_unix_s, side="left")
+        last = np.searchsorted(self._times, self._axis.right_unix_s, side="right")
+        return highest(self._tops[first:last])
+
+    def _rescale(self, highest_shown: float) -> bool:
+        if self._to_capacity and self._device is not None and self._device.total_bytes:
+            return self._scale.set_top(max(float(self._device.total_bytes), highest_shown))
+        return self._scale.fit(highest_shown)
+
+    def _guides(self) -> list[tuple[float, str, str]]:
+        found = limits(FIRST, [] if self._device is None else [self._device], self._value_text)
+        return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
+
+    def _forget_drawn(self) -> None:
+        self._taken = _Taken()
+
+    def _draw(self) -> bool:
+        axis, shown, before = self._axis, tuple(self._shown()), self._taken
+        version = (-1, -1) if self._device is None else self._device.history.version
+        left_s, right_s, pixel_s = axis.left_unix_s, axis.right_unix_s, self._pixel_s
+        same_range = (
+            before.left_s <= left_s and right_s <= before.right_s and before.pixel_s == pixel_s and not axis.paused
+        )
+        waited = abs(axis.clock_unix_s - before.at_s) >= min(pixel_s / 2, LONGEST_WAIT_S)
+        stands = axis.paused and (before.left_s, before.right_s, before.pixel_s) == (left_s, right_s, pixel_s)
+        if shown == before.shown and (stands or (same_range and not (waited and version != before.version))):
+            return False
+        kept_to_s = right_s if axis.paused else math.inf
+        self._taken = _Taken(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
+        self._times, rows = self._read(shown)
+        self._stacked = dict(zip(shown, rows, strict=True))
+        tops = np.cumsum(np.nan_to_num(rows), axis=0)
+        tops[:, np.isnan(rows).all(axis=0)] = np.nan
+        self._tops = tops[-1] if len(tops) else np.empty(0)
+        x = self._times - (self._epoch_s or 0.0)
+        for part, area in self._areas.items():
+            if part in shown:
+                at = shown.index(part)
+                floor = tops[at - 1] if at else np.where(np.isnan(tops[0]), np.nan, 0.0)
+                area.set_data(x, floor, tops[at])
+            area.setVisible(part in shown)
+        return True
+
+    def _read(self, shown: tuple[str, ...]) -> tuple[Floats, Floats]:
+        """Times and one row per part. All of one history, so that all have the same times."""
+        axis = self._axis
+        if self._device is None or not shown:
+            return np.empty(0), np.empty((0, 0))
+        history = self._device.history
+        newest_s = history.latest_unix_s
+        right_s = axis.right_unix_s if axis.paused or math.isnan(newest_s) else max(axis.right_unix_s, newest_s)
+        left_s = axis.left_unix_s
+        windows = [history.window(part, left_s, right_s) for part in shown]
+        times, seconds = windows[0].times, windows[0].seconds
+        rows = np.stack([window.mean for window in windows])
+        known = ~np.isnan(rows).all(axis=0)
+        rows = np.where(known, np.nan_to_num(rows), np.nan)  # a part that is not known takes no room; the others are
+        if len(times) > axis.width_s / self._pixel_s:
+            times, rows = pooled(times, rows, self._pixel_s)
+        if seconds:
+            times, rows = to_edges(times, rows, max(seconds, self._pixel_s) / 2, newest_s)
+        return times.copy(), rows
+
+
+def part_brushes(part: str, colour: int, theme: Theme) -> list[QBrush]:
+    """What a part is painted with, one over the other, on the device with this palette index."""
+    own = QColor(device_colour(colour, theme))
+    match part:
+        case "other_allocated_bytes":
+            return [QBrush(shade(own, OTHER_ALPHA))]
+        case "cached_bytes":
+            return [QBrush(shade(own, CACHED_ALPHA)), QBrush(shade(own, HATCH_ALPHA), Qt.BrushStyle.BDiagPattern)]
+        case "context_bytes":
+            return [QBrush(QColor(theme.bar_context))]
+        case "other_processes_bytes":
+            return [QBrush(QColor(theme.bar_other))]
+    return [QBrush(own)]
+
+
+def part_text_colour(part: str, colour: int, theme: Theme) -> str:
+    """The part's name in the legend: a grey area would make a grey too weak for text."""
+    return theme.dim if part in ("context_bytes", "other_processes_bytes") else device_colour(colour, theme)

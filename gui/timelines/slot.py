@@ -1,0 +1,188 @@
+"""A place for a plot: its title is a menu that chooses between throughput, every metric, and the memory parts of a
+device. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu, QStackedLayout, QWidget
+
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.history import ALLOCATOR, BY_ID, PARTS, THROUGHPUT
+from devexplorer.core.telemetry.metrics import METRICS, Metric
+from devexplorer.gui.plots.device_plot import DevicePlot
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.time_control import TimeControl
+from devexplorer.gui.plots.timeline_plot import TimelinePlot
+from devexplorer.gui.timelines.metric import FIRST, MetricPlot
+from devexplorer.gui.timelines.parts import PartsPlot
+from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets.theme import DARK, Theme
+
+THROUGHPUT_CHOICE = THROUGHPUT.id
+PARTS_PREFIX = "parts:"
+
+
+class PlotSlot(QWidget):
+    """Shows one plot of those that it has. A choice is a string to be remembered: the id of a metric, `tflops`, or
+    `parts:DEVICE`."""
+
+    choice_changed = Signal(str)
+    start_requested = Signal(object)
+    """See `ThroughputPlot`."""
+    export_requested = Signal(str)
+    """See `TimeControl`."""
+
+    def __init__(
+        self,
+        state: State,
+        axis: TimeAxis,
+        choice: str = FIRST,
+        *,
+        time_control: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        """`time_control`: whether the time control stands in the header. One slot of a window has it."""
+        super().__init__(parent)
+        self._state, self._axis, self._theme = state, axis, DARK
+        self._time_controls: dict[TimelinePlot, TimeControl] = {}
+        self._with_time = time_control
+        self._plots: dict[type[TimelinePlot], TimelinePlot] = {}
+        self._choice = FIRST
+        self.menu = QMenu(self)
+        self._inside = QMenu(
+            "Allocator and parts", self.menu
+        )  # made once: `clear` forgets a submenu without deleting it
+        self._parts_of = QMenu("Memory parts of", self.menu)
+        self.menu.aboutToShow.connect(self._fill_menu)
+        self._stack = QStackedLayout(self)
+        self._stack.setContentsMargins(0, 0, 0, 0)
+        self._show(choice if self._is_choice(choice) else FIRST)
+
+    # What the window calls
+
+    @property
+    def choice(self) -> str:
+        """What is shown, for the settings."""
+        return self._choice
+
+    @property
+    def plot(self) -> TimelinePlot:
+        """The plot that is shown now."""
+        shown = self._stack.currentWidget()
+        assert isinstance(shown, TimelinePlot)
+        return shown
+
+    @property
+    def time_control(self) -> TimeControl:
+        """The time control of the plot that is shown."""
+        return self._time_controls[self.plot]
+
+    def set_choice(self, choice: str) -> None:
+        """Show something else; what nobody knows is left alone."""
+        if choice != self._choice and self._is_choice(choice):
+            self._show(choice)
+            self.choice_changed.emit(choice)
+
+    def refresh(self, now_unix_s: float) -> None:
+        """Draw what changed; up to 30 times a second."""
+        plot = self.plot
+        if isinstance(plot, PartsPlot) and not plot.device and self._choice != PARTS_PREFIX:
+            plot.set_device(self._choice.removeprefix(PARTS_PREFIX))  # it was not there yet, or has come back
+        plot.refresh(now_unix_s)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Colours from now on."""
+        self._theme = theme
+        for plot in self._plots.values():
+            plot.set_theme(theme)
+
+    def sizeHint(self) -> QSize:
+        return self.plot.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return self.plot.minimumSizeHint()
+
+    # Choosing
+
+    @staticmethod
+    def _is_choice(choice: str) -> bool:
+        return choice in BY_ID or choice.startswith(PARTS_PREFIX)
+
+    def _show(self, choice: str) -> None:
+        self._choice = choice
+        if choice == THROUGHPUT_CHOICE:
+            plot: TimelinePlot = self._plot(ThroughputPlot)
+        elif choice.startswith(PARTS_PREFIX):
+            plot = self._plot(PartsPlot)
+            assert isinstance(plot, PartsPlot)
+            plot.set_device(choice.removeprefix(PARTS_PREFIX))
+        else:
+            plot = self._plot(MetricPlot)
+            assert isinstance(plot, MetricPlot)
+            if plot.metric_id != choice:
+                plot.set_metric(choice)
+        self._stack.setCurrentWidget(plot)
+        if self._axis.clock_unix_s:
+            self.refresh(self._axis.clock_unix_s)
+
+    def _plot(self, kind: type[TimelinePlot]) -> TimelinePlot:
+        """The plot of that kind, made when it is first chosen."""
+        if kind not in self._plots:
+            # all kinds are made alike, but for the base
+            plot = kind(self._state, self._axis)  # type: ignore[call-arg, arg-type]
+            plot.set_menu(self.menu)
+            if isinstance(plot, ThroughputPlot):
+                plot.start_requested.connect(self.start_requested)
+            elif isinstance(plot, MetricPlot | PartsPlot):
+                plot.first_requested.connect(lambda: self.set_choice(FIRST))
+            if self._with_time:
+                self._time_controls[plot] = TimeControl(self._axis)
+                self._time_controls[plot].export_requested.connect(self.export_requested)
+                plot.add_to_header(self._time_controls[plot])
+            plot.set_theme(self._theme)
+            self._plots[kind] = plot
+            self._stack.addWidget(plot)
+        return self._plots[kind]
+
+    def _fill_menu(self) -> None:
+        """Throughput, the metrics that some device tells, then what only some people look for."""
+        devices = self._state.devices.values()
+
+        def told(metrics: tuple[Metric, ...]) -> list[Metric]:
+            return [
+                metric
+                for metric in metrics
+                if metric.id == FIRST or any(device.history.has(metric.id) for device in devices)
+            ]
+
+        self.menu.clear()
+        self._add(self.menu, THROUGHPUT_CHOICE, THROUGHPUT.label)
+        self.menu.addSeparator()
+        for metric in told(METRICS):
+            self._add(self.menu, metric.id, metric.label)
+        self.menu.addSeparator()
+        inside = told((*PARTS, *ALLOCATOR))
+        if inside:
+            self.menu.addMenu(self._inside)
+        self._inside.clear()
+        for metric in inside:
+            self._add(self._inside, metric.id, metric.label)
+        self.menu.addMenu(self._parts_of)
+        self._parts_of.clear()
+        for device in devices:
+            word = " (simulated)" if device.info.simulated else ""
+            self._add(self._parts_of, f"{PARTS_PREFIX}{device.info.id}", f"{device.info.id}{word}")
+
+    def _add(self, menu: QMenu, choice: str, words: str) -> None:
+        action = QAction(words.replace("&", "&&"), menu)
+        action.setData(choice)
+        action.setCheckable(True)
+        action.setChecked(choice == self._choice)
+        action.triggered.connect(lambda _checked=False: self.set_choice(choice))
+        menu.addAction(action)
+
+    def curve_data(self, device: str) -> tuple[object, object]:
+        """See `DevicePlot.curve_data`; only where the plot has a curve per device."""
+        assert isinstance(self.plot, DevicePlot)
+        return self.plot.curve_data(device)

@@ -1,0 +1,137 @@
+"""The throughput plot: TFLOP/s of running benchmarks over time, against the datasheet. Main thread only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.base.formats import number_text, shape_text
+from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, ScalingSpec, SweepSpec
+from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.state import Device, State
+from devexplorer.core.telemetry.history import THROUGHPUT, History
+from devexplorer.gui.benchmark.runs import kind_of, tflops_of
+from devexplorer.gui.plots.device_plot import DevicePlot
+from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.widgets.panel import EmptyState
+
+DATASHEET_REACH = 4.0
+"""A datasheet figure up to so many times the measured one is in range; a farther one would press the curve flat."""
+FIRST_SIZE = 1024
+"""Size of the benchmark that the empty plot offers."""
+
+
+class ThroughputPlot(DevicePlot):
+    """One line per device that was measured, its datasheet figure dotted; shape and current values in the header.
+
+    `start_requested` carries a `tuple[MatmulSpec, ...]`, as the benchmark panel's signal of that name does.
+    """
+
+    start_requested = Signal(object)
+
+    def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
+        super().__init__(THROUGHPUT, state, time_axis, parent)
+        self._runs: dict[str, Run] = {}
+        self.empty = EmptyState("No benchmark has run yet.", "Benchmark")
+        self.empty.chosen.connect(self._offer_taken)
+        self.set_empty_state(self.empty)
+        self.show_empty(True)
+
+    def refresh(self, now_unix_s: float) -> None:
+        self._runs = _latest(self._state.runs.values())
+        self.show_empty(not self._runs)
+        if not self._runs:
+            self.empty.button.setText(f"Benchmark {FIRST_SIZE}³ on {self._first_device()}")
+            self.empty.set_ready(self._state.engine is not None, live=self._state.recording is None)
+        super().refresh(now_unix_s)
+
+    def _history(self, device: Device) -> History:
+        return device.throughput
+
+    def _listed(self, device: Device) -> bool:
+        return device.info.id in self._runs
+
+    def _shown_runs(self) -> list[Run]:
+        return [self._runs[device.info.id] for device in self._shown_devices()]
+
+    def _rescale(self, highest_shown: float) -> bool:
+        datasheets = [run.datasheet_tflops for run in self._shown_runs() if run.datasheet_tflops]
+        within = [figure for figure in datasheets if figure <= DATASHEET_REACH * highest_shown]
+        return self._scale.fit(max([highest_shown, *within]))
+
+    def _guides(self) -> list[tuple[float, str, str]]:
+        figures: dict[float, list[Run]] = {}
+        for run in self._shown_runs():
+            if run.datasheet_tflops:
+                figures.setdefault(run.datasheet_tflops, []).append(run)
+        guides = []
+        for figure, runs in figures.items():
+            out_of_range = figure > self._scale.top
+            words = f"datasheet {number_text(figure / self._scale.unit.factor)}{' ↑' if out_of_range else ''}"
+            if len(figures) > 1 or len(self._runs) > len(runs):
+                words += f"  {', '.join(run.spec.device for run in runs)}"
+            if any(run.simulated for run in runs):
+                words += "  simulated"
+            # Out of range: no line, the label stands at the top with an arrow. Nothing is hidden.
+            guides.append((self._scale.top * 2 if out_of_range else figure, words, self._theme.dim))
+        return guides
+
+    def _entry(self, device: Device) -> Entry:
+        run, factor = self._runs[device.info.id], self._scale.unit.factor
+        if run.ended:
+            rate = tflops_of(run.result)
+            value = (
+                f"{'best' if isinstance(run.spec, SweepSpec) else 'median'} {number_text(rate / factor)}"
+                if rate is not None
+                else ""
+            )
+        else:
+            rate = self._history(device).latest(THROUGHPUT.id)
+            value = "warming up" if math.isnan(rate) else number_text(rate / factor)
+        return Entry(device.info.id, device.colour, device.info.simulated, value)
+
+    def _subtitles(self) -> list[str]:
+        runs = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
+        unit = self._scale.unit.name
+        specs = {
+            (spec.dtype, spec.m, spec.n, spec.k) if isinstance(spec := run.spec, MatmulSpec) else kind_of(spec)
+            for run in runs
+        }
+        if len(specs) != 1:  # several at once: the table of the benchmark panel has them all
+            return [unit]
+        [what] = specs
+        if isinstance(what, str):
+            return [f"{unit}  {what}", unit]
+        dtype, m, n, k = what
+        cube = [f"{unit}  {dtype} {m}³"] if m == n == k else []
+        return [f"{unit}  {dtype} {shape_text((m, n, k))}", *cube, unit]
+
+    def _first_device(self) -> str:
+        usable = self._state.usable_devices
+        return next((name for name in usable if name != "cpu"), usable[0] if usable else "cpu")
+
+    def _offer_taken(self) -> None:
+        spec = MatmulSpec(device=self._first_device(), m=FIRST_SIZE, n=FIRST_SIZE, k=FIRST_SIZE)
+        self.start_requested.emit((spec,))
+
+
+def _latest(runs: Iterable[Run]) -> dict[str, Run]:
+    """The last run of each device that measured its throughput; runs that still warm up have the device's name already.
+
+    A run that asks for something else (copies, how jobs share the devices) takes nobody's place: it has no figure to
+    put there.
+    """
+    found: dict[str, Run] = {}
+    for run in runs:
+        if isinstance(run.spec, BandwidthSpec):
+            continue
+        if isinstance(run.spec, ScalingSpec):
+            if run.rated:
+                found.setdefault(run.spec.device, run)
+        elif run.points or not run.ended or run.result:
+            found[run.spec.device] = run
+    return found

@@ -1,0 +1,1 @@
+"""How the devices are joined: picture and matrix. Main thread only."""

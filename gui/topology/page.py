@@ -1,0 +1,315 @@
+"""How the devices are joined: a picture, and the matrix of every pair. Main thread; only reads the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QModelIndex, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QPainter, QResizeEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QHeaderView,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.core.base.formats import MISSING, sentence
+from devexplorer.core.records.devices import PeerLink
+from devexplorer.core.session.state import Device, State
+from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_words
+from devexplorer.gui.topology.picture import TopologyPicture
+from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.rows import Cell, Column, RowsModel, TableRow
+from devexplorer.gui.widgets.table import ROW_PX, RowsTable
+from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
+
+SHOWN = {
+    "link": "How the two are joined",
+    "peer read": "Whether one can read the other's memory directly",
+    "peer write": "Whether one can write the other's memory directly",
+    "peer atomics": "Whether one can do atomic operations in the other's memory",
+}
+"""What the cells of the matrix can show, and what that is."""
+PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 114
+"""Widths of columns; more for the mark of simulated links, and for the edge of the first column."""
+
+
+class TopologyPanel(QWidget):
+    """Reads `state.topologies` and `state.devices`; `refresh` after `Change.DETAILS` and `Change.DEVICES`."""
+
+    virtual_offered = Signal()
+    """The empty state's button: add two virtual GPUs."""
+
+    def __init__(self, state: State, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state, self._theme = state, theme
+        self._pairs = Pairs(())
+        self._names: list[str] = []
+        self._drawn: object = None
+        self._split_by_hand = False
+        self._affinity_px = NODE_PX + CPUS_PX
+        """Width of the columns of NUMA node and CPUs; without a real device there is none."""
+        self.picture = TopologyPicture(theme)
+        self.picture.setAccessibleName("How the devices are joined")
+        self.area = QScrollArea()
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setWidgetResizable(True)
+        self.area.setWidget(self.picture)
+        self.area.horizontalScrollBar().valueChanged.connect(
+            self.picture.update
+        )  # the words of a CPU's box stay in sight
+        self.picture.setObjectName("scrolled")
+        self.model: _MatrixModel = _MatrixModel((), {}, self)
+        self.table = RowsTable(self.model, "Every pair of devices", [])
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
+        self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.table.setVerticalHeader(_Names(self.table))
+        self.table.setCornerButtonEnabled(False)
+        self.table.setStyleSheet("QTableCornerButton::section { background: transparent; border: 0; }")
+        self.choice = QComboBox()
+        self.choice.setAccessibleName("what the matrix shows")
+        for words, meaning in SHOWN.items():
+            self.choice.addItem(words)
+            self.choice.setItemData(self.choice.count() - 1, meaning, Qt.ItemDataRole.ToolTipRole)
+        self.choice.currentIndexChanged.connect(lambda _index: self._fill_matrix())
+        self.copy_button = QPushButton("Copy as text")
+        self.copy_button.setProperty("look", "quiet")
+        self.copy_button.setToolTip("The matrix as nvidia-smi topo -m would print it")
+        self.copy_button.clicked.connect(self.copy_text)
+        self.legend = label("", Role.LABEL, "dim", wrap=True)
+        self.legend.setAccessibleName("what the codes mean")
+        self.empty = EmptyState("", "Add two virtual GPUs")
+        self.empty.chosen.connect(self.virtual_offered)
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        bar = QHBoxLayout()
+        bar.setContentsMargins(EDGE_PX, 6, EDGE_PX, 2)
+        bar.setSpacing(8)
+        words = label("every pair by", Role.LABEL, "dim")
+        words.setBuddy(self.choice)
+        bar.addWidget(words)
+        bar.addWidget(self.choice)
+        bar.addStretch(1)
+        bar.addWidget(self.copy_button)
+        right = QWidget()
+        inner = QVBoxLayout(right)
+        inner.setContentsMargins(0, 0, 0, 4)
+        inner.setSpacing(4)
+        inner.addLayout(bar)
+        inner.addWidget(self.table, 1)
+        self.legend.setContentsMargins(EDGE_PX, 0, EDGE_PX, 2)
+        inner.addWidget(self.legend)
+        self.splitter = QSplitter(Qt.Orientation.Horizontal)
+        self.splitter.setHandleWidth(8)
+        self.splitter.setChildrenCollapsible(False)
+        self.splitter.addWidget(self.area)
+        self.splitter.addWidget(right)
+        self.splitter.setStretchFactor(0, 1)
+        self.splitter.splitterMoved.connect(lambda: setattr(self, "_split_by_hand", True))
+        self.area.setMinimumWidth(200)
+        right.setMinimumWidth(300)
+        self._stack = QStackedLayout(self)
+        self._stack.addWidget(self.splitter)
+        self._stack.addWidget(self.empty)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty state is on show."""
+        return self._stack.currentWidget() is self.empty
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = theme
+        self.picture.set_theme(theme)
+        self._drawn = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the devices and links as they are known now."""
+        devices = {name: device for name, device in self._state.devices.items() if _has_place(device)}
+        self._pairs = Pairs(self._state.topologies.values())
+        known = any(self._pairs.link(a, b) for a in devices for b in devices if a != b)
+        self._stack.setCurrentWidget(self.splitter if len(devices) > 1 and known else self.empty)
+        if self.is_empty:
+            self._explain(list(devices))
+            return
+        drawn = (tuple((device.info, device.colour) for device in devices.values()), dict(self._state.topologies))
+        if drawn == self._drawn:
+            return
+        self._drawn = drawn
+        if list(devices) != self._names:
+            self._names = list(devices)
+            self.picture.mark()
+            self._new_columns(devices)
+        self.model.colours = {name: device_colour(device.colour, self._theme) for name, device in devices.items()}
+        self.picture.set_topology(devices, self._pairs)
+        self._fill_matrix()
+        found = legend(self._state.topologies.values())
+        self.legend.setText(
+            "     ".join(f"{code}  {words}".replace(" ", "\N{NO-BREAK SPACE}") for code, words in found)
+        )
+
+    def _new_columns(self, devices: dict[str, Device]) -> None:
+        columns = [Column(name, tip=device.info.name) for name, device in devices.items()]
+        columns += [
+            Column("NUMA", is_number=True, tip="NUMA node near the device"),
+            Column("CPUs near", tip="CPU affinity"),
+        ]
+        invented = all(device.info.simulated for device in devices.values())  # near no CPU: nothing but dashes
+        self._affinity_px = 0 if invented else NODE_PX + CPUS_PX
+        old, self.model = self.model, _MatrixModel(columns, {}, self)
+        self.table.setModel(self.model)
+        self.table.selectionModel().currentChanged.connect(self._on_cell)
+        old.deleteLater()
+        for number in range(len(devices)):
+            self.table.setColumnWidth(number, self._pair_px() + (0 if number else FIRST_PX))
+        self.table.setColumnWidth(len(devices), NODE_PX)
+        self.table.setColumnWidth(len(devices) + 1, CPUS_PX)
+        for number in (len(devices), len(devices) + 1):
+            self.table.setColumnHidden(number, invented)
+        self._split()
+
+    def _fill_matrix(self) -> None:
+        rows = []
+        for a in self._names:
+            node, cpus = self._pairs.numa_node(a), self._pairs.cpus(a)
+            why = self._why_no_affinity(a)
+            cells = [self._cell(a, b) for b in self._names]
+            cells.append(
+                Cell(
+                    MISSING if node is None else str(node),
+                    self._theme.dim if node is None else "",
+                    why if node is None else "",
+                )
+            )
+            cells.append(Cell(cpus or MISSING, "" if cpus else self._theme.dim, cpus or why))
+            rows.append(TableRow(a, tuple(cells)))
+        self.model.set_rows(rows)
+
+    def _cell(self, a: str, b: str) -> Cell:
+        if a == b:
+            return Cell(SELF, self._theme.dim)
+        link = self._pairs.link(a, b)
+        words = tip(pair_words(a, b, link))
+        which = self.choice.currentText()
+        text = code_text(link) if which == "link" else _peer_text(link, which)
+        return Cell(text, self._theme.dim if text == MISSING else "", words)
+
+    def _why_no_affinity(self, device: str) -> str:
+        found = self._state.devices.get(device)
+        if found is None or found.info.simulated:
+            return "not modelled: a virtual GPU is near no CPU"
+        missing = found.details.missing if found.details is not None else {}
+        return missing.get("numa_node") or missing.get("cpus") or "the driver does not tell"
+
+    def _explain(self, names: list[str]) -> None:
+        """The empty state: why there is nothing to draw."""
+        reason = next((problem.reason for problem in self._state.problems if problem.field == "topology"), None)
+        if not names:
+            words = "No GPU is here, so there are no links between devices to show."
+        elif len(names) == 1:
+            words = f"{names[0]} is the only GPU here, so there are no links between devices to show."
+            node, cpus = self._pairs.numa_node(names[0]), self._pairs.cpus(names[0])
+            words += f" CPUs near it: {cpus}." if cpus else ""
+            words += f" NUMA node: {node}." if node is not None else ""
+        else:
+            words = f"How {len(names)} devices are joined is not known. " + sentence(reason or "nothing here tells")
+        if self.empty.sentence.text() != words:
+            self.empty.sentence.setText(words)
+        unavailable = self._state.engine.virtual_unavailable if self._state.engine is not None else None
+        self.empty.button.setVisible(unavailable is None)
+        self.empty.set_ready(self._state.engine is not None, live=self._state.recording is None)
+
+    def _on_cell(self, current: QModelIndex, _previous: QModelIndex) -> None:
+        """A cell of the matrix: its pair is emphasised in the picture."""
+        row, column = current.row(), current.column()
+        at = [self._names[number] for number in (row, column) if 0 <= number < len(self._names)]
+        self.picture.mark(*at)
+
+    def copy_text(self) -> None:
+        """Put the matrix on the clipboard as text."""
+        QGuiApplication.clipboard().setText(matrix(list(self._state.topologies.values()), self._names) + "\n")
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if not self._split_by_hand:
+            self._split()
+
+    def _split(self) -> None:
+        """The matrix gets what it needs, at most three fifths where the picture needs the rest."""
+        needed = 100 + len(self._names) * self._pair_px() + self._affinity_px
+        matrix_px = min(needed, max(self.width() - self.picture.minimumWidth() - 20, self.width() // 2))
+        self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
+
+    def _pair_px(self) -> int:
+        known = [
+            self._state.devices[name] for name in self._names if name in self._state.devices
+        ]  # one may have left since `refresh`
+        return PAIR_PX + (SIMULATED_PX if any(device.info.simulated for device in known) else 0)
+
+
+class _Names(QHeaderView):
+    """The devices at the side of the matrix, each in its colour."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(Qt.Orientation.Vertical, parent)
+        self.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        self.setDefaultSectionSize(ROW_PX)
+        self.setSectionsClickable(False)
+
+    def sectionSizeFromContents(self, section: int) -> QSize:
+        text = str(self.model().headerData(section, Qt.Orientation.Vertical))
+        return QSize(EDGE_PX + QFontMetrics(font(Role.STRONG)).horizontalAdvance(text) + 8, ROW_PX)
+
+    def paintSection(self, painter: QPainter, rect: QRect, section: int) -> None:
+        model = self.model()
+        painter.setFont(font(Role.STRONG))
+        colour = model.headerData(section, Qt.Orientation.Vertical, Qt.ItemDataRole.ForegroundRole)
+        painter.setPen(colour if isinstance(colour, QColor) else self.palette().text().color())
+        text = str(model.headerData(section, Qt.Orientation.Vertical))
+        painter.drawText(
+            rect.adjusted(EDGE_PX, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text
+        )
+
+
+class _MatrixModel(RowsModel):
+    """Rows with the device's id at their side, where it stays when the columns are scrolled."""
+
+    def __init__(self, columns: Any, colours: dict[str, str], parent: Any = None) -> None:
+        super().__init__(columns, parent)
+        self.colours = colours
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation == Qt.Orientation.Horizontal:
+            return super().headerData(section, orientation, role)
+        name = str(self._rows[section].key) if 0 <= section < len(self._rows) else ""
+        if role == Qt.ItemDataRole.DisplayRole:
+            return name
+        if role == Qt.ItemDataRole.ForegroundRole and name in self.colours:
+            return QColor(self.colours[name])
+        return None
+
+
+def _has_place(device: Device) -> bool:
+    """The CPU is what the others are near to, a MIG instance is where its card is, a hidden virtual GPU is nowhere."""
+    info = device.info
+    return info.kind != "cpu" and info.parent is None and not (info.simulated and not info.usable)
+
+
+def _peer_text(link: PeerLink | None, which: str) -> str:
+    state = (
+        None
+        if link is None
+        else {"peer read": link.peer_read, "peer write": link.peer_write}.get(which, link.peer_atomics)
+    )
+    return MISSING if state is None else "ok" if state == "ok" else "no"

@@ -1,0 +1,1 @@
+"""Widgets and looks that belong to no feature: theme, tables, forms, code views. Main thread only."""

@@ -1,0 +1,79 @@
+"""One line across the window for what concerns all of it: a lost engine, unsaved settings, an unexpected error. Main
+thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import label
+from devexplorer.gui.widgets.theme import Role, Theme
+
+MOST_TEXT = 300
+"""Characters; the log has the rest."""
+PASSING_MS = 8000
+"""How long a hint stays: time enough to read it twice."""
+
+
+class Banner(QFrame):
+    """Hidden until `say`; a later message replaces the earlier one, so that a storm of errors stays one line."""
+
+    dismissed = Signal(str)
+    """The user has closed it; what it was about."""
+    action_chosen = Signal(str)
+    """The user has clicked the button for what it is about."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self._theme = theme
+        self.about = ""
+        """What the present message is about, for who wants to change or hide it."""
+        self._icon = QLabel()
+        self.words = label("", Role.TEXT, wrap=True)
+        self.close_button = QPushButton("Dismiss")
+        self.close_button.setProperty("look", "quiet")
+        self.close_button.clicked.connect(self._dismiss)
+        self.action_button = QPushButton(self)
+        self.action_button.setProperty("look", "quiet")
+        self.action_button.clicked.connect(lambda: self.action_chosen.emit(self.about))
+        self.action_button.hide()
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(12, 4, 8, 4)
+        layout.setSpacing(8)
+        layout.addWidget(self._icon)
+        layout.addWidget(self.words, 1)
+        layout.addWidget(self.action_button)
+        layout.addWidget(self.close_button)
+        self._kind = "warning"
+        self.passing = QTimer(self)
+        self.passing.setSingleShot(True)
+        self.passing.setInterval(PASSING_MS)
+        self.passing.timeout.connect(self.hide)
+        self.hide()
+
+    def say(self, text: str, *, error: bool = False, passing: bool = False, about: str = "", action: str = "") -> None:
+        """Show one message; a passing one hides after `PASSING_MS`. `action`: words of a button beside it."""
+        self.about = about
+        self._kind = "error" if error else "warning"
+        self.action_button.setText(action)
+        self.action_button.setVisible(bool(action))
+        line = " ".join(text.split())
+        shown = line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]}… (all of it is in the log)"
+        if shown != self.words.text():
+            self.words.setText(shown)
+        self.setAccessibleDescription(line)
+        self.set_theme(self._theme)
+        self.show()
+        self.passing.start() if passing else self.passing.stop()
+
+    def _dismiss(self) -> None:
+        self.hide()
+        self.dismissed.emit(self.about)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the icon in the theme's colours."""
+        self._theme = theme
+        colour = theme.error if self._kind == "error" else theme.warning
+        self._icon.setPixmap(pixmap(self._kind, colour, ratio=self.devicePixelRatioF()))

@@ -1,0 +1,133 @@
+"""A block of Python with a copy button; comments are dimmed, device names have their devices' colours. Main thread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtGui import (
+    QColor,
+    QFontMetrics,
+    QGuiApplication,
+    QResizeEvent,
+    QSyntaxHighlighter,
+    QTextCharFormat,
+    QTextDocument,
+)
+from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QSizePolicy, QWidget
+
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+_TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
+_COPIED_MS = 1500
+_EDGE_PX, _BUTTON_PX = 10, 7
+_LINES_BESIDE = 2
+"""So many lines are as high as the button."""
+
+
+class Colours(QSyntaxHighlighter):
+    """Comments dim, strings soft, and a string that names a device in the device's colour."""
+
+    def __init__(self, document: QTextDocument, theme: Theme, colour_of: Callable[[str], str | None]) -> None:
+        super().__init__(document)
+        self.theme = theme
+        self._colour_of = colour_of
+
+    def highlightBlock(self, text: str) -> None:
+        for token in _TOKEN.finditer(text):
+            look = QTextCharFormat()
+            colour = self.theme.dim
+            if token["string"] is not None:
+                colour = self._colour_of(token["string"][1:-1]) or self.theme.soft
+            look.setForeground(QColor(colour))
+            self.setFormat(token.start(), token.end() - token.start(), look)
+
+
+class CodeView(QPlainTextEdit):
+    """Read-only code, as high as its lines; `colour_of` gives the colour of a device id, None for any other string."""
+
+    def __init__(self, theme: Theme, colour_of: Callable[[str], str | None], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._band = 0
+        self.setProperty("look", "code")
+        self.setReadOnly(True)
+        self.setFont(font(Role.CODE))
+        self.setAccessibleName("Python that does the same")
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setTabChangesFocus(True)
+        self.document().setDocumentMargin(0)
+        self._colours = Colours(self.document(), theme, colour_of)
+        self.copy_button = QPushButton("copy", self)
+        self.copy_button.setProperty("look", "copy")
+        self.copy_button.setFont(font(Role.LABEL))
+        self.copy_button.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.copy_button.setAccessibleName("copy the code")
+        self.copy_button.clicked.connect(self._copy)
+        self._reset = QTimer(self)
+        self._reset.setSingleShot(True)
+        self._reset.setInterval(_COPIED_MS)
+        self._reset.timeout.connect(lambda: self.copy_button.setText("copy"))
+
+    def tab_stops(self) -> tuple[QWidget, ...]:
+        """See `reading_order.Places`: the button lies over the code, in no layout."""
+        return (self.copy_button,)
+
+    @property
+    def code(self) -> str:
+        """The code on show."""
+        return self.toPlainText()
+
+    def set_code(self, code: str) -> None:
+        """Show `code`."""
+        if code != self.toPlainText():
+            self.setPlainText(code)
+            self._make_room()
+            self.updateGeometry()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._colours.theme = theme
+        self.recolour()
+
+    def recolour(self) -> None:
+        """Colour again, after theme or devices changed."""
+        self._colours.rehighlight()
+
+    def _make_room(self) -> None:
+        """The button stands in the top right corner; where one of the first lines would run below it, it gets a row of
+        its own."""
+        metrics, button = QFontMetrics(self.font()), self.copy_button.sizeHint()
+        beside = self.toPlainText().split("\n")[:_LINES_BESIDE]
+        widest = max(metrics.horizontalAdvance(line) for line in beside)
+        runs_below = widest > self.width() - 2 * _EDGE_PX - button.width() - _BUTTON_PX
+        top = self.viewport().y() - self._band
+        band = max(_BUTTON_PX + button.height() - top, 0) if runs_below else 0
+        if band != self._band:
+            self._band = band
+            self.setViewportMargins(0, band, 0, 0)
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        lines = max(self.blockCount(), 1)
+        widest = max((metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n")), default=0)
+        bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
+        return QSize(200, lines * metrics.lineSpacing() + 20 + bar + self._band)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(80, self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        size = self.copy_button.sizeHint()
+        self.copy_button.setGeometry(self.width() - size.width() - _BUTTON_PX, _BUTTON_PX, size.width(), size.height())
+        self._make_room()
+        self.updateGeometry()
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.toPlainText())
+        self.copy_button.setText("copied")
+        self._reset.start()
+        self.resizeEvent(QResizeEvent(self.size(), self.size()))

@@ -1,0 +1,108 @@
+"""A button that says which devices are chosen; its menu of checks stays open while several are picked. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QMouseEvent
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+
+from devexplorer.core.session.state import State
+
+
+class DeviceChoice(QToolButton):
+    """One or several usable devices. Until the user picks, it is the first accelerator there is, or the CPU."""
+
+    changed = Signal()
+    picked = Signal()
+    """Somebody has chosen, which a list of devices that came does not."""
+
+    def __init__(self, state: State, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = state
+        self._chosen: list[str] = []
+        self._picked = False
+        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._menu = QMenu(self)
+        self._menu.installEventFilter(self)
+        self.setMenu(self._menu)
+        self.refresh()
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Ids of the chosen devices, in the order of the cards."""
+        return tuple(self._chosen)
+
+    def choose(self, devices: Iterable[str]) -> None:
+        """Choose exactly these devices; those that cannot be used are left out."""
+        wanted = set(devices)
+        self._picked = True
+        self._take([name for name in self._state.usable_devices if name in wanted])
+        self.picked.emit()
+
+    def refresh(self) -> None:
+        """Follow the list of devices."""
+        usable = self._state.usable_devices
+        kept = [name for name in usable if name in self._chosen] if self._picked else []
+        if [action.data() for action in self._menu.actions()] != usable:
+            self._menu.clear()
+            for name in usable:
+                info = self._state.devices[name].info
+                action = self._menu.addAction(f"{name}   {info.name}{'  simulated' if info.simulated else ''}")
+                action.setData(name)
+                action.setCheckable(True)
+                action.triggered.connect(lambda checked, device=name: self._toggle(device, checked))
+        self._take(kept or self._first(usable))
+
+    def _first(self, usable: list[str]) -> list[str]:
+        """What is chosen until the user picks."""
+        return [next((name for name in usable if name != "cpu"), usable[0])] if usable else []
+
+    def _toggle(self, device: str, checked: bool) -> None:
+        self.choose([name for name in self._chosen if name != device] + ([device] if checked else []))
+
+    def _take(self, devices: list[str]) -> None:
+        differs = devices != self._chosen
+        self._chosen = devices
+        for action in self._menu.actions():
+            action.setChecked(action.data() in devices)
+        words = ", ".join(devices) if len(devices) <= 2 else f"{len(devices)} devices"
+        self.setText(f"{words or 'no device'} ▾")
+        self.setToolTip("Devices to measure: " + (", ".join(devices) or "none"))
+        self.setAccessibleName(f"Devices: {', '.join(devices) or 'none'}")
+        if differs:
+            self.changed.emit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """A click or Space on a check toggles it and leaves the menu open."""
+        is_click = isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonRelease
+        is_space = (
+            isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space
+        )
+        action = self._menu.activeAction() if watched is self._menu and (is_click or is_space) else None
+        if action is None:
+            return super().eventFilter(watched, event)
+        action.trigger()
+        return True
+
+
+class AllDevices(DeviceChoice):
+    """Until the user picks, it is every device; virtual ones only where there is no real accelerator: the two have no
+    clock in common."""
+
+    def _first(self, usable: list[str]) -> list[str]:
+        real = [name for name in usable if not self._state.devices[name].info.simulated]
+        return real if any(name != "cpu" for name in real) else usable
+
+
+class AlikeDevices(DeviceChoice):
+    """Until the user picks, it is every accelerator of one sort, real before virtual; with one real one the CPU as
+    well."""
+
+    def _first(self, usable: list[str]) -> list[str]:
+        real = [name for name in usable if not self._state.devices[name].info.simulated]
+        virtual = [name for name in usable if name not in real]
+        sorts = ([name for name in real if name != "cpu"], real, virtual)
+        return next((sort for sort in sorts if len(sort) > 1), usable)

@@ -1,0 +1,82 @@
+"""Two columns of facts. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+
+from devexplorer.core.records.messages import Fact
+from devexplorer.gui.widgets.panel import ShrinkingLabel, label
+from devexplorer.gui.widgets.text_block import TextBlock
+
+LABEL_AT_MOST_PX, LABEL_SHARE = 190, 0.62
+"""A label that is longer, or would take a larger share of the width, is cut short: the values need room too."""
+
+
+class FactsTable(QWidget):
+    """Labels dimmed at the left, values at the right; values can be selected and copied."""
+
+    def __init__(self, parent: QWidget | None = None, *, numbers: bool = False) -> None:
+        """`numbers`: the values are, and stand below each other at the right edge."""
+        super().__init__(parent)
+        self._numbers = numbers
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(12)
+        self._grid.setVerticalSpacing(4)
+        self._grid.setColumnStretch(1, 1)
+        self._cells: list[tuple[ShrinkingLabel, QLabel | TextBlock]] = []
+        self._facts: tuple[Fact, ...] = ()
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What is on show."""
+        return self._facts
+
+    @property
+    def label_width(self) -> int:
+        """Pixels that the longest label takes."""
+        widths = (name.sizeHint().width() for name, _ in self._cells[: len(self._facts)])
+        return min(max(widths, default=0), self._label_at_most)
+
+    @property
+    def _label_at_most(self) -> int:
+        return min(LABEL_AT_MOST_PX, max(round(LABEL_SHARE * self.width()), 1))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        for name, _ in self._cells:
+            name.setMaximumWidth(self._label_at_most)
+
+    def set_label_width(self, pixels: int) -> None:
+        """Let the values begin behind so many pixels: two tables below each other then have one edge."""
+        self._grid.setColumnMinimumWidth(0, pixels)
+
+    def set_facts(self, facts: tuple[Fact, ...]) -> None:
+        """Show `facts`; labels are kept and get new texts."""
+        if facts == self._facts:
+            return
+        self._facts = facts
+        while len(self._cells) < len(facts):
+            name = ShrinkingLabel(words="dim")
+            value = _number() if self._numbers else TextBlock()
+            self._grid.addWidget(name, len(self._cells), 0, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+            self._grid.addWidget(value, len(self._cells), 1)
+            self._cells.append((name, value))
+        for at, (name, value) in enumerate(self._cells):
+            name.setMaximumWidth(self._label_at_most)
+            name.setVisible(at < len(facts))
+            value.setVisible(at < len(facts))
+            if at < len(facts):
+                name.set_full_text(facts[at].label)
+                value.setText(facts[at].value)
+        self.setVisible(bool(facts))
+
+
+def _number() -> QLabel:
+    value = label(wrap=True)
+    value.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
+    value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    value.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+    return value

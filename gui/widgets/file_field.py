@@ -1,0 +1,87 @@
+"""A line for the path of a file, with a button that opens the system's way to choose one. Main thread; nothing
+blocks."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+from devexplorer.gui.widgets.save_dialog import SaveDialog
+
+
+class FileField(QWidget):
+    """`changed` tells every edit; `path` is what stands there, None when empty."""
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        title: str,
+        kinds: str,
+        *,
+        save: Callable[[], Mapping[str, str]] | None = None,
+        folder: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        """`kinds` as Qt writes them: `Tensors (*.safetensors *.pt)`. `save`: the formats to save in now, as
+        `SaveDialog` takes them."""
+        super().__init__(parent)
+        self._title, self._kinds, self._save, self._folder = title, kinds, save, folder
+        self.suggested = "untitled"
+        """The name of a new file, without its extension."""
+        self.edit = QLineEdit()
+        self.edit.setAccessibleName(title)
+        self.edit.setPlaceholderText("path")
+        self.edit.textChanged.connect(self.changed)
+        self.button = QPushButton("Choose…")
+        self.button.setAccessibleName(f"Choose: {title}")
+        self.button.setAutoDefault(False)
+        self.button.clicked.connect(self._choose)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(8)
+        row.addWidget(self.edit, 1)
+        row.addWidget(self.button)
+        self.setFocusProxy(self.edit)
+
+    @property
+    def path(self) -> Path | None:
+        """What stands there, `~` resolved where it stands for a home."""
+        text = self.edit.text().strip()
+        return Path(os.path.expanduser(text)) if text else None  # Path's own raises at each letter of ~somebody
+
+    def set_path(self, path: str) -> None:
+        """Have this one chosen."""
+        self.edit.setText(path)
+
+    def _choose(self) -> None:
+        folder = str(self.path.parent) if self.path else ""
+        if self._save is not None:
+            formats = self._save()
+            name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats))}"
+            saving = SaveDialog(
+                self, self._title, name, formats, folder, ask=False
+            )  # the form says that there is a file, and asks
+            saving.saved.connect(lambda path: self.edit.setText(str(path)))
+            saving.open()
+            return
+        dialog = QFileDialog(self, self._title, folder, f"{self._kinds};;All files (*)")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.Directory if self._folder else QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(self.edit.setText)
+        dialog.open()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file: no for what cannot be asked, a name that is too long or in a folder of somebody
+    else's."""
+    return os.path.isfile(path)
+
+
+def is_folder(path: Path) -> bool:
+    """The same for a folder."""
+    return os.path.isdir(path)

@@ -1,0 +1,127 @@
+"""What the laboratory's dialogs look like: rows of a label and a field, one line that says what is wrong, two buttons.
+Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from devexplorer.gui.widgets.icons import pixmap
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.reading_order import reading_order
+from devexplorer.gui.widgets.theme import theme_of
+
+MARGIN_PX = 16
+TORCH_WORDS = ("dtype",)
+_SIGN_PX = 16
+
+
+class FormDialog(QDialog):
+    """Subclasses add rows with `add_row`, parts with `add_part`, and say with `say` what the fields come to.
+
+    Tab goes down the rows; the first field has the focus, Enter accepts once that is possible, Esc closes.
+    """
+
+    def __init__(self, title: str, accept: str, width_px: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setMinimumWidth(width_px)
+        self.form = QFormLayout()
+        self.form.setHorizontalSpacing(EDGE_PX)
+        self.form.setVerticalSpacing(8)
+        self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        self.words = label(wrap=True)
+        self.words.hide()
+        self.message = label(wrap=True)
+        self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        self.message.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self._sign = QLabel()
+        self._sign.setFixedSize(QSize(_SIGN_PX, _SIGN_PX))
+        self.accept_button = QPushButton(accept)
+        self.accept_button.setProperty("look", "primary")
+        self.accept_button.setDefault(True)
+        self.cancel_button = QPushButton("Cancel")
+        self.cancel_button.setAutoDefault(False)
+        self.cancel_button.clicked.connect(self.reject)
+        note = QHBoxLayout()
+        note.setSpacing(8)
+        note.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        note.addWidget(self.message, 1)
+        self._buttons = QHBoxLayout()
+        self._buttons.setSpacing(8)
+        self._buttons.addStretch(1)
+        self._buttons.addWidget(self.cancel_button)
+        self._buttons.addWidget(self.accept_button)
+        self._parts = QVBoxLayout()
+        self._parts.setSpacing(8)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(MARGIN_PX, MARGIN_PX, MARGIN_PX, MARGIN_PX)
+        layout.setSpacing(EDGE_PX)
+        layout.addWidget(self.words)
+        layout.addLayout(self.form)
+        layout.addLayout(self._parts, 1)
+        layout.addLayout(note)
+        layout.addLayout(self._buttons)
+
+    def set_words(self, words: str) -> None:
+        """What it is about, above the rows."""
+        self.words.setText(words)
+        self.words.show()
+
+    def add_row(self, words: str, field: QWidget) -> QLabel:
+        """A field behind its label, which begins with a capital unless it is a name of torch's."""
+        name = label(words if words in TORCH_WORDS else words[:1].upper() + words[1:], words="dim")
+        name.setBuddy(field)
+        if not field.accessibleName():
+            field.setAccessibleName(words)
+        self.form.addRow(name, field)
+        return name
+
+    def add_part(self, widget: QWidget, stretch: int = 0) -> None:
+        """Something below the rows."""
+        self._parts.addWidget(widget, stretch)
+
+    def add_button(self, button: QPushButton) -> None:
+        """Another button, left of the two."""
+        button.setAutoDefault(False)
+        self._buttons.insertWidget(0, button)
+
+    def say(self, words: str, *, wrong: bool = False, ready: bool = True) -> None:
+        """What the fields come to; `wrong`: why it cannot be accepted; not `ready`: what is still needed."""
+        self._sign.setVisible(wrong)
+        if wrong:
+            self._sign.setPixmap(pixmap("error", theme_of(self.palette()).error, _SIGN_PX, 2.0))
+        self.message.setText(words)
+        look = "error" if wrong else "dim"
+        if self.message.property("words") != look:
+            self.message.setProperty("words", look)
+            self.message.style().polish(self.message)
+        acceptable = ready and not wrong
+        self.accept_button.setEnabled(acceptable)
+        self.accept_button.setToolTip("" if acceptable else tip(words))
+        self._make_room()
+
+    def fit(self) -> None:
+        """Be as high as what is shown: rows have come or gone."""
+        self._make_room(shrink=True)
+
+    def _make_room(self, *, shrink: bool = False) -> None:
+        """Be high enough for every line of the message: Qt's own smallest size takes no account of wrapped lines."""
+        layout = self.layout()
+        if layout is None or not self.isVisible():
+            return
+        layout.activate()
+        needed = layout.totalHeightForWidth(self.width())
+        if needed > self.height() or shrink:
+            self.resize(self.width(), needed)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        first = next(
+            (widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled()), None
+        )
+        if first is not None:
+            first.setFocus(Qt.FocusReason.TabFocusReason)
+        self._make_room()

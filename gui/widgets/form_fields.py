@@ -1,0 +1,242 @@
+"""What the forms of the Benchmark tab are made of: fields with names, choices, and what is wrong collected. Main
+thread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtGui import QIcon, QResizeEvent
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QScrollArea, QSizePolicy, QWidget
+
+from devexplorer.core.base.dtypes import parse_dtype
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.benchmark.spec import check_product
+from devexplorer.core.session.state import Device, State
+from devexplorer.gui.widgets.icons import icon
+from devexplorer.gui.widgets.panel import EDGE_PX, label
+from devexplorer.gui.widgets.theme import Role, Theme
+
+T = TypeVar("T")
+
+DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
+"""Offered; others can be typed."""
+LEAST_PX = 300
+"""Smallest width of a row of fields."""
+
+
+class Findings:
+    """Everything that is wrong with a form, so that it is said at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def read(self, make: Callable[[], T]) -> T | None:
+        """What `make` returns; None where that raised `BadInput`, which is kept."""
+        try:
+            return make()
+        except BadInput as error:
+            self.add(*error.findings)
+            return None
+
+    def passes(self, check: Callable[[], object]) -> bool:
+        """Whether `check` finds nothing wrong."""
+        try:
+            check()
+        except BadInput as error:
+            self.add(*error.findings)
+            return False
+        return True
+
+    def add(self, *lines: str) -> None:
+        """Keep these lines, each once."""
+        self.lines += [line for line in lines if line not in self.lines]
+
+    def refuse(self) -> None:
+        """Raise one `BadInput` where anything was found."""
+        if self.lines:
+            raise BadInput(*self.lines)
+
+
+def one_clock(state: State, devices: Iterable[str]) -> list[str]:
+    """What is wrong with measuring these devices in one run: seconds and simulated seconds cannot be compared."""
+    virtual = [name for name in devices if state.devices[name].info.simulated]
+    real = [name for name in devices if name not in virtual]
+    if not virtual or not real:
+        return []
+    are = "is" if len(real) == 1 else "are"
+    clocks = "their clocks cannot be compared"
+    return [f"{', '.join(real)} {are} real and {', '.join(virtual)} simulated: {clocks}; choose devices of one kind"]
+
+
+def free_bytes(device: Device) -> int | None:
+    """What new tensors can take: the engine's own cache is given to them, so it counts as free. None: nobody knows."""
+    parts = device.parts
+    return None if parts.free is None else parts.free + (parts.cached or 0)
+
+
+def took(seconds: float) -> str:
+    """`42 s`, `5 min`: a duration that is only estimated."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def edit(text: str, placeholder: str, name: str, width_px: int) -> QLineEdit:
+    """A line to type in."""
+    result = QLineEdit(text)
+    result.setPlaceholderText(placeholder)
+    result.setAccessibleName(name)
+    result.setFixedWidth(width_px)
+    return result
+
+
+class Choice(QComboBox):
+    """A few values to choose from, each with words to show and, as a tooltip, what it means.
+
+    The values stay on this side: Qt would make lists of tuples.
+    """
+
+    def __init__(self, name: str, items: Iterable[tuple[object, str, str]] = ()) -> None:
+        """`items`: value, words, meaning."""
+        super().__init__()
+        self.setAccessibleName(name)
+        self._values: list[object] = []
+        self.offer(items)
+        self.currentIndexChanged.connect(self._explain)
+
+    def offer(self, items: Iterable[tuple[object, str, str]]) -> None:
+        """Offer these from now on; what is chosen stays chosen where it is among them. Tells nobody."""
+        offered = list(items)
+        if [(self.itemText(at), self._values[at]) for at in range(self.count())] == [
+            (words, value) for value, words, _ in offered
+        ]:
+            return
+        kept = self.currentText()
+        self.blockSignals(True)
+        self.clear()
+        self._values = [value for value, _, _ in offered]
+        for at, (_, words, meaning) in enumerate(offered):
+            self.addItem(words)
+            self.setItemData(at, meaning or None, Qt.ItemDataRole.ToolTipRole)
+        self.setCurrentIndex(max(self.findText(kept), 0))
+        self.blockSignals(False)
+        self._explain()
+
+    @property
+    def value(self) -> Any:
+        """What is chosen; None where nothing is offered."""
+        at = self.currentIndex()
+        return self._values[at] if 0 <= at < len(self._values) else None
+
+    def choose(self, value: object) -> None:
+        """Choose the item with this value."""
+        if value in self._values:
+            self.setCurrentIndex(self._values.index(value))
+
+    def _explain(self) -> None:
+        self.setToolTip(self.currentData(Qt.ItemDataRole.ToolTipRole) or "")
+
+
+class MenuEdit(QLineEdit):
+    """A line to type in, or to fill from a menu."""
+
+    def __init__(
+        self, text: str, name: str, choices: Iterable[tuple[str, str]], width_px: int, placeholder: str = ""
+    ) -> None:
+        """`choices`: what stands in the menu, and what it fills in."""
+        super().__init__(text)
+        self.setPlaceholderText(placeholder or name)
+        self.setAccessibleName(name)
+        self.setFixedWidth(width_px)
+        self._menu = QMenu(self)
+        for words, filled in choices:
+            self._menu.addAction(words, functools.partial(self._fill, filled))
+        self._show = self.addAction(QIcon(), QLineEdit.ActionPosition.TrailingPosition)
+        self._show.setText(f"Choose {name}")
+        self.setCursorPosition(0)  # a long text is read from its beginning
+        self._show.triggered.connect(lambda: self._menu.popup(self.mapToGlobal(self.rect().bottomLeft())))
+
+    def _fill(self, text: str) -> None:
+        self.setText(text)
+        self.setCursorPosition(0)
+
+    @property
+    def menu(self) -> QMenu:
+        """What the arrow opens."""
+        return self._menu
+
+    def set_theme(self, theme: Theme) -> None:
+        """Draw the arrow in its colour."""
+        self._show.setIcon(icon("chevron", theme.dim))
+
+
+class DtypeEdit(MenuEdit):
+    """A dtype to type, or to choose."""
+
+    def __init__(self) -> None:
+        super().__init__("float32", "dtype", [(name, name) for name in DTYPES], 116)
+
+    def parse(self) -> str:
+        """The dtype that is meant; `BadInput` with those there are."""
+        return check_product(parse_dtype(self.text(), tf32=True))
+
+
+class FormRow(QScrollArea):
+    """The fields of a form, from left to right. Where there is no room for all of them the row scrolls, and the window
+    stays narrow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inside = QWidget()
+        inside.setObjectName("scrolled")
+        self.row = QHBoxLayout(inside)
+        self.row.setContentsMargins(EDGE_PX, 0, 0, 0)
+        self.row.setSpacing(8)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the fields take it, and are scrolled to
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidgetResizable(True)
+        self.setWidget(inside)
+        self.setMinimumWidth(LEAST_PX)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        inside.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:  # a field was shown, or became wider
+            self._fit()
+        return super().eventFilter(watched, event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """As wide as the fields at most; as high as they are, and the scroll bar where it is needed."""
+        needed = self.row.minimumSize()
+        bar = (
+            self.horizontalScrollBar().sizeHint().height() if self.isVisible() and needed.width() > self.width() else 0
+        )
+        self.setMaximumWidth(needed.width())
+        if needed.height() + bar != self.minimumHeight():
+            self.setFixedHeight(needed.height() + bar)
+
+    def sizeHint(self) -> QSize:
+        return self.row.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_PX, self.row.minimumSize().height())
+
+
+def labelled(words: str, field: QWidget) -> QWidget:
+    """A field behind its name; hidden and shown together."""
+    result = QWidget()
+    row = QHBoxLayout(result)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(6)
+    name = label(words, Role.LABEL, "dim")
+    name.setObjectName("name")
+    name.setBuddy(field)
+    row.addWidget(name)
+    row.addWidget(field)
+    return result

@@ -1,0 +1,67 @@
+"""The application's own line icons, drawn in whatever colour the theme asks for. Main thread only."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from PySide6.QtCore import QByteArray, QRectF, Qt
+from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
+from PySide6.QtSvg import QSvgRenderer
+
+SIZE = 16
+"""Side of a line icon in device-independent pixels."""
+
+
+def names() -> list[str]:
+    """Every icon there is, sorted."""
+    folder = files("devexplorer.resources").joinpath("icons")
+    return sorted(entry.name.removesuffix(".svg") for entry in folder.iterdir() if entry.name.endswith(".svg"))
+
+
+def svg(name: str, colour: str) -> bytes:
+    """The drawing with `currentColor` replaced by `colour` (`#RRGGBB`). FileNotFoundError: no such icon."""
+    return _drawing(name).replace("currentColor", colour).encode()
+
+
+@cache
+def _drawing(name: str) -> str:
+    """Each is read once: an icon has four pixmaps, and the window's first picture waits for them."""
+    return files("devexplorer.resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
+
+
+def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPixmap:
+    """The icon as `size` × `size` device-independent pixels, sharp on a screen with `ratio` pixels for each."""
+    key = f"devexplorer {name} {colour} {size} {ratio}"
+    kept = QPixmap()
+    if QPixmapCache.find(key, kept):
+        return kept
+    result = QPixmap(round(size * ratio), round(size * ratio))
+    result.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(result)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    QSvgRenderer(QByteArray(svg(name, colour))).render(painter, QRectF(result.rect()))
+    painter.end()
+    result.setDevicePixelRatio(ratio)
+    QPixmapCache.insert(
+        key, result
+    )  # signs are painted with every reading, and reading the drawing takes longer than that
+    return result
+
+
+def icon(name: str, colour: str, disabled: str | None = None, size: int = SIZE) -> QIcon:
+    """A QIcon with drawings for 100 % and 200 %; `disabled` is the colour of a control that cannot be used now."""
+    result = QIcon()
+    for ratio in (1.0, 2.0):
+        result.addPixmap(pixmap(name, colour, size, ratio))
+        if disabled is not None:
+            result.addPixmap(pixmap(name, disabled, size, ratio), QIcon.Mode.Disabled)
+    return result
+
+
+def app_icon() -> QIcon:
+    """The application's icon, in the sizes that desktops ask for."""
+    result = QIcon()
+    for size in (16, 24, 32, 48, 64, 128, 256):
+        result.addPixmap(pixmap("app", "#000000", size))
+    return result

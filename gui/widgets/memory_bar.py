@@ -1,0 +1,171 @@
+"""The memory bar of a device: where its used memory went, ten pixels high on a card. Main thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEvent, QPen
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.telemetry.memory_breakdown import PARTS, MemoryParts
+from devexplorer.gui.widgets.theme import Theme
+
+HEIGHT_PX = 10
+OTHER_ALPHA, CACHED_ALPHA, HATCH_ALPHA = 0.7, 0.14, 0.6
+"""How much of the device's colour other allocations, cached memory and the hatch over it have; in the stacked plot
+too."""
+
+
+class Segment(NamedTuple):
+    """One part of the bar."""
+
+    key: str
+    """Of `core.telemetry.memory_breakdown.PARTS`."""
+    bytes: int
+
+    @property
+    def part(self) -> str:
+        """What it is called."""
+        return PARTS[self.key].short
+
+
+def segments(parts: MemoryParts) -> tuple[Segment, ...]:
+    """The known, non-empty parts from left to right. Where only the sum is known it is one segment, `used`."""
+    if parts.workspace is None:
+        named = {"used": parts.other_processes, "driver": parts.driver, "free": parts.free}
+    else:
+        named = parts._asdict()
+        if parts.context is None:
+            named["unsplit"] = named.pop("other_processes")
+    return tuple(Segment(key, size) for key in PARTS if (size := named.get(key)))
+
+
+def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -> list[float]:
+    """Width of each segment in pixels. What is there is at least one pixel wide; together they never exceed `pixels`.
+
+    Two readings of one moment can disagree and add up to more than the capacity: then the sum is the scale.
+    """
+    whole = max(total_bytes or 0, sum(segment.bytes for segment in found), 1)
+    left, result = pixels, []
+    for segment in found:
+        share = pixels * segment.bytes / whole
+        width = min(share if segment.key == "free" else max(share, 1.0), left)
+        result.append(width)
+        left -= width
+    return result
+
+
+class MemoryBar(QWidget):
+    """The bar. Feed it with `set_reading`; it repaints when something changed."""
+
+    def __init__(self, theme: Theme, colour: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme, self._colour = theme, QColor(colour)
+        self._segments: tuple[Segment, ...] = ()
+        self._total: int | None = None
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAccessibleName("memory")
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What the bar shows, from left to right."""
+        return self._segments
+
+    def set_theme(self, theme: Theme, colour: str) -> None:
+        """Paint in other colours."""
+        self._theme, self._colour = theme, QColor(colour)
+        self.update()
+
+    def set_reading(self, parts: MemoryParts, total_bytes: int | None) -> None:
+        """Show `parts` of `total_bytes`."""
+        found = segments(parts)
+        if (found, total_bytes) != (self._segments, self._total):
+            self._segments, self._total = found, total_bytes
+            self.setAccessibleDescription(
+                ", ".join(f"{one.part} {bytes_text(one.bytes)}" for one in found) or "unknown"
+            )
+            self.update()
+
+    def part_at(self, x: float) -> Segment | None:
+        """The segment below `x` pixels from the left, or None where there is none."""
+        edge = 0.0
+        for segment, width in zip(self._segments, widths(self._segments, self._total, self.width()), strict=True):
+            edge += width
+            if x < edge:
+                return segment
+        return None
+
+    def tooltip(self, x: float) -> str:
+        """The part below `x` with its definition first, then what else there is."""
+        if not self._segments:
+            return "How much memory is in use is not known here."
+        here = self.part_at(x)
+        lines = [f"{here.part}: {bytes_text(here.bytes)}", PARTS[here.key].definition, ""] if here else []
+        lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self._segments if one != here]
+        if self._total is not None:
+            lines.append(f"total: {bytes_text(self._total)}")
+        return "\n".join(lines)
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, HEIGHT_PX)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(16, HEIGHT_PX)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            QToolTip.showText(event.globalPos(), self.tooltip(event.pos().x()), self)
+            return True
+        return super().event(event)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        whole = QRectF(self.rect())
+        outline = QPainterPath()
+        outline.addRoundedRect(whole, 2, 2)
+        painter.setClipPath(outline)
+        painter.fillRect(whole, QColor(self._theme.bar_free))
+        x = 0.0
+        for segment, width in zip(self._segments, widths(self._segments, self._total, whole.width()), strict=True):
+            paint_part(painter, segment.key, QRectF(x, 0, width, whole.height()), self._theme, self._colour)
+            x += width
+        painter.end()
+
+
+def paint_part(painter: QPainter, key: str, where: QRectF, theme: Theme, colour: QColor) -> None:
+    """Fill `where` with the look of a part: the device's colour for its tensors, hatched for cached, greys for what is
+    not torch's."""
+    match key:
+        case "workspace" | "used":
+            painter.fillRect(where, colour)
+        case "other_allocated":
+            painter.fillRect(where, shade(colour, OTHER_ALPHA))
+        case "cached":
+            painter.fillRect(where, shade(colour, CACHED_ALPHA))
+            painter.save()
+            painter.setClipRect(where, Qt.ClipOperation.IntersectClip)
+            painter.setPen(QPen(shade(colour, HATCH_ALPHA), 1.5))
+            x = where.left() - where.height() - where.left() % 5.0  # the hatch stands still when the part grows
+            while x < where.right():
+                slant = QRectF(x, where.top(), where.height(), where.height())
+                painter.drawLine(slant.bottomLeft(), slant.topRight())
+                x += 5.0
+            painter.restore()
+        case "context":
+            painter.fillRect(where, QColor(theme.bar_context))
+        case "other_processes" | "unsplit":
+            painter.fillRect(where, QColor(theme.bar_other))
+        case "driver":
+            painter.fillRect(where, QColor(theme.border_strong))
+        case _:
+            painter.fillRect(where, QColor(theme.bar_free))
+
+
+def shade(colour: QColor, opacity: float) -> QColor:
+    """The colour, that opaque."""
+    result = QColor(colour)
+    result.setAlphaF(opacity)
+    return result

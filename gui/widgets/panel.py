@@ -1,0 +1,188 @@
+"""The frame that every panel has: a header, a content, an empty state with the action that fills it. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QSpinBox,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from devexplorer.gui.widgets.plain_text import tip
+from devexplorer.gui.widgets.theme import Role, font
+
+HEADER_PX = 30
+EDGE_PX = 12
+"""Between a panel's border and its content."""
+LEAST_WORDS_PX = 60
+"""Of words that can be cut short."""
+
+
+NOT_IN_A_RECORDING = "This is a recording: nothing in it can be changed."
+
+
+def label(text: str = "", role: Role = Role.TEXT, words: str = "", *, wrap: bool = False) -> QLabel:
+    """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.widgets.style`."""
+    result = QLabel(text)
+    result.setTextFormat(Qt.TextFormat.PlainText)
+    result.setFont(font(role))
+    result.setWordWrap(wrap)
+    if words:
+        result.setProperty("words", words)
+    return result
+
+
+def give_room(number: QSpinBox | None) -> None:
+    """Qt takes the stylesheet's padding of a spin box on the right only: the left one is the text's own."""
+    if number is not None:
+        number.lineEdit().setTextMargins(6, 0, 0, 0)
+
+
+class ElidedLabel(QLabel):
+    """One line that is cut short where there is no room; the tooltip then has all of it."""
+
+    def __init__(self, role: Role = Role.TEXT, words: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._full = ""
+        self.cut = Qt.TextElideMode.ElideRight
+        """Where: in the middle of a path, whose end tells most."""
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setFont(font(role))
+        self.setProperty("words", words)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+
+    @property
+    def full_text(self) -> str:
+        """All of it."""
+        return self._full
+
+    def set_full_text(self, text: str) -> None:
+        """Show `text`, as much of it as fits."""
+        if text != self._full:
+            self._full = text
+            self.setAccessibleName(text)
+            self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        shown = self.fontMetrics().elidedText(self._full, self.cut, self.contentsRect().width())
+        if shown != self.text():
+            self.setText(shown)
+        self.setToolTip(tip(self._full) if shown != self._full else "")
+
+
+class ShrinkingLabel(ElidedLabel):
+    """As wide as its words where there is room, shorter where there is not: no name makes the window wider."""
+
+    def __init__(self, role: Role = Role.TEXT, words: str = "", least_px: int = LEAST_WORDS_PX) -> None:
+        super().__init__(role, words)
+        self._least_px = least_px
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def say(self, text: str) -> None:
+        """Show `text`; nothing where it is empty."""
+        self.set_full_text(text)
+        self.setVisible(bool(text))
+        self.updateGeometry()
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().horizontalAdvance(self.full_text) + 2, super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(self._least_px, self.sizeHint().width()), super().minimumSizeHint().height())
+
+
+class EmptyState(QWidget):
+    """One sentence and the one action that fills the panel."""
+
+    chosen = Signal()
+
+    def __init__(self, sentence: str, action: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.sentence = label(sentence, words="dim", wrap=True)
+        self.sentence.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.button = QPushButton(action)
+        self.button.clicked.connect(self.chosen)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, EDGE_PX)
+        layout.setSpacing(EDGE_PX)
+        layout.addStretch(2)
+        layout.addWidget(self.sentence)
+        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(3)
+
+    def set_ready(self, ready: bool, *, live: bool = True) -> None:
+        """Without an engine nothing can be asked for, and in a recording (not `live`) nothing can be changed."""
+        self.button.setEnabled(ready and live)
+        self.button.setToolTip(NOT_IN_A_RECORDING if not live else "" if ready else "The engine is not ready yet.")
+
+
+class Panel(QFrame):
+    """A titled frame. Subclasses give it a content and, where it can be empty, an `EmptyState`."""
+
+    def __init__(self, title: str, subtitle: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self.setAccessibleName(title)
+        self._title = label(title, Role.STRONG)
+        self._subtitle = ElidedLabel(words="dim")
+        self._subtitle.set_full_text(subtitle)
+        header = QWidget()
+        header.setObjectName("panelHeader")
+        header.setFixedHeight(HEADER_PX)
+        self._header = QHBoxLayout(header)
+        self._header.setContentsMargins(EDGE_PX, 0, 6, 0)
+        self._header.setSpacing(8)
+        self._header.addWidget(self._title)
+        self._header.addWidget(self._subtitle, 1)
+        self._stack = QStackedLayout()
+        self._empty: EmptyState | None = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 1, 1, 1)
+        layout.setSpacing(0)
+        layout.addWidget(header)
+        layout.addLayout(self._stack, 1)
+
+    @property
+    def subtitle(self) -> str:
+        """The dimmed words behind the title."""
+        return self._subtitle.full_text
+
+    def set_subtitle(self, text: str) -> None:
+        """Change the dimmed words behind the title."""
+        self._subtitle.set_full_text(text)
+
+    def add_to_header(self, widget: QWidget) -> None:
+        """Put `widget` at the right end of the header row."""
+        self._header.addWidget(widget)
+
+    def set_content(self, widget: QWidget) -> None:
+        """Show `widget` below the header."""
+        self._stack.addWidget(widget)
+        self._stack.setCurrentWidget(widget)
+
+    def set_empty_state(self, empty: EmptyState) -> None:
+        """Have `empty` ready for when there is nothing to show; switch with `show_empty`."""
+        self._empty = empty
+        self._stack.addWidget(empty)
+
+    def show_empty(self, is_empty: bool) -> None:
+        """Show the empty state, or the content."""
+        if self._empty is not None:
+            self._stack.setCurrentIndex(self._stack.indexOf(self._empty) if is_empty else 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the empty state is on show."""
+        return self._empty is not None and self._stack.currentWidget() is self._empty

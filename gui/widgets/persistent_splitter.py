@@ -1,0 +1,71 @@
+"""A splitter whose parts keep the sizes that the user gave them, but for one that takes the rest. Main thread only.
+
+Qt's own shares every change of the size among all parts and does not give back what it took: after a smaller window, or
+a banner that came and went, the parts are no longer as they were left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QSplitter, QWidget
+
+
+class KeptSplitter(QSplitter):
+    """`flexible`: index of the part that takes the rest. `kept` is what the user wants, `least_px` what a part gives up
+    last."""
+
+    def __init__(
+        self, orientation: Qt.Orientation, kept: Sequence[int], least_px: Sequence[int], flexible: int, *parts: QWidget
+    ) -> None:
+        super().__init__(orientation)
+        self.kept, self._least_px, self._flexible = list(kept), tuple(least_px), flexible
+        self._shared = list(kept)
+        """As the sizes came out last: a part can need more than its share."""
+        self.setChildrenCollapsible(False)
+        for part in parts:
+            self.addWidget(part)
+        self.splitterMoved.connect(self._moved)
+
+    def keep(self, sizes: Sequence[int]) -> None:
+        """These are the sizes that the user wants."""
+        self.kept = list(sizes)
+        self._share()
+
+    def _moved(self) -> None:
+        """The user has dragged: only what that changed is a new wish; the others may be smaller than wanted for want of
+        room."""
+        self.kept = [
+            now if now != before else kept
+            for now, before, kept in zip(self.sizes(), self._shared, self.kept, strict=True)
+        ]
+        self._shared = self.sizes()
+
+    def _share(self) -> None:
+        upright = self.orientation() == Qt.Orientation.Vertical
+        room = (self.height() if upright else self.width()) - (self.count() - 1) * self.handleWidth()
+        self.setSizes(share(room, self.kept, self._least_px, self._flexible))
+        self._shared = self.sizes()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share()
+
+
+def share(room: int, kept: Sequence[int], least: Sequence[int], flexible: int) -> list[int]:
+    """Divide `room`: each part gets what is kept for it, the flexible one the rest.
+
+    Where that is too little for it, the others give up what they have above their least, each in proportion to that.
+    """
+    sizes = list(kept)
+    sizes[flexible] = room - sum(size for at, size in enumerate(kept) if at != flexible)
+    lacking = least[flexible] - sizes[flexible]
+    spare: list[int] = [0 if at == flexible else max(size - least[at], 0) for at, size in enumerate(kept)]
+    if lacking > 0 and any(spare):
+        in_all = sum(spare)
+        given = [min(lacking, in_all) * one // in_all for one in spare]
+        sizes = [size - gift for size, gift in zip(sizes, given, strict=True)]
+        sizes[flexible] += sum(given)
+    return [max(size, 0) for size in sizes]

@@ -1,0 +1,66 @@
+"""Tab goes where the eye goes: chains focus in the order of layouts. Main thread.
+
+Qt chains widgets in the order in which they are made. A page that is made when it is first shown, or a legend that
+grows, would come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLayout, QScrollArea, QSplitter, QWidget
+
+
+@runtime_checkable
+class Places(Protocol):
+    """A widget that places its children itself, without a layout."""
+
+    def tab_stops(self) -> Sequence[QWidget]:
+        """Those that Tab can reach, in order."""
+
+
+def reading_order(root: QWidget) -> Iterator[QWidget]:
+    """The widgets in `root`, itself first, that the Tab key can reach, as layouts and splitters show them."""
+    if root.focusPolicy() & Qt.FocusPolicy.TabFocus:
+        yield root
+    layout = root.layout()
+    if isinstance(root, Places):
+        yield from root.tab_stops()
+    elif isinstance(root, QSplitter):
+        for number in range(root.count()):
+            yield from _inside(root.widget(number))
+    elif isinstance(root, QScrollArea):
+        yield from _inside(root.widget())
+    elif layout is not None:
+        yield from _of(layout)
+
+
+def _inside(widget: QWidget | None) -> Iterator[QWidget]:
+    return reading_order(widget) if widget is not None else iter(())
+
+
+def _of(layout: QLayout) -> Iterator[QWidget]:
+    for number in range(layout.count()):
+        item = layout.itemAt(number)
+        inner = item.layout() if item is not None else None
+        if inner is not None:
+            yield from _of(inner)
+        elif item is not None:
+            yield from _inside(item.widget())
+
+
+def chain(first: QWidget, *roots: QWidget) -> None:
+    """Have Tab go from `first` through all `roots` in reading order; what followed `first` comes after them."""
+    before = first
+    for root in roots:
+        for widget in reading_order(root):
+            if widget is not before:
+                QWidget.setTabOrder(before, widget)
+                before = widget
+
+
+def put_in_order(root: QWidget) -> None:
+    """Have Tab go through `root` in reading order, beginning where `root` itself is in the window's chain."""
+    chain(root, root)

@@ -1,0 +1,113 @@
+"""The dialog that asks where to save: the name is ready to be typed over, and its extension is that of the format. Main
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QWidget
+
+
+class SaveDialog(QFileDialog):
+    """`saved` carries the path. A name with another extension is corrected in its field before a file that is there is
+    asked about.
+
+    The desktop's own dialog is not used: it would hand back whatever was typed, and some of them do not ask again about
+    the corrected name.
+    """
+
+    saved = Signal(object)
+    """Where to (Path), with the format's extension."""
+
+    def __init__(
+        self, parent: QWidget, title: str, name: str, formats: Mapping[str, str], folder: str = "", *, ask: bool = True
+    ) -> None:
+        """`name`: to begin with. `formats`: extension without its dot -> what it is; the first is chosen. `ask` before
+        replacing a file."""
+        super().__init__(parent, title, folder)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setOption(QFileDialog.Option.DontUseNativeDialog)
+        self.setOption(QFileDialog.Option.DontConfirmOverwrite, not ask)
+        self.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        self.setFileMode(QFileDialog.FileMode.AnyFile)
+        self._formats = {f"{words} (*.{suffix})": suffix for suffix, words in formats.items()}
+        self.setNameFilters(list(self._formats))
+        self.setDefaultSuffix(self.suffix)
+        self.selectFile(name)
+        self.filterSelected.connect(self._follow_format)
+        self.fileSelected.connect(lambda chosen: self.saved.emit(Path(chosen)))
+
+    @property
+    def suffix(self) -> str:
+        """Of the chosen format, without its dot."""
+        return self._formats[self.selectedNameFilter()]
+
+    @property
+    def name_field(self) -> QLineEdit:
+        """Where the name is typed."""
+        field = self.findChild(QLineEdit, "fileNameEdit")
+        assert isinstance(field, QLineEdit)
+        return field
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(0, self, self.focus_name)  # Qt gives its list of formats the focus first
+
+    def focus_name(self) -> None:
+        """Have the name ready to be typed over, all but its extension."""
+        field = self.name_field
+        field.setFocus(Qt.FocusReason.OtherFocusReason)
+        field.setSelection(0, len(_stem(field.text())))
+
+    def accept(self) -> None:
+        """Correct the name first: Qt asks about the file of the name that stands in the field."""
+        typed = Path(self.name_field.text().strip()).suffix.lower().removeprefix(".")
+        chosen = next((words for words, suffix in self._formats.items() if suffix == typed), None)
+        if (
+            chosen is not None and chosen != self.selectedNameFilter()
+        ):  # who types the extension of another format here means that format
+            self.selectNameFilter(chosen)
+            self.setDefaultSuffix(typed)
+        self._correct()
+        super().accept()
+
+    def _follow_format(self, _format: str) -> None:
+        self.setDefaultSuffix(self.suffix)
+        self._correct()
+        self.focus_name()
+
+    def _correct(self) -> None:
+        """A name that has an extension gets the format's; one without any gets it from Qt."""
+        field = self.name_field
+        name = field.text().strip()
+        right = f".{self.suffix}"
+        if not name or Path(name).is_dir() or Path(name).suffix.lower() in ("", right):
+            return
+        known = {
+            ".csv",
+            ".parquet",
+            ".png",
+            ".svg",
+            ".json",
+            ".html",
+            ".txt",
+            ".py",
+            ".ipynb",
+            ".safetensors",
+            ".pt",
+            ".pickle",
+            ".devrec",
+        }
+        if Path(name).suffix.lower() in known | {f".{suffix}" for suffix in self._formats.values()}:
+            field.setText(name[: -len(Path(name).suffix)] + right)
+        else:  # `run-1.5` is a name, not an extension
+            field.setText(name + right)
+
+
+def _stem(name: str) -> str:
+    """The name without its extension."""
+    suffix = Path(name).suffix
+    return name.removesuffix(suffix)

@@ -1,0 +1,54 @@
+"""The column at the left of a tab with several pages: one quiet button for each, the chosen one checked. Main
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
+
+from devexplorer.gui.widgets.panel import EDGE_PX
+
+RAIL_PX, CHOICE_PX = 104, 22
+
+
+class SideNav(QWidget):
+    """`chosen` carries the key of the page that was clicked."""
+
+    chosen = Signal(str)
+
+    def __init__(self, pages: Mapping[str, tuple[str, str]]) -> None:
+        """`pages`: key -> title and meaning, from the top; the first one is chosen."""
+        super().__init__()
+        self._titles = {key: title for key, (title, _) in pages.items()}
+        self.choices: dict[str, QPushButton] = {}
+        self._group = QButtonGroup(self)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(EDGE_PX - 4, 6, 0, 4)
+        column.setSpacing(0)
+        for key, (title, meaning) in pages.items():
+            choice = QPushButton(title)
+            choice.setProperty("look", "quiet")
+            choice.setStyleSheet("text-align: left; padding-left: 8px; padding-right: 2px;")
+            choice.setCheckable(True)
+            choice.setFixedSize(RAIL_PX, CHOICE_PX)
+            choice.setToolTip(meaning)
+            choice.clicked.connect(lambda _checked, key=key: self.chosen.emit(key))
+            self._group.addButton(choice)
+            self.choices[key] = choice
+            column.addWidget(choice)
+        column.addStretch(1)
+        next(iter(self.choices.values())).setChecked(True)
+
+    def choose(self, key: str) -> None:
+        """Check one, without saying so."""
+        self.choices[key].setChecked(True)
+
+    def mark(self, running: set[str]) -> None:
+        """A dot behind the titles of pages on which something runs."""
+        for key, choice in self.choices.items():
+            words = f"{self._titles[key]} ●" if key in running else self._titles[key]
+            if choice.text() != words:
+                choice.setText(words)
+                choice.setAccessibleName(f"{self._titles[key]}{', running' if key in running else ''}")

@@ -1,0 +1,213 @@
+"""A few lines of somebody's Python with their numbers, one of them marked; and a patch as a diff. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt
+from PySide6.QtGui import (
+    QColor,
+    QFontMetrics,
+    QPainter,
+    QPaintEvent,
+    QResizeEvent,
+    QSyntaxHighlighter,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+)
+from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QTextEdit, QWidget
+
+from devexplorer.core.records.doctor import CodeLines
+from devexplorer.gui.widgets.code_view import CodeView, Colours
+from devexplorer.gui.widgets.theme import Role, Theme, font
+
+_GUTTER_PX = 10
+"""Left of the numbers, and right of them."""
+_MARK = "▸"
+
+
+class SourceView(QPlainTextEdit):
+    """Read-only lines, as high as they are many; the marked one stands on a band, and an arrow points at it."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._lines: CodeLines | None = None
+        self._line = 0
+        self.setProperty("look", "code")
+        self.setReadOnly(True)
+        self.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.setFont(font(Role.CODE))
+        self.setAccessibleName("The code around the line")
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setTabChangesFocus(True)
+        self.document().setDocumentMargin(0)
+        self._gutter = _Gutter(self)
+        self._colours = Colours(self.document(), theme, lambda _text: None)
+        self.updateRequest.connect(lambda _where, _dy: self._gutter.update())
+
+    @property
+    def line(self) -> int:
+        """Number of the marked line; 0: none is on show."""
+        return self._line
+
+    @property
+    def marked(self) -> str:
+        """The text of the marked line."""
+        if self._lines is None or not 0 <= self._line - self._lines.first < len(self._lines.lines):
+            return ""
+        return self._lines.lines[self._line - self._lines.first]
+
+    def set_lines(self, lines: CodeLines | None, line: int) -> None:
+        """Show these lines and mark the one with this number."""
+        if (lines, line) == (self._lines, self._line):
+            return
+        self._lines, self._line = lines, line if lines is not None else 0
+        self.setPlainText("" if lines is None else "\n".join(lines.lines))
+        self.setAccessibleDescription(f"line {line}: {self.marked.strip()}" if self.marked else "")
+        self._make_room()
+        self._mark()
+
+    def show_line(self) -> None:
+        """Let the marked line be seen from its beginning, and let the cursor stand there."""
+        if self._lines is not None:
+            self.setTextCursor(self._cursor())
+            self.horizontalScrollBar().setValue(0)
+            self.ensureCursorVisible()
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._theme = self._colours.theme = theme
+        self._colours.rehighlight()
+        self._mark()
+        self._gutter.update()
+
+    def line_rect(self) -> QRect:
+        """Where the marked line is, in pixels of this widget."""
+        where = self.cursorRect(self._cursor())
+        return QRect(self.viewport().mapTo(self, where.topLeft()), where.size())
+
+    def _cursor(self) -> QTextCursor:
+        assert self._lines is not None
+        return QTextCursor(self.document().findBlockByNumber(self._line - self._lines.first))
+
+    def _mark(self) -> None:
+        band = QTextEdit.ExtraSelection()
+        if self.marked or self._line:
+            band.cursor = self._cursor()
+            look = QTextCharFormat()
+            look.setBackground(QColor(self._theme.selection))
+            look.setProperty(QTextFormat.Property.FullWidthSelection, True)
+            band.format = look
+            self.setExtraSelections([band])
+        else:
+            self.setExtraSelections([])
+
+    # --- the numbers
+
+    @property
+    def gutter_px(self) -> int:
+        """Width of the numbers."""
+        last = 0 if self._lines is None else self._lines.first + len(self._lines.lines)
+        metrics = QFontMetrics(self.font())
+        return metrics.horizontalAdvance(f"{_MARK} {last}") + _GUTTER_PX if last else 0
+
+    def _make_room(self) -> None:
+        self.setViewportMargins(self.gutter_px, 0, 0, 0)
+        self.updateGeometry()
+        self._place_gutter()
+
+    def _place_gutter(self) -> None:
+        inside = self.contentsRect()
+        self._gutter.setGeometry(
+            QRect(inside.left() + 1, self.viewport().y(), self.gutter_px, self.viewport().height())
+        )
+
+    def paint_numbers(self, painter: QPainter) -> None:
+        """Every line's number beside it."""
+        if self._lines is None:
+            return
+        painter.setFont(self.font())
+        block, offset = self.firstVisibleBlock(), self.contentOffset()
+        while block.isValid():
+            where = self.blockBoundingGeometry(block).translated(offset).toRect()
+            number = self._lines.first + block.blockNumber()
+            here = number == self._line
+            row = QRect(QPoint(0, where.top()), QSize(self.gutter_px - _GUTTER_PX, where.height()))
+            if here:
+                painter.fillRect(QRect(0, where.top(), self.gutter_px, where.height()), QColor(self._theme.selection))
+                painter.setPen(QColor(self._theme.text))
+                painter.drawText(row, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, _MARK)
+            painter.setPen(QColor(self._theme.text if here else self._theme.dim))
+            painter.drawText(row, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, str(number))
+            block = block.next()
+
+    # --- Qt
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self.font())
+        widest = max((metrics.horizontalAdvance(line) for line in self.toPlainText().split("\n")), default=0)
+        bar = self.horizontalScrollBar().sizeHint().height() if widest > self.viewport().width() else 0
+        return QSize(200, max(self.blockCount(), 1) * metrics.lineSpacing() + 20 + bar)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(80, self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_gutter()
+        self.updateGeometry()
+
+
+class _Gutter(QWidget):
+    """The numbers of a `SourceView`."""
+
+    def __init__(self, view: SourceView) -> None:
+        super().__init__(view)
+        self._view = view
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        self._view.paint_numbers(painter)
+        painter.end()
+
+
+class DiffView(CodeView):
+    """A patch to read and to copy: what goes is dim, what comes is not, and the signs stand before both."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(theme, lambda _text: None, parent)
+        self.setAccessibleName("The fix as a patch")
+        self.copy_button.setAccessibleName("copy the patch")
+        self._colours.setDocument(None)  # of Python
+        self._diff = _DiffColours(self.document(), theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Paint in other colours."""
+        self._diff.theme = theme
+        self._diff.rehighlight()
+
+
+class _DiffColours(QSyntaxHighlighter):
+    def __init__(self, document: QTextDocument, theme: Theme) -> None:
+        super().__init__(document)
+        self.theme = theme
+
+    def highlightBlock(self, text: str) -> None:
+        look = QTextCharFormat()
+        is_head = text.startswith(("---", "+++", "@@"))
+        colour = (
+            self.theme.dim
+            if is_head or text.startswith("-")
+            else self.theme.text
+            if text.startswith("+")
+            else self.theme.soft
+        )
+        look.setForeground(QColor(colour))
+        if text.startswith("+") and not is_head:
+            look.setFontWeight(600)
+        self.setFormat(0, len(text), look)

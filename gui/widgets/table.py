@@ -1,0 +1,83 @@
+"""The look that the tables of the bottom tabs share: compact rows, quiet header, nothing to edit. Main thread."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
+
+from devexplorer.gui.widgets.rows import RowsModel
+from devexplorer.gui.widgets.theme import Role, font
+
+ROW_PX, PAD_PX = 24, 12
+LEAST_ROWS = 2
+
+
+class Padded(QStyledItemDelegate):
+    """Room left and right of each text, so that a column of numbers does not touch the words behind it."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        left = PAD_PX - 3 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
+        option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        if option.state & QStyle.StateFlag.State_Selected:  # across the whole cell, or the row would be a row of boxes
+            painter.fillRect(option.rect, option.palette.highlight())
+        super().paint(painter, option, index)
+
+
+class CutAtTheStart(Padded):
+    """For paths, whose end tells most."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> None:
+        super().initStyleOption(option, index)
+        option.textElideMode = Qt.TextElideMode.ElideLeft
+
+
+class RowsTable(QTableView):
+    """A table view for a `RowsModel`."""
+
+    def __init__(self, model: RowsModel, name: str, widths: list[int], parent: QWidget | None = None) -> None:
+        """`widths` in pixels, one per column; the last column takes what is left."""
+        super().__init__(parent)
+        self.setModel(model)
+        self.setAccessibleName(name)
+        self.setItemDelegate(Padded(self))
+        self.setShowGrid(False)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX)
+        self.verticalHeader().hide()
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        self.verticalHeader().setDefaultSectionSize(ROW_PX)
+        header = self.horizontalHeader()
+        header.setFont(font(Role.LABEL))
+        header.setFixedHeight(ROW_PX)
+        header.setHighlightSections(False)
+        header.setStretchLastSection(True)
+        header.setMinimumSectionSize(40)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        for column, width in enumerate(widths):
+            self.setColumnWidth(column, width)
+
+    @property
+    def selected_key(self) -> object | None:
+        """Key of the selected row."""
+        model = self.model()
+        chosen = self.selectionModel().selectedRows()
+        assert isinstance(model, RowsModel)
+        return model.rows[chosen[0].row()].key if chosen else None

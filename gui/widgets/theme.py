@@ -1,0 +1,259 @@
+"""Colours, fonts and the style of the window, dark and light. Main thread only.
+
+Colour means device: `device_colour` gives the one colour that a device has in its card, its chips and its curves.
+Every pair of text and background in `text_pairs` has 4.5:1 contrast at least (WCAG 2.2, 1.4.3); a test computes it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cache
+
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette, QPen
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.gui.widgets.style import stylesheet
+
+LABEL_PX, TEXT_PX, NUMBER_PX, CODE_PX = 11, 13, 18, 12
+"""Font sizes in pixels: labels and ticks, text, the one number of a card; code, whose fixed font looks larger."""
+
+CPU = -1
+"""The palette index of the CPU."""
+
+DASHES: tuple[list[float], ...] = ([], [6.0, 3.0], [2.0, 2.0], [8.0, 3.0, 2.0, 3.0])
+"""Dash patterns in pen widths: the CPU and seven accelerators are solid, the next seven dashed, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Every colour of the window as `#RRGGBB`."""
+
+    name: str
+    is_dark: bool
+    window: str
+    """Behind the panels."""
+    panel: str
+    card: str
+    button: str
+    button_hover: str
+    code: str
+    """Behind code."""
+    border: str
+    """Round panels, between rows."""
+    border_strong: str
+    """Round cards, buttons and fields."""
+    text: str
+    soft: str
+    """Paragraphs."""
+    dim: str
+    """Labels, units, secondary columns."""
+    disabled: str
+    """Controls that cannot be used now; exempt from the contrast rule, the tooltip says why."""
+    accent: str
+    """The primary button, the line below the chosen tab, the focus frame."""
+    accent_text: str
+    selection: str
+    hover: str
+    bar_free: str
+    bar_context: str
+    bar_other: str
+    simulated: str
+    """Dashed outline of the badge."""
+    warning: str
+    error: str
+    cpu: str
+    devices: tuple[str, ...]
+    """Accelerators 0 to 6; from the ninth device on (the CPU is the first) they come again with a dash pattern."""
+
+
+# Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened, in linear light, until they
+# reach 4.5:1 as text on every background, sky blue and yellow a step further to stay apart from blue and amber.
+DARK = Theme(
+    name="dark",
+    is_dark=True,
+    window="#16181C",
+    panel="#1C1F24",
+    card="#20242A",
+    button="#23272E",
+    button_hover="#2A2F37",
+    code="#14161A",
+    border="#2A2E35",
+    border_strong="#353A43",
+    text="#E4E7EB",
+    soft="#C6CBD3",
+    dim="#9AA0AA",
+    disabled="#646A74",
+    accent="#2B6CB0",
+    accent_text="#FFFFFF",
+    selection="#24364B",
+    hover="#22262D",
+    bar_free="#2A2E35",
+    bar_context="#5A616C",
+    bar_other="#7A818C",
+    simulated="#6B727D",
+    warning="#F0B429",
+    error="#FF7B72",
+    cpu="#8A8F98",
+    devices=("#4FA3E0", "#F2B33D", "#2FC597", "#E39CC4", "#8CCBF2", "#F07F3C", "#F0E442"),
+)
+LIGHT = Theme(
+    name="light",
+    is_dark=False,
+    window="#F4F5F7",
+    panel="#FFFFFF",
+    card="#FAFBFC",
+    button="#FFFFFF",
+    button_hover="#EFF1F4",
+    code="#F4F5F7",
+    border="#DFE3E8",
+    border_strong="#CBD1D9",
+    text="#1D2126",
+    soft="#3A424C",
+    dim="#5C6570",
+    disabled="#98A0AA",
+    accent="#2B6CB0",
+    accent_text="#FFFFFF",
+    selection="#DCEAF8",
+    hover="#F3F6F9",
+    bar_free="#DFE3E8",
+    bar_context="#5A616C",
+    bar_other="#8D949F",
+    simulated="#6B727D",
+    warning="#8F5600",
+    error="#B42318",
+    cpu="#69707A",
+    devices=("#0072B2", "#9C6200", "#007F5C", "#9C5B7F", "#17506E", "#B85000", "#5E5A00"),
+)
+THEMES = {theme.name: theme for theme in (DARK, LIGHT)}
+
+
+class Role(enum.Enum):
+    """What a text is, which decides its font."""
+
+    LABEL = "label"
+    TEXT = "text"
+    STRONG = "strong"
+    NUMBER = "number"
+    CODE = "code"
+
+
+def device_colour(index: int, theme: Theme) -> str:
+    """`#RRGGBB` of the device with this palette index (`core.session.state.Device.colour`); -1 is the CPU."""
+    return theme.cpu if index < 0 else theme.devices[index % len(theme.devices)]
+
+
+def severity_colour(severity: str, theme: Theme) -> str:
+    """`#RRGGBB` of an error, a warning, or what is only worth knowing. Never without its sign or its word."""
+    return {"error": theme.error, "warning": theme.warning}.get(severity, theme.dim)
+
+
+def device_dash(index: int, theme: Theme) -> list[float]:
+    """Dash pattern in pen widths that tells the ninth device from the first; empty for a solid line."""
+    return list(DASHES[0 if index < 0 else (index // len(theme.devices)) % len(DASHES)])
+
+
+def device_pen(index: int, theme: Theme, *, simulated: bool = False, width: float = 1.0) -> QPen:
+    """The pen for outlines and curves of a device; a simulated one is always dashed."""
+    pen = QPen(QColor(device_colour(index, theme)), width)
+    pattern = device_dash(index, theme) or ([4.0, 3.0] if simulated else [])
+    if pattern:
+        pen.setDashPattern(pattern)
+    return pen
+
+
+def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
+    """Every pair of text colour and background that the window uses, by what it is."""
+    surfaces = ("window", "panel", "card", "button", "button_hover", "code", "selection", "hover")
+    texts = ("text", "soft", "dim", "warning", "error")
+    pairs = {
+        f"{text} on {where}": (getattr(theme, text), getattr(theme, where)) for text in texts for where in surfaces
+    }
+    pairs["accent_text on accent"] = (theme.accent_text, theme.accent)
+    # Device names stand on panels, cards and code; a chip in a selected row brings the panel's colour along.
+    for index in range(CPU, len(theme.devices)):
+        for where in ("window", "panel", "card", "code"):
+            pairs[f"device {index} on {where}"] = (device_colour(index, theme), getattr(theme, where))
+    return pairs
+
+
+def font(role: Role) -> QFont:
+    """The font for `role`: the system's interface font with tabular digits, or its fixed font for code."""
+    if role is Role.CODE:
+        chosen = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        chosen.setStyleHint(QFont.StyleHint.Monospace)
+        chosen.setPixelSize(CODE_PX)
+        return chosen
+    chosen = QFont(interface_family())
+    chosen.setPixelSize({Role.LABEL: LABEL_PX, Role.NUMBER: NUMBER_PX}.get(role, TEXT_PX))
+    chosen.setFeature(QFont.Tag("tnum"), 1)
+    chosen.setFeature(QFont.Tag("calt"), 0)  # Inter would draw the x of 0x7f as a multiplication sign
+    if role in (Role.STRONG, Role.NUMBER):
+        chosen.setWeight(QFont.Weight.DemiBold)
+    return chosen
+
+
+@cache  # asked for every label; the answer cannot change while the application runs
+def interface_family() -> str:
+    """The system's interface font. Where none was ever chosen (fontconfig's "Sans Serif") Inter, if it is there."""
+    family = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont).family()
+    chosen_by_nobody = family in ("", "Sans Serif", "Sans", "sans-serif", "helvetica", "Helvetica")
+    if chosen_by_nobody and QFontInfo(QFont("Inter")).family() == "Inter":
+        return "Inter"
+    return family
+
+
+def palette(theme: Theme) -> QPalette:
+    """Qt's palette in the theme's colours."""
+    result = QPalette()
+    role = QPalette.ColorRole
+    for which, colour in (
+        (role.Window, theme.window),
+        (role.WindowText, theme.text),
+        (role.Base, theme.panel),
+        (role.AlternateBase, theme.card),
+        (role.Text, theme.text),
+        (role.PlaceholderText, theme.dim),
+        (role.Button, theme.button),
+        (role.ButtonText, theme.text),
+        (role.BrightText, theme.accent_text),
+        (role.ToolTipBase, theme.card),
+        (role.ToolTipText, theme.text),
+        (role.Highlight, theme.selection),
+        (role.HighlightedText, theme.text),
+        (role.Accent, theme.accent),
+        (role.Link, theme.text),
+        (role.LinkVisited, theme.text),
+        (role.Light, theme.border_strong),
+        (role.Midlight, theme.border),
+        (role.Mid, theme.border),
+        (role.Dark, theme.border),
+        (role.Shadow, theme.window),
+    ):
+        result.setColor(which, QColor(colour))
+    for which in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, which, QColor(theme.disabled))
+    return result
+
+
+def prepare(app: QApplication) -> None:
+    """Style and font, before the first widget is made: buttons that are there already would keep the font they have."""
+    if app.style().name() not in ("fusion", ""):  # below a stylesheet it has no name: then it was set before
+        app.setStyle("Fusion")  # the one style that looks the same everywhere and follows the palette
+    if app.font() != font(Role.TEXT):
+        app.setFont(font(Role.TEXT))
+
+
+def apply(app: QApplication, theme: Theme) -> None:
+    """Give the whole application this theme: style, palette, fonts, stylesheet. Widgets that paint take `set_theme`."""
+    prepare(app)
+    colours, sheet = palette(theme), stylesheet(theme)
+    if app.palette() != colours:
+        app.setPalette(colours)
+    if app.styleSheet() != sheet:  # Qt would style every widget again, also with the sheet that it has
+        app.setStyleSheet(sheet)
+
+
+def theme_of(colours: QPalette) -> Theme:
+    """The theme that this palette comes from: for windows that live shortly and need no `set_theme`."""
+    return DARK if colours.color(QPalette.ColorRole.Window).lightness() < 128 else LIGHT

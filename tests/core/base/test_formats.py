@@ -1,0 +1,129 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.formats import (
+    MISSING,
+    bytes_text,
+    count_text,
+    number_text,
+    parse_bytes,
+    seconds_text,
+    shape_text,
+)
+
+FACTORS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, MISSING),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (553_433_088, "527.79 MiB"),
+        (151_397_597_184, "141.00 GiB"),
+        (2**52, "4096.00 TiB"),
+        (-2048, "-2.00 KiB"),
+    ],
+)
+def test_bytes(count: int | None, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@given(st.integers(0, 2**49))
+def test_bytes_are_right_to_the_last_digit_shown(count: int) -> None:
+    value, unit = bytes_text(count).split()
+    assert abs(float(value) * FACTORS[unit] - count) <= 0.0051 * FACTORS[unit]
+    assert float(value) <= 1024 or unit == "TiB"
+
+
+def test_fewer_digits_on_demand() -> None:
+    assert bytes_text(553_433_088, digits=0) == "528 MiB"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, MISSING),
+        (math.nan, MISSING),
+        (0.0, "0 ns"),
+        (3.2e-8, "32 ns"),
+        (4.5e-5, "45 µs"),
+        (0.0431, "43.1 ms"),
+        (2.0, "2 s"),
+        (99.96, "100 s"),
+        (1234.4, "1234 s"),
+    ],
+)
+def test_seconds(seconds: float | None, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, MISSING),
+        (math.nan, MISSING),
+        (0, "0"),
+        (101.3, "101"),
+        (8.123, "8.12"),
+        (0.0123, "0.0123"),
+        (12345.6, "12,346"),
+        (-8.123, "-8.12"),
+        (1e-9, "1.00e-09"),
+    ],
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert number_text(value) == text
+
+
+@given(st.floats(1e-5, 1e9))
+def test_three_significant_digits_are_kept(value: float) -> None:
+    text = number_text(value)
+    assert float(text.replace(",", "")) == pytest.approx(value, rel=0.0051)
+    assert re.fullmatch(r"[\d,]+(\.\d+)?", text), "no exponent for everyday sizes"
+
+
+def test_shapes() -> None:
+    assert [shape_text(shape) for shape in ((64, 3, 3), (5,), (), None)] == ["64×3×3", "5", "()", MISSING]
+
+
+def test_counts() -> None:
+    assert [count_text(n, "parameter") for n in (0, 1, 2, 138_357_544)] == [
+        "0 parameters",
+        "1 parameter",
+        "2 parameters",
+        "138,357,544 parameters",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("512 MiB", 512 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("64k", 65536),
+        ("2 TB", 2 << 40),
+        ("1,000 b", 1000),
+        (".5 KiB", 512),
+    ],
+)
+def test_bytes_are_read_as_people_write_them(text: str, size: int):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "1 MiB 2", "1e9"])
+def test_what_is_no_number_of_bytes_is_refused_with_an_example(text: str):
+    with pytest.raises(BadInput, match="512 MiB"):
+        parse_bytes(text)

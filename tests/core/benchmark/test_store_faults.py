@@ -1,0 +1,330 @@
+"""What happens to the history when its file is locked, corrupt, read-only, from a newer version, or the disk is full:
+nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes.disk import full_disk, somebody_else
+from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line, samples, sweep
+
+from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.benchmark.history.file import APPLICATION_ID, HistoryFile
+from devexplorer.core.benchmark.history.importing import import_file
+from devexplorer.core.benchmark.history.store import NEWER_OFFSET, Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "history.sqlite3"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path, wait_s=0.05, clock=lambda: BEGAN) as opened:
+        yield opened
+
+
+# --- locked
+
+
+@contextmanager
+def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
+    """Another program in the middle of something."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute(f"BEGIN {how}")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@pytest.mark.parametrize("how", ["EXCLUSIVE", "IMMEDIATE"])
+def test_a_locked_history_keeps_runs_in_memory_and_writes_them_later(store: Store, path: Path, how: str) -> None:
+    first = store.add(matmul(), conditions(0))
+    with locked(path, how):
+        second = store.add(sweep(), conditions(1), ("new",))
+        third = store.add(model(), conditions(2))
+        assert (second.id, third.id) == (-2, -3)
+        listed = [run.id for run in store.runs()]
+        assert listed == ([-3, -2] if how == "EXCLUSIVE" else [-3, -2, first.id])
+        problem = one_line(store.problem)
+        assert "locked by another process" in problem
+        assert store.get(-2) == second
+        assert store.tag(-2, ["tagged"]).tags == ("tagged",)
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            store.delete([first.id])
+        assert store.notices(), "it is said"
+    assert store.flush() == 0
+    assert store.problem is None
+    assert [(run.result, run.tags) for run in again(path)] == [(model(), ()), (sweep(), ("tagged",)), (matmul(), ())]
+    assert store.get(-3).id > 0, "the number that it had while it waited still leads to it"
+    assert store.delete([-3]) == 1
+
+
+def test_a_run_that_waits_is_written_with_the_next(store: Store, path: Path) -> None:
+    store.add(matmul(), conditions(0))
+    with locked(path):
+        store.add(sweep(), conditions(1))
+    assert store.add(model(), conditions(2)).id > 0
+    assert [run.result for run in again(path)] == [model(), sweep(), matmul()]
+
+
+def test_what_a_locked_history_never_took_is_beside_it_at_the_end(path: Path) -> None:
+    store = Store(path, wait_s=0.01, clock=lambda: BEGAN)
+    store.add(matmul(), conditions(0))
+    with locked(path):
+        store.add(sweep(), conditions(1), ("lost and found",))
+        store.close()
+    words = one_line(store.notices()[-1])
+    (rescued,) = path.parent.glob("history-unsaved-*.json")
+    assert str(rescued) in words
+    with Store(path) as later:
+        import_file(rescued, later)
+        assert later.runs()[0].result == msgspec.structs.replace(sweep(), run=0)
+        assert later.runs()[0].tags == ("lost and found",)
+
+
+# --- corrupt
+
+
+def broken(path: Path, kind: str) -> bytes:
+    """A history with a fault; returns what is in the file."""
+    with Store(path) as store:
+        store.runs()
+        assert store._file is not None
+        store._file._connection.execute("PRAGMA synchronous = OFF")  # 40 runs need not be on the disk one by one here
+        for number in range(40):
+            store.add(matmul(samples(100, seed=number)), conditions(number))
+    content = bytearray(path.read_bytes())
+    if kind == "not a database":
+        content = bytearray(b"this is no database, however long it is. " * 200)
+    elif kind == "torn":
+        del content[len(content) // 2 :]
+    elif kind == "scribbled over":
+        content[4096:-4096] = os.urandom(1024) * ((len(content) - 8192) // 1024)
+    path.write_bytes(content)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["not a database", "torn", "scribbled over"])
+def test_a_corrupt_history_is_kept_under_another_name(store: Store, path: Path, kind: str) -> None:
+    content = broken(path, kind)
+    run = store.add(matmul(), conditions(99))
+    found = again(path)
+    assert found[0] == run
+    copy = path.with_name("history-damaged-20270115-080000.sqlite3")
+    assert copy.read_bytes() == content
+    (words,) = store.notices()
+    assert copy.name in one_line(words)
+    assert "damaged" in words
+    saved = {each.conditions.started_unix_s: each.result for each in found[1:]}
+    assert (
+        saved.items()
+        <= {conditions(number).started_unix_s: matmul(samples(100, seed=number)) for number in range(40)}.items()
+    )
+    assert (f"{len(saved)} runs could still be read" in words) == bool(saved)
+
+
+def test_what_can_still_be_read_of_a_corrupt_history_is_taken_over(store: Store, path: Path) -> None:
+    broken(path, "sound")
+    content = bytearray(path.read_bytes())
+    content[-3 * 4096 :] = os.urandom(3 * 4096)
+    path.write_bytes(content)
+    found = store.runs()
+    assert 30 <= len(found) < 40
+    assert "could still be read and were taken over" in one_line(store.notices()[0])
+    assert found == again(path)
+
+
+def test_a_second_corrupt_history_does_not_replace_the_first_copy(store: Store, path: Path) -> None:
+    first = broken(path, "not a database")
+    store.runs()
+    path.write_bytes(b"\0" * 10_000)
+    store.add(matmul(), conditions(0))
+    assert path.with_name("history-damaged-20270115-080000.sqlite3").read_bytes() == first
+    assert path.with_name("history-damaged-20270115-080000-2.sqlite3").read_bytes() == b"\0" * 10_000
+
+
+def test_another_programs_database_is_left_whole(store: Store, path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path)
+    with other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+    other.close()
+    content = path.read_bytes()
+    store.add(matmul(), conditions(0))
+    assert path.with_name("history-foreign-20270115-080000.sqlite3").read_bytes() == content
+    assert "another program's" in one_line(store.notices()[0])
+
+
+def test_a_row_that_cannot_be_read_costs_no_other(store: Store, path: Path) -> None:
+    added = filled(store)
+    with sqlite3.connect(path) as other:
+        other.execute('UPDATE runs SET result = \'{"type": "quantum"}\' WHERE id = ?', (added[1].id,))
+    other.close()
+    assert store.runs() == [run for run in reversed(added) if run.id != added[1].id]
+    assert store.unreadable == 1
+
+
+def test_a_history_that_was_deleted_meanwhile_is_made_again(store: Store, path: Path) -> None:
+    store.add(matmul(), conditions(0))
+    path.unlink()
+    run = store.add(sweep(), conditions(1))
+    assert again(path) == [run]
+
+
+def test_a_history_in_the_middle_of_a_write_is_rolled_back(store: Store, path: Path) -> None:
+    """What a crash in the middle of a write leaves: a half-written file, and a journal beside it with its pages as they
+    were."""
+    added = [store.add(matmul(samples(100, seed=number)), conditions(number)) for number in range(30)]
+    store.close()
+    half = path.with_name("half.sqlite3")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA cache_size = 2")
+    other.execute("BEGIN")
+    other.execute("UPDATE runs SET text = text || 'half', result = '{}'")
+    journal = path.with_name(f"{path.name}-journal")
+    assert journal.stat().st_size > 512, "pages were written before the end"
+    half.write_bytes(path.read_bytes())
+    half.with_name(f"{half.name}-journal").write_bytes(journal.read_bytes())
+    other.execute("ROLLBACK")
+    other.close()
+    with Store(half) as found:
+        assert found.runs() == added[::-1]
+        assert found.notices() == ()
+
+
+# --- read-only
+
+
+@pytest.fixture
+def readable_folder() -> Iterator[Path]:
+    """A folder that everybody may read and nobody but us write; pytest's own is closed to others."""
+    with tempfile.TemporaryDirectory(prefix="devexplorer-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="another user cannot be played here")
+@pytest.mark.parametrize("there", [True, False], ids=["a file", "no file yet"])
+def test_a_read_only_history_is_listed_and_runs_are_kept_in_memory(
+    readable_folder: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    path = readable_folder / "history.sqlite3"
+    if there:
+        with Store(path) as store:
+            store.add(matmul(), conditions(0))
+        path.chmod(0o444)
+    readable_folder.chmod(0o555)
+    before = path.read_bytes() if there else None
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(readable_folder))
+    with somebody_else():
+        store = Store(path, wait_s=0.05)
+        assert len(store.runs()) == there
+        run = store.add(sweep(), conditions(1))
+        assert run.id == -1
+        assert store.runs()[0] == run
+        assert "cannot be written" in one_line(store.problem)
+        assert "1 run is kept in memory" in one_line(store.problem)
+        store.close()
+        assert "lost" in one_line(store.notices()[-1]), "there is nowhere to put it, and that is said"
+    assert (path.read_bytes() if there else None) == before
+    assert sorted(readable_folder.iterdir()) == ([path] if there else [])
+
+
+def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    store = Store(tmp_path / "taken" / "history.sqlite3")
+    assert store.runs() == []
+    assert store.add(matmul(), conditions()).id == -1
+    assert "cannot be written" in one_line(store.problem)
+    store._waiting.clear()
+    store.close()
+
+
+# --- from a newer version
+
+
+def newer(path: Path, *, alien: bool = False) -> bytes:
+    """The history of a later version: one column more, or another layout altogether."""
+    with Store(path) as store:
+        store.add(matmul(), conditions(0))
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE runs RENAME TO journeys" if alien else "ALTER TABLE runs ADD COLUMN mood TEXT")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    return path.read_bytes()
+
+
+def test_a_newer_history_is_listed_never_written_and_new_runs_go_beside_it(store: Store, path: Path) -> None:
+    content = newer(path)
+    (old,) = store.runs()
+    assert (old.result, old.id) == (matmul(), NEWER_OFFSET + 1)
+    run = store.add(sweep(), conditions(1))
+    assert store.path == path.with_name("history-1.sqlite3")
+    assert store.runs() == [run, old]
+    assert store.runs(limit=1, offset=1) == [old]
+    assert store.count() == 2
+    assert store.get(old.id) == old
+    assert store.find(matmul(), conditions(0)) == old.id
+    for change in (lambda: store.delete([old.id]), lambda: store.tag(old.id, ["x"])):
+        with pytest.raises(BadInput, match="not changed by this version"):
+            change()
+    (words,) = store.notices()
+    assert "newer DevExplorer" in one_line(words)
+    store.close()
+    assert path.read_bytes() == content
+    assert again(path) == [run, old], "the next start finds both"
+
+
+def test_a_newer_history_that_cannot_be_read_is_said_and_left_alone(store: Store, path: Path) -> None:
+    content = newer(path, alien=True)
+    run = store.add(sweep(), conditions(1))
+    assert store.runs() == [run]
+    assert any("cannot read the runs in" in one_line(words) for words in store.notices())
+    assert path.read_bytes() == content
+
+
+# --- disk full
+
+
+def test_a_full_disk_keeps_runs_in_memory_until_there_is_room(store: Store, path: Path) -> None:
+    store.add(matmul(), conditions(0))
+    with full_disk(path.stat().st_size):
+        run = store.add(matmul(samples(90)), conditions(1))
+        assert run.id == -2
+        assert "the disk is full" in one_line(store.problem)
+        assert [each.conditions for each in store.runs()] == [conditions(1), conditions(0)]
+    assert store.flush() == 0
+    assert [each.result for each in again(path)] == [matmul(samples(90)), matmul()]
+
+
+def test_sqlites_own_word_for_a_full_disk_is_the_same(store: Store, path: Path) -> None:
+    store.add(matmul(), conditions(0))
+    assert isinstance(store._file, HistoryFile)
+    pages = store._file._number("PRAGMA page_count")
+    store._file._connection.execute(f"PRAGMA max_page_count = {pages}")
+    assert store.add(matmul(samples(90)), conditions(1)).id == -2
+    assert "the disk is full" in one_line(store.problem)
+    assert again(path)[0].conditions == conditions(0)
+    assert store.flush() == 0, "the file was opened anew, without the limit"
+
+
+def test_the_file_says_whose_it_is(store: Store, path: Path) -> None:
+    store.runs()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()

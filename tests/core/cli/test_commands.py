@@ -1,0 +1,382 @@
+"""The command line from outside: documents as the contract has them, one line and exit code 2 for what is wrong, clean
+pipes and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.command_line import (
+    CLI,
+    NONE,
+    OPTIONAL_INT,
+    OPTIONAL_NUMBER,
+    OPTIONAL_TEXT,
+    T4S,
+    Document,
+    Json,
+    Refusal,
+    has,
+    strictly,
+)
+from fakes.nvml import FakeCard, FakeNvml
+
+from devexplorer.core.cli import env as env_module
+from devexplorer.core.cli.bench import arguments
+from devexplorer.core.cli.run import main
+from devexplorer.core.devices.nvml.library import Nvml
+
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
+
+
+def check_device(info: Json) -> None:
+    has(
+        info, id=str, kind=str, name=str, uuid=OPTIONAL_TEXT, nvml_index=OPTIONAL_INT, cuda_ordinal=OPTIONAL_INT,
+        usable=bool,
+        reason=OPTIONAL_TEXT, memory_total_bytes=OPTIONAL_INT, memory_used_bytes=OPTIONAL_INT,
+        compute_capability=OPTIONAL_TEXT,
+        simulated=bool,
+    )  # fmt: skip
+    assert info["usable"] or info["reason"]
+    assert info["simulated"] == (info["kind"] == "virtual")
+
+
+# --- devices, env
+
+
+@pytest.mark.parametrize("command", ["devices", "env"])
+def test_devices_in_devices_and_in_env(document: Document, command: str) -> None:
+    content = document(command, "--virtual", T4S)
+    for info in content["devices"]:
+        check_device(info)
+    ids = {info["id"]: info for info in content["devices"]}
+    assert ids["cpu"]["memory_total_bytes"] > 0
+    assert [name for name in ids if ids[name]["simulated"]] == ["vgpu:0", "vgpu:1"]
+    assert ids["vgpu:1"]["name"] == "Tesla T4"
+    for problem in content["problems"]:
+        has(problem, device=OPTIONAL_TEXT, field=OPTIONAL_TEXT, reason=str)
+
+
+def test_env_says_what_a_bug_report_needs(document: Document, capfd: pytest.CaptureFixture[str]) -> None:
+    content = document("env")
+    assert content["packages"]["torch"] == content["torch"]["torch_version"]
+    assert content["python"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}")
+    assert main(["env"]) == 0
+    text = capfd.readouterr().out
+    assert content["packages"]["torch"] in text
+    assert str(Path.home()) not in text
+
+
+def test_env_writes_modes_as_people_do_and_says_whose_problem_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
+    fake.fail("nvmlDeviceGetPowerUsage", fake.NVML_ERROR_NOT_SUPPORTED)
+    fake.fail("nvmlDeviceGetUUID", fake.NVML_ERROR_UNKNOWN)
+    monkeypatch.setattr(env_module, "Nvml", lambda **_: Nvml(fake))
+    assert main(["env"]) == 0
+    out = capfd.readouterr().out
+    assert "nvidia-smi 0: mig off, ecc on, compute_mode Default" in out
+    assert "problem of nvml:0 uuid: not available" in out
+
+
+def test_env_survives_a_variable_that_is_no_text(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_SESSION_TYPE", os.fsdecode(b"\xff"))
+    assert document("env")["variables"]["XDG_SESSION_TYPE"] == "?"
+
+
+# --- watch
+
+
+def test_watch_prints_an_object_per_device_and_tick(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--count", "3", "--interval", "0.05", "--json", "--virtual", "Tesla T4"]) == 0
+    lines = [strictly(line) for line in capfd.readouterr().out.splitlines()]
+    for device in ("cpu", "vgpu:0"):
+        samples = [line for line in lines if line["device"] == device]
+        assert len(samples) == 3
+        assert sorted(sample["time_unix_s"] for sample in samples) == [sample["time_unix_s"] for sample in samples]
+        for sample in samples:
+            has(
+                sample, time_unix_s=float, memory_used_bytes=OPTIONAL_INT, memory_total_bytes=OPTIONAL_INT,
+                utilization_percent=OPTIONAL_NUMBER, temperature_c=OPTIONAL_NUMBER, power_w=OPTIONAL_NUMBER,
+                sm_clock_mhz=OPTIONAL_INT,
+                processes=(list, NONE), simulated=bool,
+            )  # fmt: skip
+            assert sample["simulated"] == (device == "vgpu:0")
+    virtual = next(line for line in lines if line["simulated"])
+    assert [virtual[key] for key in ("temperature_c", "power_w", "sm_clock_mhz")] == [None] * 3, "not available is null"
+
+
+def test_watch_without_a_terminal_prints_every_table(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--count", "2", "--interval", "0.01"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("cpu")]) == 2
+
+
+# --- place
+
+
+def check_placement(content: Json) -> None:
+    has(content, target=str, rows=list, devices=dict)
+    for row in content["rows"]:
+        has(row, path=str, kind=str, shape=(list, NONE), dtype=str, device=str, bytes=int, tied_to=OPTIONAL_TEXT)
+        assert row["kind"] in ("parameter", "buffer")
+    for name, figures in content["devices"].items():
+        has(figures, bytes=int, tensors=int)
+        own = [row for row in content["rows"] if row["device"] == name and row["tied_to"] is None]
+        assert figures == {"bytes": sum(row["bytes"] for row in own), "tensors": len(own)}, "a tied tensor counts once"
+
+
+@pytest.mark.parametrize(("target", "rows"), [("mlp", 4), ("tied", 8), ("lazy-mlp", 4), ("list-pitfall", 0)])
+def test_place(document: Document, target: str, rows: int) -> None:
+    content = document("place", target)
+    check_placement(content)
+    assert content["target"] == target
+    assert len(content["rows"]) == rows
+
+
+def test_place_of_a_large_model_with_buffers(document: Document) -> None:
+    content = document("place", "vgg16-bn")
+    check_placement(content)
+    kinds = [row["kind"] for row in content["rows"]]
+    assert kinds.count("buffer") == 3 * 13
+    numbers = sum(row["bytes"] // 4 for row in content["rows"] if row["kind"] == "parameter")
+    assert numbers == 138_365_992
+
+
+def test_place_names_what_is_tied_lazy_and_not_registered(document: Document) -> None:
+    tied = {row["path"]: row["tied_to"] for row in document("place", "tied")["rows"]}
+    assert tied["4.weight"] == "2.weight"
+    assert all(row["shape"] is None and row["bytes"] == 0 for row in document("place", "lazy-mlp")["rows"])
+    loose = document("place", "list-pitfall")["unregistered"]
+    assert loose[0]["path"] == "layers[0].weight"
+
+
+@pytest.mark.parametrize("place_of_the_option", ["before", "after"])
+def test_place_on_a_virtual_gpu(document: Document, place_of_the_option: str) -> None:
+    virtual, command = ["--virtual", T4S], ["place", "mlp", "--device", "vgpu:1"]
+    content = document(*(virtual + command if place_of_the_option == "before" else command + virtual))
+    check_placement(content)
+    assert {row["device"] for row in content["rows"]} == {"vgpu:1"}
+    assert content["devices"]["vgpu:1"]["tensors"] == 4
+    assert content["simulated"] == ["vgpu:1"]
+
+
+@pytest.fixture
+def user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package of the user's own in the current folder; returns the name of its module."""
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "models.py").write_text(
+        "import os, subprocess, sys\n"
+        "from torch import nn\n"
+        "print('hello from the import')\n"
+        "os.write(1, b'hello from below\\n')\n"
+        "subprocess.run([sys.executable, '-c', 'print(\"hello from a child\")'], check=True)\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        print('hello from the factory')\n"
+        "        self.layer = nn.Linear(3, 2)\n"
+        "made = nn.Linear(2, 2)\n"
+        "needs = nn.Linear\n"
+        "number = 3\n"
+        "def raises(): raise ValueError('first line\\nsecond line')\n"
+        "def silent(): raise ValueError\n"
+        "def leaves(): sys.exit(5)\n"
+        "def nothing(): return None\n"
+    )
+    (package / "broken.py").write_text("def f(:\n")
+    (package / "leaves.py").write_text("raise SystemExit('bye')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield "their_package.models"
+    for name in [name for name in sys.modules if name.startswith("their_package")]:
+        del sys.modules[name]
+
+
+def test_what_user_code_prints_stays_out_of_the_document(user_code: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", f"{user_code}:Net", "--json", "--virtual", T4S, "--device", "vgpu:0"]) == 0
+    out, err = capfd.readouterr()
+    content = strictly(out)
+    check_placement(content)
+    assert [(row["path"], row["device"]) for row in content["rows"]] == [
+        ("layer.weight", "vgpu:0"),
+        ("layer.bias", "vgpu:0"),
+    ]
+    assert sorted(line.removeprefix("hello from ") for line in err.splitlines()) == [
+        "a child",
+        "below",
+        "the factory",
+        "the import",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("models:raises", "ValueError: first line"),
+        ("models:silent", "failed: ValueError"),
+        ("models:leaves", "failed: SystemExit: 5"),
+        ("models:nothing", "gave a NoneType; a torch.nn.Module is needed"),
+        ("models:Nett", "has no class or function 'Nett'"),
+        ("models:number", "has no class or function 'number'"),
+        ("models:made", "is a model already made"),
+        ("models:needs", "failed: TypeError"),
+        ("broken:f", "could not be imported: SyntaxError"),
+        ("leaves:f", "could not be imported: SystemExit: bye"),
+        ("absent:f", "could not be imported: ModuleNotFoundError"),
+    ],
+)
+def test_user_code_that_does_not_work_is_said_in_one_line(
+    user_code: str, capfd: pytest.CaptureFixture[str], target: str, words: str
+) -> None:
+    assert main(["place", f"their_package.{target}", "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = [line for line in err.splitlines() if not line.startswith("hello from")]
+    assert line.startswith("devexplorer: ")
+    assert words in line
+
+
+# --- what cannot work
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("frobnicate", "'frobnicate'"),
+        ("devices --frob", "--frob"),
+        ("bench", "BENCHMARK"),
+        ("place", "TARGET"),
+        ("place mlp --device", "--device"),
+        ("place mpl", "did you mean mlp?"),
+        ("place their.models", "no sample model"),
+        ("place models:", "package.module:factory"),
+        ("place :factory", "package.module:factory"),
+        ("place mlp --device cuda:9", "there is no device 'cuda:9' here"),
+        ("place mlp --device cpu:1", "only one cpu"),
+        ("place mlp --device gpu!", "is no device"),
+        ("watch --count 0", "--count '0' is not a whole number above 0"),
+        ("watch --count ²", "--count '²' is not a whole number above 0"),
+        ("watch --interval 0", "--interval: 0 seconds"),
+        ("watch --interval 1e300", "at most"),
+        ("watch --interval often", "--interval: 'often' is not a number"),
+    ],
+)
+def test_bad_input_gets_one_line(refusal: Refusal, argv: str, words: str) -> None:
+    assert words in refusal(*argv.split())
+
+
+@pytest.mark.parametrize("command", ["devices", "env", "watch", "bench matmul", "place mlp"])
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("Voodoo", "there is no profile 'Voodoo'; there are"),
+        ("Tesla T5", "did you mean 'Tesla T4'"),
+        ("0x Tesla T4", "write a whole number from 1 on"),
+        ("65x Tesla T4", "64 at most"),
+        ("1.5x Tesla T4", "write a whole number"),
+        ("", "no virtual GPU is named"),
+        ("Tesla T4,", "no virtual GPU is named"),
+    ],
+)
+def test_wrong_virtual_gpus_get_one_line_from_every_command(
+    refusal: Refusal, command: str, spec: str, words: str
+) -> None:
+    assert words in refusal(*command.split(), "--virtual", spec)
+
+
+def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
+    line = refusal("watch", "--interval", "0", "--count", "x", "--virtual", "Voodoo")
+    assert all(words in line for words in ("--interval", "--count", "Voodoo"))
+    line = refusal("place", "mpl", "--device", "vgpu:1")
+    assert all(words in line for words in ("mlp", "vgpu:1"))
+
+
+def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None:
+    assert "PySide6" in refusal()
+    assert "PySide6" in refusal("tour")
+
+
+@pytest.mark.parametrize("kind", arguments.BENCHMARKS)
+def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
+    kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", kind, "--help"])
+    assert ended.value.code == 0
+    shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
+    takes = {option.flag for option in arguments.OPTIONS if kind in option.kinds}
+    assert shown == takes | {"--virtual", "--tag", "--no-store", "--json"}
+
+
+def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    shown = capfd.readouterr().out
+    assert all(option.flag in shown for option in arguments.OPTIONS)
+    assert "bench BENCHMARK --help" in " ".join(shown.split())
+
+
+def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> None:
+    for option in ("--help", "--version"):
+        with pytest.raises(SystemExit) as ended:
+            main([option])
+        assert ended.value.code == 0
+        assert "devexplorer" in capfd.readouterr().out
+
+
+# --- as a process
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [*CLI, "watch", "--json", "--interval", "0.02"]
+    # No buffer: what it had read beyond the first line would be missing from the rest.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        strictly(process.stdout.readline().decode())
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("argv", [["devices"], ["env", "--json"], ["watch", "--count", "1", "--interval", "0.02"]])
+def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*CLI, *argv], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "the output could not be written (no space left on device)" in done.stderr
+
+
+def test_ctrl_c_ends_watch_with_whole_lines_and_130() -> None:
+    command = [*CLI, "watch", "--json", "--interval", "0.02"]
+    # No buffer: what it had read beyond the first line would be missing from the rest.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        strictly(process.stdout.readline().decode())
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err == b""
+    for line in out.decode().splitlines():
+        strictly(line)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_terminal_that_knows_few_characters_gets_no_traceback(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    ended = subprocess.run([*CLI, "place", "mlp"], capture_output=True, env=environment, timeout=60, check=True)
+    assert ended.stderr == b""
+    assert ("256×20" if encoding == "utf-8" else "256?20").encode() in ended.stdout

@@ -1,0 +1,134 @@
+"""`devexplorer place` and `bench model` on models of other people: the same building, one line for each fault, clean
+documents."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.command_line import CLI, T4S, Document, Refusal, strictly
+from fakes.other_models import SOURCES, TIED
+
+from devexplorer.core.cli.run import main
+
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file of the user's own in the current folder."""
+    path = tmp_path / "cli_nets.py"
+    path.write_text(
+        "import os, sys, torch\n"
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, width=5):\n"
+        "        super().__init__()\n"
+        "        print('hello from the factory')\n"
+        "        torch.set_default_dtype(torch.float64)\n"
+        "        self.layer = nn.Linear(3, width, dtype=torch.float32)\n"
+        "    def forward(self, x):\n"
+        "        print('hello from the forward')\n"
+        "        return {'y': self.layer(x)}\n"
+        "def gone(): os._exit(0)\n"
+        "class Leaves(nn.Linear):\n"
+        "    def __init__(self): super().__init__(3, 2)\n"
+        "    def forward(self, x): sys.exit(0)\n"
+        "class Gone(Leaves):\n"
+        "    def forward(self, x): os._exit(0)\n"
+        "class Odd(Leaves):\n"
+        "    def forward(self, x):\n"
+        "        assert x.shape[1:] == (7, 3)\n"
+        "        return super(Leaves, self).forward(x)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    yield path
+    for name in [name for name in sys.modules if name.startswith("cli_nets")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("target", ["cli_nets:Net?width=4", "cli_nets.py:Net?width=4"])
+def test_place_of_a_module_and_of_a_file(nets: Path, capfd: pytest.CaptureFixture[str], target: str) -> None:
+    assert main(["place", target, "--json", "--virtual", T4S, "--device", "vgpu:1"]) == 0
+    out, err = capfd.readouterr()
+    rows = strictly(out)["rows"]
+    assert [(row["path"], row["shape"], row["device"], row["dtype"]) for row in rows] == [
+        ("layer.weight", [4, 3], "vgpu:1", "float32"), ("layer.bias", [4], "vgpu:1", "float32")]  # fmt: skip
+    assert err == "hello from the factory\n"
+
+
+def test_place_of_a_configuration(document: Document) -> None:
+    content = document("place", SOURCES["llama-tiny"])
+    first, second = TIED["llama-tiny"]
+    assert {row["path"]: row["tied_to"] for row in content["rows"]}[second] == first
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("cli_nets:gone", "it called os._exit(0), which would have ended this process (cli_nets.py, line 12)"),
+        ("cli_nets.py:Nett", "has no class or function 'Nett'; did you mean Net?"),
+        ("absent.py:Net", "there is no file"),
+        ("transformers:gpt2?layers=2", "has no 'layers'"),
+        ("torchvision:resnet50", "torchvision is not installed"),
+        ("cli nets:Net", "neither a module (package.module) nor a Python file"),
+    ],
+)
+def test_each_fault_is_one_line(
+    nets: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch, target: str, words: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    assert words in refusal("place", target)
+
+
+def test_a_process_that_the_code_would_end_does_not_look_like_success(nets: Path) -> None:
+    ran = subprocess.run([*CLI, "place", "cli_nets:gone", "--json"], cwd=nets.parent, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "it called os._exit(0)" in ran.stderr
+
+
+def bench(*argv: str) -> int:
+    return main(["bench", "model", *argv, "--json", "--no-store", "--seconds", "0.02"])
+
+
+@pytest.mark.parametrize("device", ["cpu", "vgpu:0"])
+def test_bench_of_ones_own_model_guesses_its_input(nets: Path, capfd: pytest.CaptureFixture[str], device: str) -> None:
+    assert bench("cli_nets:Net", "--virtual", T4S, "--device", device, "--batch-size", "6", "--train") == 0
+    out, err = capfd.readouterr()
+    (run,) = strictly(out)["runs"]
+    assert (run["target"], run["batch"], run["inputs"], run["failure"]) == ("cli_nets:Net", 6, None, None)
+    assert set(err.splitlines()) == {"hello from the factory", "hello from the forward"}
+
+
+def test_bench_takes_shapes_and_their_batch(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert bench("cli_nets:Odd", "--input", "4x7x3") == 0
+    (run,) = strictly(capfd.readouterr().out)["runs"]
+    assert (run["batch"], run["inputs"]) == (4, "4x7x3")
+    assert run["flop_per_step"] == 2 * 4 * 7 * 3 * 2
+    assert bench("cli_nets:Odd") == 2
+    assert "its forward wants x, and no guess worked" in capfd.readouterr().err
+
+
+def test_bench_of_a_configuration(document: Document) -> None:
+    (run,) = document("bench", "model", SOURCES["gpt2-tiny"], "--no-store", "--seconds", "0.02", "--batch-size", "2")[
+        "runs"
+    ]
+    assert run["samples_per_s"]["median"] > 0
+    assert run["flop_per_step"] > 0
+
+
+@pytest.mark.parametrize(("target", "words"), [("Leaves", "sys.exit(0)"), ("Gone", "os._exit(0)")])
+def test_a_forward_that_would_end_the_process_is_no_success(
+    nets: Path, capfd: pytest.CaptureFixture[str], target: str, words: str
+) -> None:
+    assert bench(f"cli_nets:{target}", "--input", "2x3") == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert words in err
+
+
+def test_shapes_mean_nothing_to_other_benchmarks(refusal: Refusal) -> None:
+    assert "--input means nothing to bench matmul" in refusal("bench", "matmul", "--input", "2x3")

@@ -1,0 +1,43 @@
+"""A part of tests/soak/driver_faults.py: each function of NVML in turn hangs, fails, lies and loses its card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+
+import pytest
+from fakes.driver_faults import ERROR_CODES, LIES, VANISHING, Bench, Case
+from fakes.nvml_library import NvmlLibrary
+
+
+@pytest.fixture
+def bench(nvml_library: NvmlLibrary) -> Bench:
+    return Bench(nvml_library)
+
+
+def part(library: NvmlLibrary) -> Iterator[Case]:
+    """Each function once with each kind of fault, of which every fourth hangs; codes, lies, what vanishes and the
+    surfaces take turns."""
+    surfaces, codes, lies, things = cycle(("devices", "watch")), cycle(ERROR_CODES), cycle(LIES), cycle(VANISHING)
+    for number, function in enumerate(library.functions):
+        if number % 4 == 1:  # hanging takes its time
+            yield Case(next(surfaces), function, "hangs")
+        yield Case(next(surfaces), function, "fails", next(codes))
+        yield Case(next(surfaces), function, "lies", next(lies))
+        yield Case(next(surfaces), function, "vanishes", next(things))
+        next(surfaces)
+
+
+def test_no_fault_of_one_function_costs_more_than_what_it_tells(bench: Bench) -> None:
+    wrong = {str(case): outcome.wrong for case in part(bench.library) if (outcome := bench.run_case(case)).wrong}
+    assert not wrong
+
+
+def test_the_check_itself_finds_what_it_is_for(bench: Bench) -> None:
+    case = Case("watch", "nvmlDeviceGetFanSpeed_v2", "fails", 999)
+    assert not bench.run_case(case).wrong, "an H200 has no fan"
+    bench.healthy["watch"]["nvml:1"]["power_w"] = 1.0
+    (words,) = bench.run_case(case).wrong
+    assert words.startswith("nvml:1: power_w is ")
+    bench.healthy["watch"]["nvml:0"]["power_w"] = 1.0
+    assert any("good card's power_w" in one for one in bench.run_case(case).wrong)

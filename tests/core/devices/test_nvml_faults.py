@@ -1,0 +1,559 @@
+"""What can go wrong below NVML's C interface: the real pynvml runs on a small library built for these tests
+(tests/fakes/nvml_c).
+
+Everywhere: what is not known is None and never 0, the other card goes on, and no thread is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fakes.nvml_library import (
+    ALL,
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    CannotBuildError,
+    NvmlLibrary,
+    build,
+)
+
+from devexplorer.core.devices.cpu import CpuFacts, CpuReader
+from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem, Topology
+from devexplorer.core.records.messages import Event
+from devexplorer.core.telemetry.sampler import Sampler
+
+IDENTITY = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName")
+MAY_CHANGE = {
+    "nvmlDeviceGetMemoryInfo_v2": {"memory_used_bytes", "memory_free_bytes"},
+    "nvmlDeviceGetProcessUtilization": {"processes"},
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": {"processes"},
+    "nvmlDeviceGetComputeRunningProcesses_v3": {"processes"},
+    "nvmlDeviceGetNvLinkState": {"nvlinks"},
+    "nvmlDeviceGetNvLinkVersion": {"nvlinks"},
+    "nvmlDeviceGetNvLinkRemoteDeviceType": {"nvlinks"},
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": {"nvlinks"},
+}
+"""Function -> fields that are others when it fails: the older one counts what the driver reserves as used; lists are
+shorter."""
+UUIDS = [f"GPU-fa4e0000-c0de-4000-8000-{number:012x}" for number in (1, 2, 3)]
+
+
+def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+class Watch:
+    """A sampler over the real pynvml, at a quick pace, and what it puts."""
+
+    def __init__(self, library: NvmlLibrary, unix_clock: Callable[[], float] = time.time, **nvml: Any) -> None:
+        self.library = library
+        self.events: list[Event] = []
+        self.told: list[tuple[tuple[Card, ...], tuple[Problem, ...]]] = []
+        self.nvml = Nvml(hidden_processes=lambda: False, **nvml)
+        self.sampler = Sampler(
+            self.events.append,
+            self.nvml,
+            CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0),
+            interval_s=0.01,
+            unix_clock=unix_clock,
+            on_cards=lambda cards, problems: self.told.append((cards, problems)),
+            patience_s=0.1,
+            slow_interval_s=0.03,
+            details_interval_s=0.06,
+            list_interval_s=0.05,
+        )
+
+    def of(self, device: str, kind: type = DeviceSample) -> list[Any]:
+        return [event for event in list(self.events) if isinstance(event, kind) and event.device == device]
+
+    def last(self, device: str) -> DeviceSample:
+        until(lambda: self.of(device))
+        return self.of(device)[-1]
+
+    def goes_on(self, device: str) -> None:
+        """Two readings more, with values."""
+        before = len(self.of(device))
+        until(lambda: sum(sample.power_w is not None for sample in self.of(device)[before:]) > 2)
+
+    def told_of(self, words: str) -> bool:
+        return any(words in problem.reason for problem in self.sampler.problems)
+
+
+@pytest.fixture
+def watching(nvml_library: NvmlLibrary) -> Iterator[Callable[..., Watch]]:
+    """Makes watches; at the end whatever hangs is let go, and every thread has to end."""
+    made: list[Watch] = []
+
+    def make(**options: Any) -> Watch:
+        made.append(Watch(nvml_library, **options))
+        return made[-1]
+
+    yield make
+    nvml_library.release()
+    ended = [watch.sampler.stop(10.0) for watch in made]
+    assert all(ended), "all threads end"
+
+
+@pytest.fixture
+def watch(watching: Callable[..., Watch]) -> Watch:
+    """Started, with everything read once of each of two cards."""
+    watch = watching()
+    watch.sampler.start()
+    until(
+        lambda: all(watch.of(device, kind) for device in ("nvml:0", "nvml:1") for kind in (DeviceSample, DeviceDetails))
+    )
+    until(lambda: watch.last("nvml:0").processes)
+    return watch
+
+
+def known(record: DeviceSample | DeviceDetails) -> dict[str, Any]:
+    """The fields that have a value, name and time and whose memory it is left out."""
+    left_out = ("device", "time_unix_s", "missing", "more", "simulated")
+    fields = {name: value for name, value in msgspec.structs.asdict(record).items() if name not in left_out}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def read_once(nvml: Nvml, card: Card) -> tuple[DeviceSample, DeviceDetails]:
+    sample = nvml.read(card, device="x", time_unix_s=1.0, slow=nvml.read_slow(card))
+    return sample, nvml.read_details(card, device="x", time_unix_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(NOT_SUPPORTED, "does not support it"), (NO_PERMISSION, "may not ask for it")]
+)
+def test_a_card_that_answers_nothing_shows_nothing_and_says_why(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch], code: int, words: str
+) -> None:
+    nvml_library.fail(ALL, code, card=0)
+    nvml_library.allow(*IDENTITY, card=0)
+    watch = watching()
+    watch.sampler.tick()
+    first, second = watch.last("nvml:0"), watch.last("nvml:1")
+    (details,) = watch.of("nvml:0", DeviceDetails)
+    made_up = {name: value for name, value in known(first).items() if not name.startswith("memory_")}
+    assert made_up == {}
+    assert 0 not in (first.memory_used_bytes, first.memory_total_bytes), (
+        "where the card has none, the memory is the system's, or not known"
+    )
+    links = known(details).pop("nvlinks", None)
+    assert links == (() if code == NOT_SUPPORTED else None), (
+        "a card that does not know NVLinks has none; one that may not tell might"
+    )
+    assert set(known(details)) <= {"driver_version", "cuda_version", "nvlinks"}, "what the driver says without the card"
+    unexplained = {name for name, value in msgspec.structs.asdict(details).items() if value is None} - set(
+        details.missing
+    )
+    assert unexplained <= {"mig_pending", "ecc_pending"}, "these two are only said where they differ"
+    assert any(words in reason for reason in details.missing.values())
+    assert second.power_w
+    assert second.utilization_percent is not None
+    assert {problem.device for problem in watch.sampler.problems} == {"nvml:0"}
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, UNKNOWN])
+def test_each_function_that_fails_costs_its_own_fields_and_no_others(nvml_library: NvmlLibrary, code: int) -> None:
+    nvml_library.reset(["h200", "rtx4080", "t4"])
+    nvml_library.freeze(1000.0)
+    nvml = Nvml(hidden_processes=lambda: False)
+    assert nvml.start()
+    sound = [read_once(nvml, card) for card in nvml.cards()]
+    nvml.close()
+    failing = [name for name in nvml_library.functions if name.startswith("nvmlDevice") and name not in IDENTITY]
+    for function in failing:
+        nvml_library.fail(function, code, card=0)
+        nvml = Nvml(hidden_processes=lambda: False)
+        assert nvml.start()
+        cards = nvml.cards() if function != "nvmlDeviceGetCount_v2" else ()
+        for (sample, details), (now, details_now) in zip(
+            sound, (read_once(nvml, card) for card in cards), strict=False
+        ):
+            for before, after in ((known(sample), known(now)), (known(details), known(details_now))):
+                changed = {name for name in after if after[name] != before.get(name)}
+                assert changed <= MAY_CHANGE.get(function, set()), (
+                    f"{function} failed, and these are other values: {changed}"
+                )
+        nvml.close()
+        nvml_library.heal(function, card=0)
+
+
+def test_a_card_lost_in_the_middle_comes_back(watch: Watch) -> None:
+    watch.library.lose(0)
+    until(lambda: known(watch.last("nvml:0")) == {})
+    until(lambda: watch.told_of("the card is lost"))
+    until(lambda: any(card.broken for card in watch.sampler.cards))
+    assert [card.uuid for card in watch.sampler.cards] == UUIDS[:2], "it is still that card"
+    until(lambda: known(watch.of("nvml:0", DeviceDetails)[-1]).keys() <= {"driver_version", "cuda_version"})
+    watch.goes_on("nvml:1")
+    watch.library.lose(0, False)
+    until(lambda: watch.last("nvml:0").power_w is not None)
+    until(lambda: not watch.sampler.problems)
+    until(lambda: not any(card.broken for card in watch.sampler.cards))
+    until(lambda: watch.told[-1] == (watch.sampler.cards, ()))
+    until(lambda: watch.of("nvml:0", DeviceDetails)[-1].serial is not None)
+
+
+def test_a_card_lost_from_the_start_does_not_hide_the_other(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
+) -> None:
+    nvml_library.lose(0)
+    watch = watching()
+    watch.sampler.start()
+    watch.goes_on("nvml:1")
+    assert [card.broken is not None for card in watch.sampler.cards] == [True, False]
+    assert all(known(sample) == {} for sample in watch.of("nvml:0"))
+    nvml_library.lose(0, False)
+    watch.goes_on("nvml:0")
+    assert [card.uuid for card in watch.sampler.cards] == UUIDS[:2]
+    until(lambda: not watch.sampler.problems)
+
+
+def test_the_driver_is_unloaded_and_loaded_again(watch: Watch) -> None:
+    watch.library.driver(False)
+    for device in ("nvml:0", "nvml:1"):
+        until(lambda device=device: known(watch.last(device)) == {})  # type: ignore[misc]
+    until(lambda: watch.told_of("driver"))
+    until(lambda: all(card.broken for card in watch.sampler.cards))
+    assert len(watch.sampler.cards) == 2, "they are still shown"
+    cpu = len(watch.of("cpu"))
+    until(lambda: len(watch.of("cpu")) > cpu + 3)
+    watch.library.driver(True)
+    for device in ("nvml:0", "nvml:1"):
+        watch_again = len(watch.of(device))
+        until(lambda device=device: watch.last(device).power_w is not None)  # type: ignore[misc]
+        assert len(watch.of(device)) >= watch_again
+    until(lambda: not watch.sampler.problems and not any(card.broken for card in watch.sampler.cards))
+    assert watch.library.initialised == 1
+
+
+def test_a_driver_that_was_not_loaded_is_found_later(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    nvml_library.driver(False)
+    watch = watching()
+    watch.sampler.start()
+    until(lambda: watch.told)
+    cards, problems = watch.told[-1]
+    assert cards == ()
+    assert "modprobe nvidia" in problems[0].reason
+    nvml_library.driver(True)
+    watch.goes_on("nvml:1")
+    until(lambda: watch.told[-1][1] == ())
+
+
+def test_the_library_is_missing_until_it_is_installed(
+    watching: Callable[..., Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pynvml = sys.modules["pynvml"]
+
+    def missing(_name: str) -> None:
+        raise OSError("libnvidia-ml.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    with monkeypatch.context() as absent:
+        absent.setattr(pynvml, "CDLL", missing)
+        watch = watching()
+        watch.sampler.start()
+        until(lambda: watch.told)
+        cards, problems = watch.told[-1]
+        assert cards == ()
+        assert "no NVIDIA driver is installed here (libnvidia-ml.so.1 was not found)" in problems[0].reason
+        assert watch.of("cpu")
+    watch.goes_on("nvml:0")
+
+
+def test_an_old_driver_lacks_functions_and_still_tells_what_it_can(tmp_path: Path) -> None:
+    pytest.importorskip("pynvml")
+    try:
+        library = NvmlLibrary(build(tmp_path, old_driver=True))
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    library.reset(["rtx4080", "t4"])
+    library.processes(1, [(os.getpid(), 7 << 20)])
+    with closing(library), library.in_pynvml():
+        watch = Watch(library)
+        watch.sampler.tick()
+        first, second = watch.last("nvml:0"), watch.last("nvml:1")
+        for sample in (first, second):
+            assert None not in (
+                sample.memory_used_bytes,
+                sample.temperature_c,
+                sample.power_w,
+                sample.sm_clock_mhz,
+                sample.throttle_reasons,
+            )
+            assert sample.power_instant_w is None, "only the newer call tells"
+            assert sample.memory_temperature_c is None
+        assert first.fan_percent
+        assert [(process.pid, process.memory_bytes) for process in second.processes or ()] == [(os.getpid(), 7 << 20)]
+        assert watch.sampler.problems == ()
+        assert watch.sampler.stop()
+        assert library.initialised == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param("nvmlDeviceGetPowerUsage", id="quick"),
+        pytest.param("nvmlDeviceGetComputeRunningProcesses_v3", id="slow"),
+        pytest.param("nvmlDeviceGetVbiosVersion", id="details"),
+    ],
+)
+def test_a_call_that_blocks_holds_its_own_card_only(watch: Watch, function: str) -> None:
+    watch.library.block(function, card=0)
+    until(lambda: watch.library.waiting)
+    until(lambda: watch.told_of("does not answer for this card"))
+    assert {problem.device for problem in watch.sampler.problems} == {"nvml:0"}
+    until(lambda: known(watch.last("nvml:0")) == {})
+    stands = len(watch.of("nvml:0"))
+    watch.goes_on("nvml:1")
+    watch.goes_on("nvml:1")
+    assert len(watch.of("nvml:0")) == stands, "one gap, and nothing after it"
+    watch.library.release()
+    watch.goes_on("nvml:0")
+    until(lambda: not watch.sampler.problems)
+
+
+def test_every_card_but_one_blocks(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    nvml_library.reset(8)
+    watch = watching()
+    watch.sampler.start()
+    until(lambda: all(watch.of(f"nvml:{number}") for number in range(8)))
+    for card in range(7):
+        nvml_library.block("nvmlDeviceGetTemperatureV", card=card)
+    until(lambda: nvml_library.waiting == 7)
+    watch.goes_on("nvml:7")
+    until(lambda: sum("does not answer" in problem.reason for problem in watch.sampler.problems) == 7)
+    nvml_library.release()
+    for card in range(7):
+        watch.goes_on(f"nvml:{card}")
+
+
+def test_a_listing_that_blocks_stops_no_curve(watch: Watch) -> None:
+    watch.library.block("nvmlDeviceGetCount_v2")
+    until(lambda: watch.told_of("asked for its cards"))
+    watch.goes_on("nvml:0")
+    watch.goes_on("nvml:1")
+    watch.library.release()
+    until(lambda: not watch.sampler.problems)
+
+
+def test_a_card_that_blocks_keeps_its_last_reading_in_a_round_of_the_command_line(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
+) -> None:
+    watch = watching()
+    assert [sample.device for sample in watch.sampler.read_round()] == ["cpu", "nvml:0", "nvml:1"]
+    _, before, _ = watch.sampler.read_round()
+    nvml_library.block("nvmlDeviceGetPowerUsage", card=0)
+    for _ in range(2):
+        cpu, first, second = watch.sampler.read_round(patience_s=0.05)
+        assert first == before
+        assert second.time_unix_s > first.time_unix_s
+        assert second.power_w is not None
+        assert cpu.utilization_percent is not None
+    assert watch.told_of("does not answer for this card")
+    nvml_library.release()
+    until(lambda: watch.sampler.read_round()[1].power_w is not None)
+
+
+def test_stopping_while_a_call_blocks_leaves_nothing_behind(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
+) -> None:
+    watch = watching()
+    watch.sampler.start()
+    watch.goes_on("nvml:0")
+    nvml_library.block("nvmlDeviceGetPowerUsage", card=0)
+    until(lambda: nvml_library.waiting)
+    assert not watch.sampler.stop(0.05)
+    assert nvml_library.initialised == 1, "shutting down under a call could crash"
+    nvml_library.release()
+
+
+def test_garbage_process_ids_are_left_out(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    nvml_library.processes(0, [(0, 1 << 20), (2**32 - 1, 1 << 20), (2**31, 5), (os.getpid(), 1 << 62), (1, 3 << 20)])
+    nvml_library.processes(0, [(os.getpid(), 2 << 20)], graphics=True)
+    watch = watching()
+    watch.sampler.tick()
+    uses = {use.pid: use for use in watch.last("nvml:0").processes or ()}
+    assert set(uses) == {1, os.getpid()}
+    assert uses[1].memory_bytes == 3 << 20
+    assert uses[os.getpid()].memory_bytes == 2 << 20, "more than the card has is not known; what the other list says is"
+    assert uses[os.getpid()].kind == "compute, graphics"
+
+
+def test_a_process_that_is_gone_has_no_name(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    nvml_library.processes(0, [(gone.pid, 1 << 20)])
+    watch = watching()
+    watch.sampler.tick()
+    (use,) = watch.last("nvml:0").processes or ()
+    assert (use.pid, use.name, use.user, use.command, use.memory_bytes) == (gone.pid, None, None, None, 1 << 20)
+
+
+def test_names_that_are_not_utf_8(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    nvml_library.name(0, b"NVIDIA \xff\xfeH200")
+    watch = watching()
+    watch.sampler.tick()
+    assert [card.name for card in watch.sampler.cards] == [
+        "NVIDIA \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}H200",
+        "NVIDIA H200",
+    ]
+    assert watch.last("nvml:0").power_w
+    assert watch.sampler.problems == ()
+
+
+def test_mig_is_switched_under_our_feet(watch: Watch) -> None:
+    watch.library.mig(0, 2)
+    until(lambda: len(watch.sampler.cards) == 4)
+    card, first, second, other = watch.sampler.cards
+    assert (card.mig, first.mig_instance, second.mig_instance, other.uuid) == (True, 0, 1, UUIDS[1])
+    until(lambda: watch.last("nvml:0").utilization_percent is None)
+    assert watch.last("nvml:0").power_w, "the card has one, its instances have none"
+    assert first.uuid
+    watch.sampler.set_names({first.uuid: "cuda:0"})
+    until(lambda: watch.of("cuda:0", DeviceDetails))
+    sample = watch.last("cuda:0")
+    assert sample.memory_used_bytes is not None
+    assert (sample.power_w, sample.temperature_c, sample.utilization_percent) == (None, None, None)
+    watch.goes_on("nvml:1")
+    watch.library.mig(0, None)
+    until(lambda: len(watch.sampler.cards) == 2)
+    until(lambda: known(watch.last("cuda:0")) == {})
+    until(lambda: watch.last("nvml:0").utilization_percent is not None)
+    until(lambda: not watch.sampler.problems)
+
+
+@pytest.mark.parametrize("only_after_start", [False, True])
+def test_a_hot_added_card_is_found(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch], only_after_start: bool
+) -> None:
+    held = {"0000:1b:00.0", "0000:27:00.0"}
+    watch = watching(driver_cards=lambda: frozenset(held))
+    if only_after_start:
+        nvml_library.list_new_cards_only_after_start()
+    watch.sampler.start()
+    watch.goes_on("nvml:1")
+    nvml_library.add("t4")
+    held.add("0000:33:00.0")
+    watch.goes_on("nvml:2")
+    until(lambda: watch.of("nvml:2", DeviceDetails))
+    assert [card.uuid for card in watch.sampler.cards] == UUIDS
+    until(lambda: any(len(event.affinities) == 3 for event in list(watch.events) if isinstance(event, Topology)))
+    until(lambda: len(watch.told[-1][0]) == 3)
+    watch.goes_on("nvml:0")
+    assert watch.sampler.problems == ()
+
+
+def test_a_card_that_is_taken_out_stays_visible_as_a_problem(watch: Watch) -> None:
+    watch.library.unplug(1)
+    until(lambda: known(watch.last("nvml:1")) == {})
+    until(lambda: watch.told_of("it was there and is not any more"))
+    assert [(card.uuid, card.broken is None) for card in watch.sampler.cards] == [(UUIDS[0], True), (UUIDS[1], False)]
+    watch.goes_on("nvml:0")
+    watch.library.unplug(1, False)
+    watch.goes_on("nvml:1")
+    until(lambda: not watch.sampler.problems)
+    until(lambda: not any(card.broken for card in watch.sampler.cards))
+
+
+def test_the_card_that_moves_up_to_the_place_of_one_that_is_gone_is_not_taken_for_it(watch: Watch) -> None:
+    watch.library.unplug(0)
+    until(lambda: watch.told_of("it was there and is not any more"))
+    (card,) = watch.sampler.cards
+    assert (card.uuid, card.index) == (UUIDS[1], 0)
+    until(
+        lambda: len(watch.sampler.problems) == 1
+    )  # a busy machine can keep a card waiting for longer than the patience of this test
+    (problem,) = watch.sampler.problems
+    assert UUIDS[0] in problem.reason
+    assert problem.device is None, "its number belongs to the other card now"
+    watch.goes_on("nvml:0")
+
+
+def test_new_names_bring_details_and_topology_under_them(watch: Watch) -> None:
+    until(lambda: any(isinstance(event, Topology) for event in list(watch.events)))
+    watch.sampler.set_names({UUIDS[0]: "cuda:1", UUIDS[1]: "cuda:0"})
+    until(lambda: watch.of("cuda:0", DeviceDetails) and watch.of("cuda:1", DeviceDetails))
+
+    def last() -> Topology:
+        return [event for event in list(watch.events) if isinstance(event, Topology)][-1]
+
+    until(lambda: {affinity.device for affinity in last().affinities} == {"cuda:0", "cuda:1"})
+    (link,) = last().links
+    assert {link.a, link.b} == {"cuda:0", "cuda:1"}
+
+
+def test_a_clock_that_jumps_changes_the_stamps_and_nothing_else(watching: Callable[..., Watch]) -> None:
+    jump = [0.0]
+    watch = watching(unix_clock=lambda: 1e9 + jump[0])
+    watch.sampler.start()
+    for offset in (0.0, -86400.0, 86400.0 * 365):
+        jump[0] = offset
+        until(lambda offset=offset: watch.last("nvml:0").time_unix_s == 1e9 + offset)  # type: ignore[misc]
+        watch.goes_on("nvml:0")
+    gaps = [sample for sample in watch.of("nvml:0") if known(sample) == {}]
+    assert gaps == []
+    assert watch.sampler.problems == ()
+
+
+def test_values_of_the_library_come_through_unchanged(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
+) -> None:
+    """The other tests lean on it: what a healthy card says arrives as it was said."""
+    nvml_library.reset(["t4"])
+    nvml_library.freeze(1000.0)
+    pynvml = sys.modules["pynvml"]
+    watch = watching()
+    watch.sampler.tick()
+    sample, (details,) = watch.last("nvml:0"), watch.of("nvml:0", DeviceDetails)
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    assert (sample.memory_used_bytes, sample.memory_total_bytes) == (memory.used, memory.total)
+    assert sample.power_w == pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+    assert sample.utilization_percent == pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+    assert sample.ecc_corrected == 0, "a card without errors has 0 of them: that is known"
+    assert (details.retired_pages_single_bit, details.retired_pages_double_bit) == (2, 1)
+
+
+def test_a_quick_reading_makes_no_more_calls_than_its_fields_need(
+    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
+) -> None:
+    nvml_library.reset(8)
+    watch = watching()
+    watch.sampler.tick()
+    cards = watch.sampler.cards
+    for _ in range(2):  # the first time it finds out what MIG instances do not tell
+        nvml_library.reset_calls()
+        for card in cards:
+            watch.nvml.read(card, device="x", time_unix_s=0.0)
+    wholes = sum(card.mig_instance is None for card in cards)
+    assert (wholes, len(cards)) == (8, 10)
+    assert nvml_library.calls() <= 6 * wholes + 2, (
+        "memory, utilization, temperature, power, two clocks; of two instances the memory"
+    )
+
+
+def test_codes_of_the_library_are_those_of_pynvml(nvml_library: NvmlLibrary) -> None:
+    pynvml = sys.modules["pynvml"]
+    names = {
+        "NOT_SUPPORTED": NOT_SUPPORTED,
+        "NO_PERMISSION": NO_PERMISSION,
+        "GPU_IS_LOST": GPU_IS_LOST,
+        "UNKNOWN": UNKNOWN,
+    }
+    names |= {"DRIVER_NOT_LOADED": DRIVER_NOT_LOADED}
+    assert {name: getattr(pynvml, f"NVML_ERROR_{name}") for name in names} == names

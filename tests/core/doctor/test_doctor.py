@@ -1,0 +1,830 @@
+"""An examination by the placement doctor: what it says about models that work, that do not, and that do things nobody
+expects."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from fakes.doctor import HEADER, MARK, Examined, examined, marked, patched
+from fakes.virtual import virtual
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import Watch
+from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.doctor.examine import examine
+from devexplorer.core.doctor.findings.causes import without_consequences
+from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.virtual.device.machine import VirtualMachine
+
+__all__ = ["examined", "virtual"]
+
+LAYER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+"""
+CLEAN = f"""{LAYER}
+    def forward(self, x):
+        return self.layer(x).relu()
+"""
+
+
+def rules(found: Diagnosis) -> list[str]:
+    return [one.rule for one in found.problems]
+
+
+def only_line(found: Diagnosis) -> int:
+    """The line of the one problem."""
+    (problem,) = found.problems
+    return problem.line
+
+
+def unchecked(found: Diagnosis) -> dict[str, str]:
+    return {one.what: one.reason for one in found.unchecked}
+
+
+# --- models that work
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_model_that_works_is_clean(examined: Examined, train: bool) -> None:
+    found = examined(CLEAN, train=train)
+    assert found.clean
+    assert found.notes == ()
+    assert (found.device, found.device_name, found.simulated, found.train) == ("vgpu:0", "Tesla T4", True, train)
+    assert found.inputs == "2x8"
+    assert found.operations >= 2
+    assert found.target == "net.py:Net"
+
+
+@pytest.mark.parametrize("name", ["mlp", "lazy-mlp", "lstm", "two-towers", "tied"])
+def test_sample_models_are_clean(virtual: VirtualMachine, name: str) -> None:
+    found = examine(DoctorRequest(source=name, train=True))
+    assert found.clean, found
+
+
+def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x, at):
+        assert x.dtype == torch.bfloat16 and at.dtype == torch.int64, (x.dtype, at.dtype)
+        return self.layer(x)[:, at]
+    """
+    found = examined(code, inputs="5x8, 3:int64", dtype="bfloat16")
+    assert found.clean, found
+    assert found.inputs == "5x8,3:int64"
+
+
+def test_the_second_card_can_be_meant(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        assert self.layer.weight.device.index == 1 and x.device.index == 1
+        return self.layer(x)
+    """
+    found = examined(code, device="vgpu:1", inputs="2x8")
+    assert found.clean, found
+    assert found.device == "vgpu:1"
+
+
+def test_without_a_gpu_two_virtual_ones_are_made(virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    virtual.reset()
+    found = examine(DoctorRequest(source="mlp"))
+    assert found.device == ("cuda:0" if torch.cuda.is_available() else "vgpu:0")
+    assert len(virtual.gpus) == (0 if torch.cuda.is_available() else 2)
+
+
+def test_the_cards_that_are_wanted_are_made(virtual: VirtualMachine) -> None:
+    virtual.reset()
+    found = examine(DoctorRequest(source="mlp", virtual="Tesla T4, NVIDIA A10", visible="1", device="vgpu:0"))
+    assert found.device_name == "NVIDIA A10"
+
+
+def test_control_flow_on_values_works_and_is_slow(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        y = self.layer(x)
+        if y.abs().max() > 1e6:  {MARK}
+            y = y / 2
+        return y
+    """
+    found = examined(code)
+    assert rules(found) == ["hidden-sync"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+def test_autograd_functions_of_ones_own_work(examined: Examined) -> None:
+    code = f"""
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+{LAYER}
+    def forward(self, x):
+        return Double.apply(self.layer(x))
+    """
+    assert examined(code, train=True).clean
+
+
+def test_a_model_without_parameters_is_clean(examined: Examined) -> None:
+    code = "class Net(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    for train in (False, True):
+        found = examined(code, train=train)
+        assert found.clean, found
+        assert found.operations == 1
+
+
+# --- models that do not
+
+
+def finding(rule: str, path: str, message: str = "", line: int = 0) -> Finding:
+    return Finding(rule=rule, path=path, file="/net.py" if line else "", line=line, message=message, fix="")
+
+
+@pytest.mark.parametrize(
+    ("cause", "consequence", "same"),
+    [
+        (("unregistered-tensor", "b.scale"), ("b", "input 0 and self.scale (made by torch.ones)"), True),
+        (("unregistered-tensor", "b.scale"), ("", "input 0 and b.scale (made by torch.ones)"), True),
+        (("unregistered-tensor", "b.scale"), ("c", "input 0 and self.scale (made by torch.ones)"), False),
+        (("unregistered-tensor", "b.scale"), ("b", "input 0 and self.scales (made by torch.ones)"), False),
+        (("unregistered-tensor", "cache['k']"), ("", "input 0 and self.cache['k']"), True),
+        (("unregistered-module", "layers"), ("layers[0]", "input 0 and self.weight"), True),
+        (("unregistered-module", "layers"), ("", "input 0 and layers[0].weight"), True),
+        (("unregistered-module", "layers"), ("layersets", "input 0 and self.weight"), False),
+        (("hidden-sync", "b.scale"), ("b", "input 0 and self.scale"), False),
+    ],
+)
+def test_what_follows_from_another_finding_is_none_of_its_own(
+    cause: tuple[str, str], consequence: tuple[str, str], same: bool
+) -> None:
+    first, second = finding(*cause, message="It stays.", line=3), finding("mixed-devices", *consequence, line=9)
+    left = without_consequences([first, second])
+    assert [one.rule for one in left] == [cause[0]] + ["mixed-devices"] * (not same)
+    assert (left[0].message == "It stays. Because of that the run fails at net.py, line 9.") == same
+
+
+FREQUENCIES = f"""{LAYER}
+        self.frequencies = torch.linspace(0, 1, 4)  {MARK}
+
+    def forward(self, x):
+        where = torch.arange(x.shape[0], device=x.device).type_as(self.frequencies)
+        angles = torch.outer(where, self.frequencies).to(x.device)
+        return self.layer(x) + angles
+"""
+
+
+def test_copies_of_an_attribute_that_stays_behind_are_part_of_that_finding(examined: Examined) -> None:
+    found = examined(FREQUENCIES)
+    assert rules(found) == ["unregistered-tensor"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.table = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        self.table = self.table.to(x.device)
+        return self.layer(x) * self.table
+""")
+    assert found.clean
+    assert [(one.rule, one.severity) for one in found.notes] == [("unregistered-tensor", "note")]
+    assert "until forward brings it along itself" in found.notes[0].message
+
+
+def test_the_method_that_brings_an_attribute_along_is_named(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.weights = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def loss(self, out):
+        self.weights = self.weights.to(out.device)
+        return (out * self.weights).sum()
+""")
+    assert found.clean
+    assert "until loss brings it along itself" in found.notes[0].message
+
+
+SEVERITIES = {
+    "moved on one condition": (
+        "self.m = torch.ones(4)", "self.m = self.m.to(x.device) if self.m is not None else None\nreturn y * self.m",
+        "note"
+    ),
+    "moved where it is elsewhere": (
+        "self.m = torch.ones(4)", "m = self.m if self.m.device == x.device else self.m.to(x)\nself.m = m\nreturn y * m",
+        "note"
+    ),
+    "made at the first call": (
+        "self.m = None", "if self.m is None:\n    self.m = torch.ones(4, 4).tril().to(x.device)\nreturn y @ self.m",
+        "note"
+    ),
+    "made for each shape": (
+        "self.m = {}",
+        "if y.shape not in self.m:\n    mask = torch.ones(4)\n    self.m[y.shape] = mask.to(x.device)\n"
+        "return y * self.m[y.shape]",
+        "note",
+    ),
+    "a number read at the first call": (
+        "self.m = None", "if self.m is None:\n    self.m = y.detach().abs().amax().item()\nreturn y / self.m", "note"
+    ),
+    "a distribution that is not used": ("self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))",
+                                        "return y", "note"),
+    "a tensor that is not used": ("self.m = torch.ones(4)", "return y", "note"),
+    "a table that Python reads": ("self.m = torch.arange(4)", "return y * float(self.m[2])", "note"),
+    "copied at every call": ("self.m = torch.ones(4)", "return y * self.m.to(x.device)", "warning"),
+    "in a list, copied at every call": ("self.m = [torch.ones(4)]", "return y * self.m[0].to(x.device)", "warning"),
+    "a distribution that is drawn from": (
+        "self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y + self.m.sample().to(x.device)",
+        "warning"
+    ),
+    "noise made on the CPU": ("self.m = None", "return y + torch.randn(y.shape).to(x.device)", "warning"),
+    "an index": ("self.m = torch.arange(4)", "return y[:, self.m]", "warning"),
+    "written at every call": ("self.m = torch.zeros(4)", "self.m[:] = y.detach().mean(0)\nreturn y", "warning"),
+    "used as it is": ("self.m = torch.ones(4)", "return y * self.m", "error"),
+    "a distribution that meets it": (
+        "self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y + self.m.sample()", "error"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERITIES)
+@pytest.mark.parametrize("train", [False, True])
+def test_what_a_run_showed_decides_how_bad_it_is(examined: Examined, name: str, train: bool) -> None:
+    made, used, severity = SEVERITIES[name]
+    body = "".join(f"        {line}\n" for line in used.splitlines())
+    found = examined(
+        f"{LAYER}\n        {made}\n\n    def forward(self, x):\n        y = self.layer(x)\n{body}", train=train
+    )
+    told = [one for one in (*found.problems, *found.notes) if one.rule != "no-gradient"]
+    assert {one.severity for one in told} <= {severity, "note"}, told
+    assert severity in {one.severity for one in told}, told
+    assert not found.unchecked
+    assert sum(one.severity == severity for one in told) == 1
+
+
+def test_what_only_the_first_call_copies_is_a_note_where_forward_fails_later_too(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.m = torch.ones(4)
+
+    def forward(self, x):
+        self.m = self.m.to(x.device)
+        y = self.layer(x) * self.m
+        if y.type() != "torch.FloatTensor":
+            raise TypeError(y.type())
+        return y
+""")
+    assert rules(found) == ["fails-on-device"]
+    assert [one.rule for one in found.notes] == ["unregistered-tensor"]
+
+
+INDICES = {
+    "drawn in forward": "return y[torch.randperm(y.shape[0])]  # here",
+    "in a slice": "return y[:, torch.arange(2)]  # here",
+    "a mask": "keep = torch.ones(4, dtype=torch.bool)\nreturn y[:, keep]  # here",
+    "written through": "y = y.clone()\ny[torch.arange(2)] = 0\nreturn y",
+    "index_put": "y = y.clone()\ny.index_put_((torch.arange(2),), torch.ones_like(y))\nreturn y",
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_on_the_cpu_is_copied_at_every_call(examined: Examined, name: str) -> None:
+    body = "".join(f"        {line}\n" for line in INDICES[name].splitlines())
+    found = examined(f"{LAYER}\n\n    def forward(self, x):\n        y = self.layer(x)\n{body}")
+    (problem,) = found.problems
+    assert (problem.rule, problem.severity) == ("device-hop", "warning")
+    line = Path(problem.file).read_text().splitlines()[problem.line - 1]
+    assert "# here" in line or "torch.arange" in line
+    assert "index on the CPU: it is copied from cpu to vgpu:0 at every call" in problem.message
+    assert "device=x.device" in problem.fix
+    assert (problem.bytes or 0) > 0
+
+
+@pytest.mark.parametrize(
+    "index", ["torch.tensor(3)", "[0, 2]", "2", "torch.arange(2, device=x.device)", "slice(0, 2)", "None"]
+)
+def test_other_indices_cost_nothing_that_is_told(examined: Examined, index: str) -> None:
+    assert examined(f"{LAYER}\n\n    def forward(self, x):\n        return self.layer(x)[:, {index}]\n").clean
+
+
+def test_every_cause_is_found_once_errors_first(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)  {MARK}
+
+    def forward(self, x):
+        y = self.layer(x)
+        if y.sum().item() > 1e6:  {MARK}
+            y = -y
+        y = y * self.scale
+        return y + torch.ones(4)  {MARK}
+    """
+    found = examined(code)
+    first, second, third = marked(found.problems[0].file)
+    assert [(one.rule, one.line) for one in found.problems] == [
+        ("unregistered-tensor", first),
+        ("default-device", third),
+        ("hidden-sync", second),
+    ]
+    assert found.problems[0].path == "scale"
+    assert "Because of that the run fails at net.py, line 15." in found.problems[0].message
+    assert found.problems[0].code is not None
+    assert MARK in found.problems[0].code.lines[first - found.problems[0].code.first]
+
+
+@pytest.mark.parametrize(
+    ("made", "used"),
+    [
+        ("self.scale = torch.ones(4)", "self.layer(x) * self.scale"),
+        ("self.more = [nn.Linear(4, 4)]", "self.more[0](self.layer(x))"),
+        ("self.more = {'up': nn.Linear(4, 4)}", "self.more['up'](self.layer(x))"),
+        ("self.w = [nn.Parameter(torch.ones(4))]", "self.layer(x) * self.w[0]"),
+        ("pass", "self.layer(x) + torch.ones(4)"),
+        ("pass", "self.layer(x) + torch.arange(4, dtype=x.dtype)"),
+        ("self.w = nn.Parameter(torch.ones(4)).to(torch.float64)", "self.layer(x) * self.w.float()"),
+        ("pass", "nn.functional.linear(x, self.layer.weight.data)"),
+    ],
+)
+def test_with_its_patches_a_model_is_clean(examined: Examined, tmp_path: Path, made: str, used: str) -> None:
+    code = f"""{LAYER}
+        {made}
+
+    def forward(self, x):
+        return {used}
+    """
+    found = examined(code, train=True)
+    assert found.problems
+    source = (tmp_path / "net.py").read_text()
+    for problem in found.problems:
+        assert problem.patch is not None, problem
+        source = patched(source, problem.patch)
+    again = examined(source.removeprefix(HEADER), train=True)
+    assert again.clean, again
+
+
+def test_what_works_on_the_cpu_alone_is_found(examined: Examined) -> None:
+    code = f"""
+class Inner(nn.Module):
+    def forward(self, x):
+        if x.device.type != "cpu":
+            raise RuntimeError("not here")  {MARK}
+        return x
+{LAYER}
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(self.layer(x))
+    """
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert found.problems[0].path == "inner"
+    assert "RuntimeError: not here" in found.problems[0].message
+    assert "the rest of the forward" in unchecked(found)
+
+
+def test_what_fails_on_the_cpu_as_well_is_no_matter_of_placement(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        raise ValueError('wrong')  {MARK}\n"
+    with pytest.raises(BadInput, match=r"'net.py:Net' fails on the CPU as well: ValueError: wrong \(net.py, line 10\)"):
+        examined(code, inputs="2x8")
+    with pytest.raises(BadInput, match=r"fails on the CPU as well: it called sys.exit"):
+        examined(f"{LAYER}\n    def forward(self, x):\n        raise SystemExit(3)\n", inputs="2x8")
+    with pytest.raises(BadInput, match="fails on the CPU as well: RecursionError"):
+        examined(f"{LAYER}\n    def forward(self, x):\n        return self.forward(x)\n", inputs="2x8")
+
+
+def test_what_fails_everywhere_is_not_checked_where_something_else_was_found(examined: Examined) -> None:
+    code = f"{LAYER}        self.a = torch.ones(3)\n    def forward(self, x):\n        raise ValueError('wrong')\n"
+    found = examined(code, inputs="2x8")
+    assert rules(found) == ["unregistered-tensor"]
+    assert "fails on the CPU as well: ValueError: wrong" in unchecked(found)["the rest of the forward"]
+
+
+def test_an_argument_too_few_is_named(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x, mask):\n        return self.layer(x)\n"
+    with pytest.raises(BadInput, match=r"its forward wants x, mask, and 1 was given: .*--input 2x16,2x16"):
+        examined(code, inputs="2x8")
+
+
+def test_inputs_that_nobody_can_guess_leave_the_forward_unchecked(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.a = torch.ones(3)
+
+    def forward(self, x, graph):
+        return self.layer(x) + graph.nodes
+    """
+    found = examined(code)
+    assert rules(found) == ["unregistered-tensor"]
+    reason = unchecked(found)["the forward"]
+    assert "it wants x, graph" in reason
+    assert "--input 2x16,2x16" in reason
+    assert not found.clean
+    assert found.operations == 0
+
+
+def test_a_guess_is_not_spoiled_by_a_device_in_the_code(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.other = nn.Linear(8, 4).cuda()
+
+    def forward(self, x):
+        return self.layer(x) + self.other(x.cuda()) + torch.zeros(4, device="cuda:0")
+    """
+    found = examined(code)
+    assert found.inputs == "2x8"
+    assert set(rules(found)) == {"hard-coded-device"}
+    assert "the forward" not in unchecked(found)
+
+
+def test_a_full_card_is_named_with_its_size_and_a_larger_one(examined: Examined) -> None:
+    code = (
+        f"{LAYER}\n    def forward(self, x):\n        return self.layer(x) + torch.empty(6 << 30,"
+        f" device=x.device).sum()  {MARK}\n"
+    )
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert (
+        "The forward needs more memory than vgpu:0 (Tesla T4, 15.00 GiB) has: another 24.00 GiB did not fit"
+        in found.problems[0].message
+    )
+    assert "--virtual" in found.problems[0].fix
+
+
+def test_a_model_without_values_cannot_be_moved(examined: Examined) -> None:
+    code = "def make():\n    with torch.device('meta'):\n        return nn.Linear(4, 4)\n"
+    found = examined(code, factory="make")
+    assert rules(found) == ["fails-on-device"]
+    assert "to_empty" in found.problems[0].fix
+    assert "the forward" in unchecked(found)
+
+
+def test_a_move_of_ones_own_has_to_work(examined: Examined) -> None:
+    code = CLEAN + f"\n    def to(self, device):  {MARK}\n        self.layer.to(device)\n"
+    found = examined(code)
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert "returns nothing" in found.problems[0].message
+    found = examined(CLEAN + f"\n    def to(self, device):\n        raise ValueError('stay')  {MARK}\n")
+    assert rules(found) == ["fails-on-device"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+    assert "ValueError: stay" in found.problems[0].message
+    assert "the forward" in unchecked(found)
+
+
+def test_a_backward_that_fails_there_only_is_found(examined: Examined) -> None:
+    code = f"""
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert gradient.device.type == "cpu", "not there"  {MARK}
+        return gradient
+{LAYER}
+    def forward(self, x):
+        return Through.apply(self.layer(x))
+    """
+    assert examined(code).clean
+    found = examined(code, train=True)
+    assert rules(found) == ["fails-on-device"]
+    assert "The backward works on the CPU" in found.problems[0].message
+    assert "the rest of the backward" in unchecked(found)
+
+
+def test_nothing_to_train_is_said(examined: Examined) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        return [len(x)]\n"
+    assert "has a gradient to give" in unchecked(examined(code, train=True, inputs="2x8"))["the backward"]
+
+
+def test_a_buffer_that_is_drawn_and_not_saved_is_found_by_a_second_seed(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.register_buffer("noise", torch.randn(4), persistent=False)  {MARK}
+        self.register_buffer("steps", torch.arange(4), persistent=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.noise * self.steps
+    """
+    found = examined(code)
+    assert rules(found) == ["unsaved-buffer"]
+    assert only_line(found) == marked(found.problems[0].file)[0]
+
+
+# --- what cannot be looked at
+
+
+def test_a_weak_reference_to_a_parameter_is_no_obstacle(examined: Examined) -> None:
+    code = f"""
+import weakref
+{LAYER}
+        self.shortcut = weakref.ref(self.layer.weight)
+
+    def forward(self, x):
+        return self.layer(x)
+    """
+    assert examined(code).clean
+
+
+def test_a_forward_that_takes_gradients_itself_needs_training(examined: Examined) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(self.layer(x).square().sum(), x, create_graph=True)[0]
+    """
+    assert examined(code, train=True, inputs="2x8").clean
+    with pytest.raises(BadInput, match="with --train it runs with gradients"):
+        examined(code, inputs="2x8")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_quantised_layers_are_not_checked_on_a_virtual_gpu(examined: Examined) -> None:
+    code = """
+    def make():
+        return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
+    """
+    assert "quantised layers" in unchecked(examined(code, factory="make", inputs="2x8"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "x must be a CUDA tensor",
+        "data is not allocated yet",
+        "0 active drivers ([])",
+        '"bin_cpu" not implemented for Int',
+    ],
+)
+def test_what_only_a_real_card_can_do_is_not_checked(examined: Examined, words: str) -> None:
+    code = f"{LAYER}\n    def forward(self, x):\n        raise RuntimeError('{words}')\n"
+    found = examined(code, inputs="2x8")
+    assert not found.problems
+    assert "a card could do that, a virtual GPU cannot" in unchecked(found)["the rest of the forward"]
+
+
+def test_other_threads_are_not_checked(examined: Examined) -> None:
+    code = f"""
+import threading
+{LAYER}
+    def forward(self, x):
+        out = []
+        thread = threading.Thread(target=lambda: out.append(self.layer(x)))
+        thread.start()
+        thread.join()
+        return out[0]
+    """
+    found = examined(code)
+    assert not found.problems
+    assert list(unchecked(found)) == ["what other threads run"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_torchscript_model_from_a_file_is_refused(examined: Examined, tmp_path: Path) -> None:
+    torch.jit.script(nn.Linear(4, 4)).save(str(tmp_path / "layer.pt"))
+    with pytest.raises(BadInput, match="gave a TorchScript model"):
+        examined(f"def make():\n    return torch.jit.load({str(tmp_path / 'layer.pt')!r})\n", factory="make")
+
+
+SCRIPTED = """
+@torch.jit.script
+def act(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(x)
+
+
+class Old(torch.jit.ScriptModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    @torch.jit.script_method
+    def forward(self, x):
+        return act(self.layer(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.compiled = torch.compile(nn.Linear(8, 8))
+        self.scripted = torch.jit.script(nn.Linear(8, 8))
+        self.traced = torch.jit.trace(nn.Linear(8, 8), torch.ones(1, 8))
+        self.old = Old()
+        self.later = nn.Linear(8, 8)
+        self.later.compile()
+
+    @torch.compile(dynamic=True)
+    def forward(self, x):
+        return self.later(self.old(self.traced(self.scripted(self.compiled(x)))))
+"""
+
+
+def test_what_compilers_would_compile_is_examined_as_it_is_written(examined: Examined) -> None:
+    found = examined(SCRIPTED, train=True, inputs="2x8")
+    assert found.clean, found
+    assert found.operations == 7, "each layer and both operations of the function are watched"
+    lines = (HEADER + SCRIPTED).splitlines()
+    told = {(one.what, lines[one.line - 1].strip()) for one in found.uncompiled}
+    assert told == {
+        ("torch.compile", "self.compiled = torch.compile(nn.Linear(8, 8))"),
+        ("torch.compile", "self.later.compile()"),
+        ("torch.compile", "@torch.compile(dynamic=True)"),
+        ("torch.jit.script", "@torch.jit.script"),
+        ("torch.jit.script", "self.scripted = torch.jit.script(nn.Linear(8, 8))"),
+        ("torch.jit.trace", "self.traced = torch.jit.trace(nn.Linear(8, 8), torch.ones(1, 8))"),
+        ("torch.jit.ScriptModule", "super().__init__()"),
+    }
+
+
+def test_a_defect_in_compiled_code_is_found(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)
+
+    @torch.compile(dynamic=True)
+    def forward(self, x):
+        return self.layer(x) * self.scale
+    """
+    found = examined(code)
+    assert rules(found) == ["unregistered-tensor"]
+    assert [one.what for one in found.uncompiled] == ["torch.compile"]
+    found = examined(f"{CLEAN}\n\ndef make():\n    return torch.compile(Net())\n", factory="make")
+    assert found.clean, found
+    assert [one.what for one in found.uncompiled] == ["torch.compile"]
+    assert found.operations
+
+
+SPARSE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("heads", torch.eye(4).to_sparse(){0})
+
+    def forward(self, x):
+        return {1}
+"""
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("persistent", ["", ", persistent=False"])
+def test_a_sparse_buffer_that_forward_leaves_alone_is_no_matter(
+    examined: Examined, train: bool, persistent: str
+) -> None:
+    found = examined(SPARSE.format(persistent, "self.layer(x)"), train=train, inputs="4x8")
+    assert found.clean, found
+    assert found.operations == 1
+
+
+def test_of_a_model_with_sparse_products_the_rest_is_checked(examined: Examined) -> None:
+    work = "torch.sparse.mm(self.heads, self.layer(x)) + self.heads.to(x.device).to_dense() @ x + torch.ones(8)"
+    found = examined(SPARSE.format("", work), train=True, inputs="4x8")
+    assert rules(found) == ["default-device"], found
+    assert "computed on the CPU: virtual GPUs hold dense tensors only" in unchecked(found)["sparse tensors"]
+    assert list(unchecked(found)) == ["sparse tensors"]
+
+
+def test_a_failure_after_sparse_tensors_is_no_fault_of_the_model(examined: Examined) -> None:
+    work = "self.layer(x) if self.heads.device == x.device else self.missing"
+    found = examined(SPARSE.format("", work), inputs="4x8")
+    assert not found.problems, found
+    assert "a card could do that, a virtual GPU cannot" in unchecked(found)["the rest of the forward"]
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype stage")
+def test_nested_tensors_are_computed_on_the_cpu_and_said_to_be_unchecked(examined: Examined) -> None:
+    work = "self.layer(torch.nested.as_nested_tensor([x[:2], x[2:3]])).to_padded_tensor(0.0)"
+    found = examined(SPARSE.format("", work), train=True, inputs="4x8")
+    assert not found.problems, found
+    assert list(unchecked(found)) == ["nested tensors"]
+
+
+def test_the_model_within_data_parallel_is_examined(examined: Examined) -> None:
+    code = f"""{LAYER}
+        self.scale = torch.ones(4)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+
+
+def make():
+    return nn.DataParallel(Net())
+    """
+    found = examined(code, factory="make")
+    assert rules(found) == ["unregistered-tensor"]
+    assert found.inputs == "2x8"
+    assert found.operations
+
+
+def test_a_container_has_no_forward(examined: Examined) -> None:
+    found = examined("def make():\n    return nn.ModuleList([nn.Linear(2, 2)])\n", factory="make")
+    assert unchecked(found)["the forward"].startswith("ModuleList has no forward of its own")
+
+
+def test_attributes_that_raise_or_compare_oddly_do_no_harm(examined: Examined) -> None:
+    code = f"""
+class Odd:
+    def __eq__(self, other):
+        raise RuntimeError("do not compare me")
+
+    def __getattr__(self, name):
+        raise RuntimeError("do not look at me")
+
+    __hash__ = None
+{LAYER}
+        self.odd = [Odd(), {{"a": Odd()}}]
+
+    @property
+    def trap(self):
+        raise RuntimeError("do not ask me")
+
+    def forward(self, x):
+        return self.layer(x)
+    """
+    assert examined(code, inputs="2x8").clean
+
+
+def test_what_making_it_changes_for_the_process_is_a_note_and_is_taken_back(examined: Examined) -> None:
+    code = f"torch.set_default_dtype(torch.float64)\nimport os\nos.environ['LEFT'] = '1'\n{CLEAN}"
+    found = examined(code)
+    assert found.clean, found
+    assert ["default dtype to torch.float64" in one.message for one in found.notes] == [True]
+    assert torch.get_default_dtype() == torch.float32
+    assert "LEFT" not in os.environ
+
+
+def test_nothing_of_torch_stays_changed(examined: Examined) -> None:
+    torch.manual_seed(3)
+    random.seed(3)
+    state, numbers = torch.get_rng_state(), random.getstate()
+    functions = torch.compile, torch.cuda.is_available, torch.Tensor.to, nn.Module.__setattr__, torch.utils.swap_tensors
+    hooks = len(nn.modules.module._global_forward_pre_hooks)
+    examined(CLEAN, train=True)
+    with pytest.raises(BadInput):
+        examined("def make():\n    raise ValueError('no')\n", factory="make")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert random.getstate() == numbers
+    assert functions == (
+        torch.compile,
+        torch.cuda.is_available,
+        torch.Tensor.to,
+        nn.Module.__setattr__,
+        torch.utils.swap_tensors,
+    )
+    assert len(nn.modules.module._global_forward_pre_hooks) == hooks
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+# --- what was asked wrongly
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"source": "no-such-model"}, "there is no sample model"),
+        ({"source": "gone.py:Net"}, "there is no file"),
+        ({"source": "mlp", "device": "vgpu:7"}, "there is no device 'vgpu:7' here; there are cpu, vgpu:0, vgpu:1"),
+        ({"source": "mlp", "device": "the moon"}, "is no device"),
+        ({"source": "mlp", "virtual": "Tesla T5000"}, "there is no profile"),
+        ({"source": "mlp", "inputs": "2 by 20"}, "is no input"),
+        ({"source": "mlp", "dtype": "float33"}, "float33"),
+    ],
+)
+def test_what_was_asked_wrongly_is_said(virtual: VirtualMachine, wishes: dict[str, str], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        examine(DoctorRequest(**wishes))  # type: ignore[arg-type]
+
+
+def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
+    with pytest.raises(BadInput, match=r"'net.py:make\(\)' failed: ValueError: no \(net.py, line 4\)"):
+        examined("def make():\n    raise ValueError('no')\n", factory="make")
+
+
+# --- in a process of its own
+
+
+def test_the_doctor_works_in_a_process_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"{HEADER}print('made')\n{CLEAN}")
+    heard: list[str] = []
+    watch = Watch(progress=lambda done, text: heard.append(text))
+    found = diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0"), watch)
+    assert found.clean, found
+    assert "forward on vgpu:0" in heard
+
+
+def test_what_is_no_source_costs_no_process() -> None:
+    with pytest.raises(BadInput, match="names no model"):
+        diagnosed(DoctorRequest(source="torchvision:"))
+
+
+def test_code_that_ends_its_process_is_told(tmp_path: Path) -> None:
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "net.py").write_text(f"{HEADER}{LAYER}\n    def forward(self, x):\n        {kill}\n")
+    with pytest.raises(BadInput, match=r"'net.py:Net' ended its process by signal SIGKILL.* and gave no diagnosis"):
+        diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), inputs="2x8"))

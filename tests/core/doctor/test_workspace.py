@@ -1,0 +1,250 @@
+"""`Check` in the workspace: what the doctor answers about a model, and what only the live model can show."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from places import Place, place_of
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.commands import dispatch, doctor
+from devexplorer.core.doctor.examine import examine
+from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
+from devexplorer.core.records.laboratory import MakeOptimizer, OpenModel, Split, TrainStep
+from devexplorer.core.records.messages import Answer, BuildModel, Forward, Move, NewTensor, Undo
+from devexplorer.core.virtual.backend import install
+
+NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.scale = torch.ones(4)
+
+    def forward(self, x):
+        return self.layer(x) * self.scale
+"""
+
+
+@pytest.fixture(params=["cpu", "vgpu", "cuda"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    with place_of(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def cards() -> Iterator[Place]:
+    with place_of("vgpu") as made:
+        yield made
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DoctorRequest]]:
+    """The doctor works in this process, which has the virtual GPUs already; the list gets what it was asked."""
+    requests: list[DoctorRequest] = []
+
+    def here(request: DoctorRequest, watch: Watch = NOBODY) -> Diagnosis:
+        requests.append(request)
+        return examine(replace(request, virtual=""))
+
+    monkeypatch.setattr(doctor, "diagnosed", here)
+    yield requests
+    install().reset()  # where there were none, the doctor has made some
+
+
+def checked(place: Place, command: Check) -> tuple[Answer, Diagnosis]:
+    outcome = place.do(command)
+    (event,) = outcome.events
+    assert isinstance(event, Checked)
+    assert event.target == event.diagnosis.target == command.target
+    assert not outcome.changed
+    return outcome.answer, event.diagnosis
+
+
+def facts(answer: Answer) -> dict[str, str]:
+    return {fact.label: fact.value for fact in answer.facts}
+
+
+def test_a_clean_model_has_nothing_to_mend(place: Place, asked: list[DoctorRequest]) -> None:
+    place.do(BuildModel(recipe="mlp", device=place.first))
+    before = place.snapshot("mlp")
+    answer, found = checked(place, Check(target="mlp", device=place.first, train=True))
+    assert answer.title == "mlp: no problem"
+    assert answer.subject == "mlp"
+    assert found.clean
+    assert (found.device, found.train) == (place.first, True)
+    assert "Every tensor is where it should be" in answer.words
+    assert ("simulated" in answer.words) == (place.kind == "vgpu")
+    assert facts(answer)["errors"] == "none"
+    assert facts(answer)["inputs"] == "2x20"
+    assert place.snapshot("mlp") == before
+
+
+def test_a_device_that_is_not_there_is_explained(cards: Place) -> None:
+    with place_of("cpu") as place:
+        place.do(BuildModel(recipe="mlp"))
+        assert place.offers_virtual_gpus(Check(target="mlp", device="vgpu:0"))
+
+
+def test_problems_are_told_with_their_lines(place: Place, asked: list[DoctorRequest], tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    place.do(OpenModel(source="net.py:Net", folder=str(tmp_path), device=place.first))
+    device = place.first if place.kind != "cpu" else "cpu"
+    answer, found = checked(place, Check(target="net", device=device))
+    assert [one.rule for one in found.problems] == ["unregistered-tensor"]
+    assert answer.title == "net: 1 error"
+    assert "net.py, line 10: self.scale is a plain attribute" in answer.words
+    assert facts(answer)["errors"] == "Tensor that is not registered"
+    assert asked[-1].source == "net.py:Net"
+    assert asked[-1].folder == str(tmp_path)
+    assert found.problems[0].patch is not None
+
+
+def test_its_code_does_the_same(
+    place: Place, asked: list[DoctorRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    place.do(OpenModel(source="net.py:Net", folder=str(tmp_path), device=place.first))
+    answer, found = checked(place, Check(target="net", device=place.first, inputs="3x8"))
+    monkeypatch.setattr(
+        "devexplorer.core.doctor.testing.diagnosed", lambda request, seconds: examine(replace(request, virtual=""))
+    )
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(answer.code, {})
+    assert "1 error" in out.getvalue()
+    assert found.problems[0].message in out.getvalue()
+
+
+def test_the_same_cards_seed_and_dtype_are_asked_for(cards: Place, asked: list[DoctorRequest]) -> None:
+    cards.do(BuildModel(recipe="mlp", name="a", device="vgpu:1", seed=7))
+    cards.do(Move(targets=("a",), device="vgpu:1", dtype="float16"))
+    checked(cards, Check(target="a", device="vgpu:1", inputs="4x20"))
+    (request,) = asked
+    assert request == DoctorRequest(
+        source="mlp", device="vgpu:1", virtual="Tesla T4, Tesla T4", inputs="4x20", dtype="float16", seed=7
+    )
+
+
+def test_what_the_user_gave_for_the_forward_is_used_again(
+    cards: Place, asked: list[DoctorRequest], tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    cards.do(OpenModel(source="net.py:Net", folder=str(tmp_path), inputs="6x8"))
+    _, found = checked(cards, Check(target="net", device="vgpu:0"))
+    assert found.inputs == "6x8"
+
+
+def test_what_is_no_model_is_refused(cards: Place) -> None:
+    cards.do(NewTensor(name="x", shape=(2,)))
+    with pytest.raises(BadInput, match="'x' is a tensor"):
+        cards.do(Check(target="x", device="vgpu:0"))
+    cards.do(BuildModel(recipe="mlp"))
+    with pytest.raises(BadInput, match="is no input"):
+        cards.do(Check(target="mlp", device="vgpu:0", inputs="two by four"))
+    with pytest.raises(DevExplorerError, match="there is no"):
+        cards.do(Check(target="nobody", device="vgpu:0"))
+
+
+def test_state_of_an_optimizer_that_stayed_behind_is_found(cards: Place, asked: list[DoctorRequest]) -> None:
+    cards.do(BuildModel(recipe="mlp"))
+    cards.do(MakeOptimizer(target="mlp", kind="adam"))
+    cards.do(TrainStep(target="mlp"))
+    _, found = checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert found.clean, "Adam's step is on the CPU, as everything is"
+    optimizer = cards.workspace.extras("mlp").optimizer
+    assert optimizer is not None
+    model = cards.workspace.get("mlp")
+    assert isinstance(model, nn.Module)
+    first = next(model.parameters())
+    optimizer.state[first]["exp_avg"] = optimizer.state[first]["exp_avg"].to("vgpu:0")
+    _, found = checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert [one.rule for one in found.problems] == ["optimizer-before-move"]
+    assert "exp_avg of 0.weight on vgpu:0, and the parameter is on cpu" in found.problems[0].message
+    optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.zeros(1))
+    _, found = checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert "holds 1 tensor that the model does not have any more" in found.problems[0].message
+
+
+def test_parts_on_several_devices_need_hops(cards: Place, asked: list[DoctorRequest]) -> None:
+    cards.do(BuildModel(recipe="mlp"))
+    cards.do(Move(targets=("mlp:0",), device="vgpu:0"))
+    _, found = checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert [one.rule for one in found.problems] == ["mixed-devices"]
+    assert "cpu, vgpu:0" in found.problems[0].message
+    cards.do(Split(target="mlp", device_map={"0": "vgpu:0", "1": "vgpu:0", "2": "vgpu:1"}))
+    cards.do(Forward(target="mlp"))
+    _, found = checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert not found.problems
+    assert [one.rule for one in found.notes] == ["device-hop"]
+    assert found.notes[0].bytes
+
+
+def test_ties_that_are_gone_are_found(cards: Place, asked: list[DoctorRequest]) -> None:
+    cards.do(BuildModel(recipe="tied"))
+    _, found = checked(cards, Check(target="tied", device="vgpu:0"))
+    assert found.clean
+    model = cards.workspace.get("tied")
+    assert isinstance(model, nn.Sequential)
+    model[4] = copy.deepcopy(model[2])
+    _, found = checked(cards, Check(target="tied", device="vgpu:0"))
+    assert [(one.rule, one.path) for one in found.problems] == [("tie-lost", "4.weight"), ("tie-lost", "4.bias")]
+
+
+def test_a_model_that_nobody_can_make_again_is_looked_at(cards: Place) -> None:
+    class Loose(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.scale = torch.ones(2)
+
+    model = Loose()
+    cards.workspace.add("loose", model)
+    answer, found = checked(cards, Check(target="loose", device="vgpu:0"))
+    assert [one.rule for one in found.problems] == ["unregistered-tensor"]
+    assert "nobody knows what made this model" in found.unchecked[0].reason
+    assert "nothing of it ran" in answer.words
+    assert next(model.parameters()).device.type == "cpu"
+    assert cards.allocated("vgpu:0") == 0
+
+
+def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.doctor.live.unsourced.CHEAP_BYTES", 10)
+    cards.workspace.add("large", nn.Linear(8, 8))
+    with pytest.raises(BadInput, match="too much for a copy to look at, and nobody knows what made this model"):
+        cards.do(Check(target="large", device="vgpu:0"))
+
+
+def test_a_check_is_no_change(cards: Place, asked: list[DoctorRequest]) -> None:
+    cards.do(BuildModel(recipe="mlp"))
+    undo = cards.workspace.undo_state()
+    checked(cards, Check(target="mlp", device="vgpu:0"))
+    assert cards.workspace.undo_state() == undo
+    cards.do(Undo())
+    assert cards.workspace.names == ()
+
+
+def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place) -> None:
+    cards.do(BuildModel(recipe="mlp"))
+    heard: list[str] = []
+    outcome = dispatch.dispatch(
+        cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(progress=lambda done, text: heard.append(text))
+    )
+    assert outcome.answer.title == "mlp: no problem"
+    assert "forward on vgpu:1" in heard
+    with pytest.raises(DevExplorerError, match="cancelled"):
+        dispatch.dispatch(cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(cancelled=lambda: True))

@@ -1,0 +1,76 @@
+"""What a file is, by its first bytes and its name; what is none of ours gets one line."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fakes import recordings
+from safetensors.torch import save_file
+
+from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, recognise
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One of everything, written by who writes such files."""
+    save_file({"w": torch.ones(2)}, tmp_path / "w.safetensors")
+    save_file({"w": torch.ones(2)}, tmp_path / "no-extension")
+    torch.save({"w": torch.ones(2)}, tmp_path / "new.pt")
+    torch.save({"w": torch.ones(2)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    np.save(tmp_path / "a.npy", np.ones(3))
+    np.savez(tmp_path / "several.npz", a=np.ones(3))
+    recordings.write(tmp_path / "run.devrec", 5)
+    (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04}\x8c\x08segments]s.")
+    (tmp_path / "Nets.PY").write_text("def make(): ...\n")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "wrong.safetensors").write_bytes(b"\xff" * 100)
+    (tmp_path / "wrong.npy").write_text("1, 2, 3")
+    (tmp_path / "picture.py").write_bytes(b"\x89PNG\r\n\0\0\0")
+    (tmp_path / "a folder").mkdir()
+    os.mkfifo(tmp_path / "pipe.pt")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("w.safetensors", TENSORS), ("no-extension", TENSORS), ("new.pt", TENSORS), ("old.pth", TENSORS), ("a.npy",
+                                                                                                           TENSORS),
+        ("run.devrec", RECORDING), ("snapshot.pickle", SNAPSHOT), ("Nets.PY", MODEL),
+    ],
+)  # fmt: skip
+def test_a_file_is_recognised(folder: Path, name: str, kind: str) -> None:
+    assert recognise(folder / name) == (folder / name, kind, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("several.npz", "several.npz cannot be opened: DevExplorer opens a model (.py), tensors"),
+        ("notes.txt", "notes.txt cannot be opened"),
+        ("empty.pt", "empty.pt is empty."), ("wrong.safetensors",
+                                             "is not what its name says: it has no safetensors header."),
+        ("wrong.npy", "it does not begin as a NumPy array does."), ("picture.py", "it is not text."), ("a folder",
+                                                                                                       "is a folder"),
+        ("missing.pt", "missing.pt cannot be read: No such file or directory."), ("pipe.pt",
+                                                                                  "pipe.pt is not a regular file."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_opened_says_why_in_one_line(folder: Path, name: str, words: str) -> None:
+    found = recognise(folder / name)
+    assert found.kind is None
+    assert words in found.reason
+    assert "\n" not in found.reason
+
+
+def test_a_socket_is_refused_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("s.pt")
+        assert "not a regular file" in recognise(Path("s.pt")).reason

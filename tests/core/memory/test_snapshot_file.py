@@ -1,0 +1,370 @@
+"""Files of allocator snapshots: PyTorch's own format both ways, and nothing in a file is ever called."""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import os
+import pickle
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.cuda import _memory_viz
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
+from devexplorer.core.memory import snapshot_file, snapshot_rows
+from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.records.messages import SnapshotOpened
+from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.device.snapshot import snapshot
+
+MIB = 1 << 20
+T4 = load_profiles()["Tesla T4"]
+
+
+def allocate(gpu: VirtualGpu, *sizes: int) -> list[Any]:
+    return [gpu.allocate(size) for size in sizes]
+
+
+@pytest.fixture
+def gpu() -> VirtualGpu:
+    """A virtual card with two segments: one that is in use, and a split one with a hole."""
+    made = VirtualGpu(1, T4)
+    made.memory.record(True)
+    blocks = allocate(made, 4 * MIB, 700, 5000, 3000)
+    made.memory.free(blocks[2])
+    return made
+
+
+def test_what_is_saved_opens_again_with_every_block(gpu: VirtualGpu, tmp_path: Path) -> None:
+    path = str(tmp_path / "one.pickle")
+    taken = snapshot(gpu)
+    assert snapshot_file.save(taken, path) == os.path.getsize(path)
+    read = snapshot_file.load(path)
+    assert read == taken
+    found = digest(read, "one.pickle")
+    assert found.simulated, "the file itself says so"
+    assert found == digest(taken, "one.pickle")
+    assert sum(segment.bytes for segment in found.segments) == gpu.memory.reserved_bytes
+    assert sum(segment.allocated_bytes for segment in found.segments) == gpu.memory.allocated_bytes
+    small = next(segment for segment in found.segments if segment.pool == "small")
+    assert [(block.bytes, block.requested_bytes, block.state) for block in small.blocks] == [
+        (1024, 700, "active_allocated"),
+        (5120, None, "inactive"),
+        (3072, 3000, "active_allocated"),
+        (2 * MIB - 9216, None, "inactive"),
+    ]
+    assert [block.address for block in small.blocks[1:]] == [block.address + block.bytes for block in small.blocks[:-1]]
+    assert small.device == 1
+
+
+def test_stacks_are_those_of_the_caller_and_the_largest_stands_first(gpu: VirtualGpu) -> None:
+    found = digest(snapshot(gpu), "vgpu:1")
+    (place,) = found.stacks
+    assert (place.bytes, place.blocks) == (gpu.memory.allocated_bytes, 3)
+    assert place.frames[0].startswith("test_snapshots.py:")
+    assert place.frames[0].endswith(" <listcomp>") or place.frames[0].endswith(" allocate")
+    assert any(line.endswith(" gpu") for line in place.frames)
+    assert all(
+        block.frame == (0 if block.state == "active_allocated" else -1)
+        for segment in found.segments
+        for block in segment.blocks
+    )
+    assert found.trace_entries == 2 + 4 + 2, "two segments, four allocations, one free in two steps"
+
+
+def test_torch_reads_what_is_saved(gpu: VirtualGpu, tmp_path: Path) -> None:
+    path = tmp_path / "two.pickle"
+    snapshot_file.save(snapshot(gpu), str(path))
+    read = pickle.loads(path.read_bytes())
+    flames = _memory_viz.segments(read, format_flamegraph=lambda text: text)
+    assert "test_snapshots.py" in flames
+    assert "active_allocated" in flames
+    steps = _memory_viz.trace(read)
+    assert "8 entries" in steps
+    assert "Device 1" in steps
+    assert "total_allocated: 4.0MiB" in _memory_viz.segsum(read)
+    assert _memory_viz.trace_plot(read).strip().startswith("<!DOCTYPE html>")
+    assert _memory_viz.segment_plot(read)
+
+
+def test_a_full_device_is_recorded_as_torch_records_it(gpu: VirtualGpu) -> None:
+    with pytest.raises(MemoryError):
+        gpu.allocate(T4.memory_bytes)
+    entry = snapshot(gpu)["device_traces"][1][-1]
+    assert entry["action"] == "oom"
+    assert entry["device_free"] >= 0
+    assert "raise OutOfMemoryError" in _memory_viz.trace(snapshot(gpu))
+
+
+# --- nothing is called
+
+
+class Trap:
+    """Pickled, it has a function called when it is read."""
+
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self._call = call, arguments
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path: Path, protocol: int) -> None:
+    evidence = tmp_path / "evidence"
+    file = tmp_path / "trap.pickle"
+    file.write_bytes(pickle.dumps({"segments": [], "device_traces": Trap(os.mkdir, str(evidence))}, protocol))
+    with pytest.raises(
+        BadInput,
+        match=r"trap.pickle was not opened: it asks for \w+\.mkdir; a snapshot of PyTorch has plain values only",
+    ):
+        snapshot_file.load(str(file))
+    assert not evidence.exists()
+    pickle.loads(file.read_bytes())
+    assert evidence.exists(), "the trap would have worked"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04cos\nsystem\n.",
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+        b"(ios\nsystem\n.",
+        b"cbuiltins\neval\n(S'1'\ntR.",
+        b"\x80\x04}\x94\x8c\x08__dict__\x94}\x94sb.",
+        b"\x80\x02U\x01x\x81.",
+    ],
+)
+def test_every_way_to_a_global_is_closed(content: bytes) -> None:
+    with pytest.raises(BadInput, match="was not opened"):
+        snapshot_file.loads(content, "file")
+
+
+def test_a_global_by_its_number_is_refused_too() -> None:
+    copyreg.add_extension("os", "getcwd", 245)
+    try:
+        assert pickle.loads(b"\x80\x02\x82\xf5.") is os.getcwd, "now it is in copyreg's cache, too"
+        with pytest.raises(BadInput, match="extension 245"):
+            snapshot_file.loads(b"\x80\x02\x82\xf5.", "file")
+    finally:
+        copyreg.remove_extension("os", "getcwd", 245)
+
+
+def refusal(content: bytes) -> str | None:
+    """Why it is refused; None when it was read. Anything but a refusal fails the test."""
+    try:
+        digest(snapshot_file.loads(content, "file"), "file")
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("content", [b"Pabc\n.", b"\x80\x04\x8c\x03abcQ."])
+def test_a_value_from_outside_the_file_is_refused(content: bytes) -> None:
+    with pytest.raises(BadInput, match="values outside the file"):
+        snapshot_file.loads(content, "file")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04N" + b"r" + struct.pack("<I", 1 << 24) + b".",
+        b"\x80\x05\x96" + struct.pack("<Q", 1 << 26),
+        b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40),
+        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 40) + b"abc",
+        b"\x80\x04\x95" + struct.pack("<Q", 1 << 40) + b"N.",
+    ],
+)
+def test_sizes_that_a_file_claims_reserve_nothing(content: bytes) -> None:
+    tracemalloc.start()
+    try:
+        assert refusal(content) is not None
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < MIB
+
+
+def test_a_file_cut_off_anywhere_gives_one_clear_line(gpu: VirtualGpu) -> None:
+    whole = pickle.dumps(snapshot(gpu), 4)
+    for length in range(0, len(whole) - 1, 37):
+        with pytest.raises(BadInput) as caught:
+            snapshot_file.loads(whole[:length], "cut.pickle")
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith(
+            "cut.pickle was not opened: it is no allocator snapshot, or it is damaged or cut off"
+        )
+
+
+def test_a_corrupt_file_is_refused_or_read_and_never_raises_anything_else(gpu: VirtualGpu) -> None:
+    whole = pickle.dumps(snapshot(gpu), 4)
+    for place in range(0, len(whole), 7):
+        damaged = whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]
+        assert "\n" not in (refusal(damaged) or "")
+
+
+def test_a_file_that_is_too_large_or_absent_or_a_folder_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "large.pickle"
+    file.write_bytes(b"x" * 5000)
+    monkeypatch.setattr(snapshot_file, "MOST_BYTES", 4096)
+    with pytest.raises(BadInput, match=r"has 4.88 KiB; snapshots up to 4 KiB can be opened"):
+        snapshot_file.load(str(file))
+    with pytest.raises(BadInput, match="could not be read: No such file"):
+        snapshot_file.load(str(tmp_path / "absent"))
+    with pytest.raises(BadInput, match="is a folder, not a file"):
+        snapshot_file.load(str(tmp_path))
+
+
+def test_reading_tells_how_far_it_is_and_can_be_stopped() -> None:
+    content = pickle.dumps([str(number) for number in range(60_000)], 4)
+    told: list[float] = []
+    assert len(snapshot_file.loads(content, "file", told.append)) == 60_000  # type: ignore[arg-type]
+    assert told == sorted(told)
+    assert 0 < told[0] < told[-1] <= 1
+
+    def stop(share: float) -> None:
+        raise InterruptedError("enough")
+
+    with pytest.raises(InterruptedError, match="enough"):
+        snapshot_file.loads(content, "file", stop)
+
+
+# --- saving is all or nothing
+
+
+def test_a_full_disk_leaves_the_old_file_whole(
+    gpu: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kept.pickle"
+    snapshot_file.save(snapshot(gpu), str(file))
+    before = file.read_bytes()
+    allocate(gpu, 9 * MIB)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(BadInput, match=r"could not be written to .*kept.pickle: No space left on device"):
+        snapshot_file.save(snapshot(gpu), str(file))
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["kept.pickle"]
+
+
+def test_a_place_that_cannot_be_written_is_named(gpu: VirtualGpu, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is a folder; name a file"):
+        snapshot_file.save(snapshot(gpu), str(tmp_path))
+    with pytest.raises(BadInput, match="could not be written"):
+        snapshot_file.save(snapshot(gpu), str(tmp_path / "absent" / "x.pickle"))
+
+
+# --- other structures
+
+
+def segment(*blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    size = sum(block["size"] for block in blocks)
+    return {
+        "device": 0,
+        "address": 4096,
+        "total_size": size,
+        "stream": 0,
+        "segment_type": "large",
+        "blocks": list(blocks),
+    } | more
+
+
+def block(size: int, state: str = "active_allocated", **more: Any) -> dict[str, Any]:
+    return {"size": size, "state": state} | more
+
+
+def test_snapshots_of_older_versions_open() -> None:
+    frames = [{"filename": "/home/me/train.py", "line": 7, "name": "step"}]
+    old = [segment(block(512, history=[{"addr": 4096, "real_size": 400, "frames": frames}]), block(1024, "inactive"))]
+    found = digest(old, "old")
+    assert [one.address for one in found.segments[0].blocks] == [4096, 4608]
+    assert found.segments[0].blocks[0].requested_bytes == 400
+    assert found.segments[0].allocated_bytes == 512
+    assert found.stacks[0].frames == ("train.py:7 step",)
+    assert not found.simulated
+
+
+def test_a_block_that_waits_for_another_stream_keeps_its_state() -> None:
+    found = digest({"segments": [segment(block(512, "active_pending_free"), block(512, "active_awaiting_free"))]}, "x")
+    assert [one.state for one in found.segments[0].blocks] == ["active_pending_free", "active_awaiting_free"]
+
+
+_DEEP: list[Any] = []
+for _ in range(40):
+    _DEEP = [_DEEP, _DEEP]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (7, "no list of segments"),
+        ({}, "no list of segments"),
+        ({"segments": {}}, "no list of segments"),
+        ({"segments": [3]}, "a segment is no dict"),
+        ({"segments": [], "device_traces": 5}, "traces or settings"),
+        ({"segments": [segment(blocks=None)]}, "'blocks' is no list"),
+        ({"segments": [segment(block(512, "lost"))]}, "a block's state is 'lost'"),
+        ({"segments": [segment(block(512, _DEEP))]}, "a block's state is of type list"),
+        ({"segments": [segment(block(-1))]}, "'size' is -1"),
+        ({"segments": [segment(total_size=True)]}, "'total_size' is True"),
+        ({"segments": [segment(address=10**5000)]}, "'address' is of type int"),
+        ({"segments": [segment(total_size=float("nan"))]}, "'total_size' is of type float"),
+        ({"segments": [segment(device="cuda")]}, "'device' is 'cuda'"),
+        ({"segments": [segment(address=_DEEP)]}, "'address' is of type list"),
+        ({"segments": [segment(block(512, frames=[5]))]}, "a frame is no dict"),
+        (
+            {"segments": [segment(block(512, frames=[{"filename": _DEEP, "line": 1, "name": "f"}]))]},
+            "no file, line and function",
+        ),
+    ],
+)
+def test_another_structure_gives_one_clear_line(wrong: object, words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        digest(wrong, "x")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_list_of_blocks_in_a_thousand_segments_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "MOST_READ", 1000)
+    one = segment(*(block(512) for _ in range(100)))
+    with pytest.raises(BadInput, match="more than 1,000 blocks"):
+        digest({"segments": [one] * 11}, "x")
+
+
+def test_what_is_too_much_for_the_link_is_cut_to_the_largest_and_counted() -> None:
+    many = [
+        segment(*(block(512 * (1 + number % 50)) for number in range(10)), address=at << 20, device=0)
+        for at in range(2500)
+    ]
+    large = segment(*(block(MIB + number) for number in range(6000)), address=1 << 50)
+    frames = [{"filename": "f.py", "line": 1, "name": "f"}]
+    for number, one in enumerate(many):
+        one["blocks"][0]["frames"] = [*frames, {"filename": "f.py", "line": number, "name": "g"}]
+    found = digest({"segments": [*many, large]}, "x")
+    shown = sum(len(one.blocks) for one in found.segments)
+    assert found.cut == 2500 * 10 + 6000 - shown > 0
+    biggest = max(found.segments, key=lambda one: one.bytes)
+    assert biggest.bytes == large["total_size"], "a segment's own size is whole, whatever is cut of its blocks"
+    assert min(one.bytes for one in biggest.blocks) == MIB + 2000, "the largest blocks stay"
+    assert len(found.segments) == 2000
+    assert sum(stack.blocks for stack in found.stacks) == 2500
+    assert found.stacks[-1].frames == ("500 more places",)
+    event = SnapshotOpened(snapshot=found)
+    assert decode_event(frame(event)[FRAME_HEAD:]) == event, "it crosses the link"
+
+
+def test_the_reader_is_given_no_file_of_its_own() -> None:
+    unpickler = snapshot_file.PlainUnpickler(io.BytesIO(pickle.dumps([1, 2.5, "x", None, (True, b"y"), {"a": {1}}], 4)))
+    assert unpickler.load() == [1, 2.5, "x", None, (True, b"y"), {"a": {1}}]

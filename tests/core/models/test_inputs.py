@@ -1,0 +1,209 @@
+"""Inputs of models that nobody here knows: guesses that were tried, shapes that were given, and what is said when there
+is no way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from places import Place, place_of
+from torch import Tensor, nn
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.models import samples
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.extras import Extras
+from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors, words
+from devexplorer.core.models.run import RunFailed, first_tensor, run, total
+from devexplorer.core.models.source import parse
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.records.messages import Backward, Forward
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, 4)
+        self.linear = nn.Linear(7, 4)
+
+    def forward(self, token_ids: Tensor, features: Tensor, mask: Tensor, scale: float = 1.0) -> Tensor:
+        looked_up: Tensor = self.embedding(token_ids).mean(1)
+        return (looked_up + self.linear(features)) * mask[:, :1] * scale
+
+
+class Looks(nn.Module):
+    """Cannot run without values, and holds a layer that PyTorch does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = nn.Linear(6, 6)
+        self.hidden = [nn.Linear(6, 2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.entry(x)
+        return self.hidden[0](x if x.sum().item() > 0 else -x)  # type: ignore[no-any-return]
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.weight = nn.Parameter(torch.ones(11, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.inner.get_parameter("weight")
+
+
+class Nothing(nn.Module):
+    def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
+        raise ValueError("never")
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (nn.Linear(5, 2), "2×5"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), "2×12"),
+        (nn.Sequential(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(4 * 24 * 24, 2)), "2×1×28×28"),
+        (nn.Sequential(nn.Conv1d(3, 4, 5), nn.ReLU()), "2×3×64"),
+        (nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(3)), "2×3×32×32"),
+        (nn.LSTM(6, 4, batch_first=True), "2×16×6"),
+        (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), "2×16×16"),
+        (nn.Transformer(16, 2, 1, 1, 32, batch_first=True), "2×16×16 and 2×16×16"),
+        (nn.MultiheadAttention(8, 2, batch_first=True), "2×16×8 and 2×16×8 and 2×16×8"),
+        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2)), "2×6"),
+        (nn.ReLU(), "2×16"),
+        (Named(), "2×16 int64 and 2×7 and 2×7"),
+        (Looks(), "2×6"),
+        (Own(), "2×11"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_a_guess_that_works_and_leaves_the_model_alone(model: nn.Module, expected: str) -> None:
+    before = {
+        path: tensor.clone()
+        for path, tensor in model.state_dict().items()
+        if "uninit" not in type(tensor).__name__.lower()
+    }
+    lazy = any(isinstance(one, nn.parameter.UninitializedParameter) for one in model.parameters())
+    specs = specs_for(model, "mine")
+    assert words(specs) == expected
+    assert lazy == any(isinstance(one, nn.parameter.UninitializedParameter) for one in model.parameters())
+    made = tensors(model, specs)
+    assert all(torch.equal(one, two) for one, two in zip(made, tensors(model, specs), strict=True)), (
+        "the same each time"
+    )
+    model(*made)
+    if not lazy:
+        assert all(torch.equal(tensor, before[path]) for path, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in samples.recipes() if not name.startswith("vgg") and name != "list-pitfall"]
+)
+def test_each_sample_model_could_be_guessed(name: str) -> None:
+    model = samples.build(name)
+    model(*tensors(model, specs_for(model, name)))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "t5?num_layers=1&d_model=32&d_kv=16&num_heads=2&d_ff=48&vocab_size=90",
+            "2×16 int64 and 2×16 int64 and 2×16 int64",
+        ),
+        (
+            "vit?num_hidden_layers=1&hidden_size=32&num_attention_heads=2&intermediate_size=48&image_size=48&patch_size=16",
+            "2×3×48×48",
+        ),
+        (
+            "whisper?encoder_layers=1&decoder_layers=1&d_model=32&encoder_attention_heads=2&decoder_attention_heads=2&head=base"
+            "&max_source_positions=20&num_mel_bins=8",
+            "2×8×40",
+        ),
+    ],
+)
+def test_models_of_transformers_by_their_configuration(source: str, expected: str) -> None:
+    model = Recipe(parse(f"transformers:{source}"), "").make().model
+    specs = specs_for(model, source)
+    assert words(specs).startswith(expected)
+    model(*tensors(model, specs))
+
+
+def test_when_nothing_works_it_is_said_what_forward_wants() -> None:
+    with pytest.raises(
+        BadInput,
+        match=r"'mine' takes: its forward wants alpha, beta, and no guess worked \(never\); .* as in 2x16,2x16",
+    ):
+        specs_for(Nothing(), "mine")
+
+
+def test_given_shapes_are_taken_and_ids_stay_below_the_vocabulary() -> None:
+    model = Named()
+    specs = specs_for(model, "mine", "3x40,3x7,3x1")
+    ids, features, mask = tensors(model, specs)
+    assert (ids.dtype, features.dtype) == (torch.int64, torch.float32)
+    assert int(ids.max()) == 8
+    assert bool((mask == 1).all())
+    assert [tuple(one.shape) for one in tensors(model, specs, batch=5)] == [(5, 40), (5, 7), (5, 1)]
+    assert parse_inputs("2x3:float16")[0].dtype == torch.float16
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with place_of("vgpu") as made:
+        yield made
+
+
+def test_a_model_of_the_workspace_gets_them_where_it_is_and_as_it_is(place: Place) -> None:
+    place.workspace.add("mine", nn.Linear(3, 2).to("vgpu:1", torch.float64), Extras(source="net:make"))
+    assert "2×3 float64 on vgpu:1" in place.do(Forward(target="mine")).answer.words
+    extras = place.workspace.extras("mine")
+    assert extras.guessed == "2x3", "it is not guessed again"
+    extras.inputs = "5x4x3"
+    assert "5×4×3 float64 on vgpu:1" in place.do(Backward(target="mine")).answer.words
+    assert [one.shape for one in sampled(nn.Linear(3, 2), "mine", extras)] == [(5, 4, 3)]
+
+
+def test_shapes_that_were_given_on_opening_are_used(place: Place) -> None:
+    place.do(OpenModel(source="torch.nn:Linear?in_features=3&out_features=2", inputs="7x3", name="mine"))
+    assert "7×3 float32" in place.do(Forward(target="mine")).answer.words
+
+
+@pytest.mark.parametrize(
+    "model", [Named(), nn.LSTM(6, 4), nn.Linear(3, 2).to(torch.bfloat16)], ids=lambda one: type(one).__name__
+)
+def test_a_script_gets_the_very_values_by_their_shapes_and_dtypes(model: nn.Module) -> None:
+    here = sampled(model, "mine", Extras())
+    shapes = ",".join(f"{'x'.join(map(str, one.shape))}:{str(one.dtype).removeprefix('torch.')}" for one in here)
+    there = sample_inputs(model, shapes)
+    assert all(torch.equal(one, two) and one.dtype == two.dtype for one, two in zip(here, there, strict=True))
+
+
+@dataclass
+class Answered:
+    logits: Tensor
+    more: dict[str, tuple[Tensor, ...]]
+    note: str = "no tensor"
+
+
+def test_outputs_that_are_dataclasses_and_dictionaries() -> None:
+    one, two = torch.ones(2, requires_grad=True), torch.ones(3)
+    output = Answered(two, {"all": (one, two)})
+    assert first_tensor(output) is two
+    found = total([output, None, {"again": one}])
+    assert found is not None
+    assert found.item() == 4.0
+    assert first_tensor(Answered) is None
+
+
+def test_a_forward_that_calls_sys_exit_has_not_run() -> None:
+    class Leaves(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            raise SystemExit(0)
+
+    with pytest.raises(RunFailed, match=r"it called sys.exit\(0\)"):
+        run(Leaves(2, 2), "", [torch.ones(2)])

@@ -1,0 +1,468 @@
+"""Code that nobody wrote for us: everything that it can do wrong is one line for a person, and costs nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import psutil
+import pytest
+import torch
+from places import Place, place_of
+from torch import nn
+
+from devexplorer.core.base.errors import BadInput, DevExplorerError, DoesNotFit
+from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.isolation import parent
+from devexplorer.core.models import loading, trial
+from devexplorer.core.models.build import Recipe
+from devexplorer.core.models.source import parse
+from devexplorer.core.models.trial import Trials, tried
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.core.records.messages import (
+    Answer,
+    Cancel,
+    EngineLost,
+    Event,
+    JobEnded,
+    JobProgress,
+    Log,
+    ObjectChanged,
+)
+from devexplorer.core.workspace.moves import Watch
+
+LINEAR = "from torch import nn\ndef make(): return nn.Linear(4, 2)\n"
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with place_of("vgpu") as made:
+        yield made
+
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Write]:
+    """Writes the user's file `net.py`; their modules are forgotten afterwards."""
+    known = set(sys.modules)
+
+    def net(text: str) -> Path:
+        path = tmp_path / "net.py"
+        path.write_text(text)
+        return path
+
+    yield net
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def said(place: Place, path: Path, factory: str = "make") -> str:
+    """What is said about a model that cannot be opened; everything else is as it was."""
+    before = [place.snapshot(name) for name in place.workspace.names]
+    answer = place.answer(OpenModel(source=f"net:{factory}", folder=str(path.parent)))
+    assert answer.failed
+    assert answer.title == "No model was opened"
+    assert "\n" not in answer.words
+    assert [place.snapshot(name) for name in place.workspace.names] == before
+    assert place.workspace.undo_state().title is None
+    return answer.words
+
+
+# --- what goes wrong on the way
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "import no_such\n",
+            "'net' could not be imported: ModuleNotFoundError: No module named 'no_such' (net.py, line 1)",
+        ),
+        ("x = 1\ndef f(:\n", "SyntaxError: invalid syntax (net.py, line 2)"),
+        ("\n\nraise ValueError('first\\nsecond')\n", "'net' could not be imported: ValueError: first (net.py, line 3)"),
+        ("import sys\nsys.exit(0)\n", "'net' could not be imported: SystemExit: 0 (net.py, line 2)"),
+        ("import os\nos._exit(0)\n", "'net:make' ended its process itself with exit code 0"),
+        ("def made(): pass\n", "has no class or function 'make'; did you mean made?"),
+        ("make = 3\n", "that is a int and cannot be called"),
+        (
+            "import torch\ndef inner():\n    raise KeyError('width')\ndef make():\n    return inner()\n",
+            "'net:make()' failed: KeyError: 'width' (net.py, line 3)",
+        ),
+        ("def make():\n    import json\n    json.loads('{')\n", "failed: JSONDecodeError"),
+        ("def make():\n    raise GeneratorExit\n", "failed: GeneratorExit (net.py, line 2)"),
+        ("def make(width): return width\n", "missing 1 required positional argument: 'width'"),
+        ("import os\ndef make(): os._exit(0)\n", "'net:make' ended its process itself with exit code 0"),
+        (
+            "import os, signal\ndef make(): os.kill(os.getpid(), signal.SIGSEGV)\n",
+            "ended its process by signal SIGSEGV",
+        ),
+        ("def make(): return 3\n", "'net:make()' gave a int; a torch.nn.Module is needed"),
+        ("from torch import nn\ndef make(): return nn.Linear\n", "gave the class Linear, not a model"),
+        (
+            "from torch import nn\nmake = nn.Linear(2, 2)\n",
+            "is a model already made; name the class or function that makes it",
+        ),
+    ],
+)
+def test_what_does_not_work_is_said_in_one_line_with_the_users_own_line(
+    place: Place, write: Write, text: str, words: str
+) -> None:
+    assert words in said(place, write(text))
+
+
+def test_what_ends_only_in_the_engine_does_not_end_it(write: Write) -> None:
+    path = write(
+        f"import os, sys\nfrom torch import nn\nif os.getpid() == {os.getpid()}:\n    HERE = True\n"
+        "def leave(): return os._exit(0) if 'HERE' in globals() else nn.Linear(2, 2)\n"
+        "def go(): return sys.exit(0) if 'HERE' in globals() else nn.Linear(2, 2)\n"
+    )
+    with LocalEngine() as local:
+        for factory, words in (
+            ("leave", r"it called os._exit\(0\).*net.py, line 5"),
+            ("go", r"SystemExit: 0 .net.py, line 6"),
+        ):
+            with pytest.raises(BadInput, match=words):
+                local.demand(OpenModel(source=f"net:{factory}", folder=str(path.parent)))
+            assert local.engine.workspace.names == ()
+
+
+def test_a_factory_that_never_returns_is_ended_with_the_line_that_it_was_at(place: Place, write: Write) -> None:
+    place.workspace.trials = Trials(limit_seconds=2.5)
+    words = said(place, write("import subprocess\ndef make():\n    while True:\n        pass\n"))
+    assert "was not ready after 2.5 s and was ended (it was at net.py, line" in words
+
+
+def test_a_trial_is_cancelled_at_once_with_everything_that_it_started(write: Write, tmp_path: Path) -> None:
+    path = write(
+        "import os, subprocess, time\n"
+        "def make():\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        f"    open({str(tmp_path / 'new')!r}, 'w').write(str(child.pid))\n"
+        f"    os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'child')!r})\n"
+        "    time.sleep(600)\n"
+    )
+    assert parent.ASK_SECONDS < 1.0
+    with LocalEngine() as local:
+        local.engine.workspace.trials.limit_seconds = 600.0
+        request = local.send(OpenModel(source="net:make", folder=str(path.parent)))
+        for event in local.events(request, 60):
+            if isinstance(event, JobProgress):
+                break
+        while not (tmp_path / "child").exists():
+            threading.Event().wait(0.02)
+        local.send(Cancel(job=request))
+        ended = [
+            event
+            for event in local.events(request, 60)
+            if isinstance(event, Answer | JobEnded) and event.request == request
+        ]
+        assert isinstance(ended[0], Answer)
+        assert "cancelled; no model was opened" in ended[0].words.lower()
+        assert isinstance(ended[-1], JobEnded)
+        assert not ended[-1].ok
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_flood_of_output_goes_to_standard_error_and_stops_nothing(
+    place: Place, write: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write(LINEAR.replace("return", "print(chr(98) * 400_000); return"))
+    assert tried(parse("net:make"), str(path.parent)).type == "Linear"
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("b") == 400_000
+
+
+def test_a_fork_that_returns_twice_makes_one_model(place: Place, write: Write, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    path = write(
+        "import os\nfrom torch import nn\n"
+        "def make():\n"
+        "    os.fork()\n"
+        f"    with open({str(made)!r}, 'a') as file: file.write(f'{{os.getpid()}} ')\n"
+        "    return nn.Linear(2, 2)\n"
+    )
+    place.do(OpenModel(source="net:make", folder=str(path.parent)))
+    assert place.workspace.names == ("make",)
+    assert len(set(made.read_text().split())) == 4, "twice each in the trial and here, and no child went on"
+
+
+def test_an_import_that_forks_goes_on_once(write: Write) -> None:
+    path = write(f"import os\nos.fork()\n{LINEAR}")
+    assert tried(parse("net:make"), str(path.parent)).type == "Linear"
+    assert isinstance(Recipe(parse("net:make"), str(path.parent)).make().model, nn.Linear)
+
+
+def test_a_result_that_is_none_is_no_success(write: Write) -> None:
+    path = write("import os, sys\ndef make():\n    os.write(int(sys.argv[1]), b'{\"error\"')\n    os._exit(0)\n")
+    with pytest.raises(BadInput, match="gave no model"):
+        tried(parse("net:make"), str(path.parent))
+
+
+# --- what it changes for everybody
+
+
+def test_what_is_changed_for_the_whole_process_is_taken_back_and_told(
+    place: Place, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program"])
+    path = write(
+        "import os, random, sys, warnings, numpy, torch\n"
+        "from torch import nn\n"
+        "def make():\n"
+        "    torch.set_default_dtype(torch.float64)\n"
+        "    torch.set_default_device('cpu:0')\n"
+        "    torch.set_grad_enabled(False)\n"
+        "    torch.set_num_threads(torch.get_num_threads() + 1)\n"
+        "    torch.manual_seed(99); random.seed(99); numpy.random.seed(99)\n"
+        "    os.environ['OF_THE_MODEL'] = '1'; os.chdir('/'); sys.argv = ['other']; sys.path.append('/nowhere')\n"
+        "    warnings.simplefilter('ignore'); sys.stdout = None\n"
+        "    return nn.Linear(4, 2)\n"
+    )
+    torch.manual_seed(1)
+    random.seed(1)
+    numpy.random.seed(1)
+    filters, streams = list(warnings.filters), (sys.stdout, sys.stderr)
+    before = (
+        torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.get_num_threads(),
+        os.getcwd(),
+        dict(os.environ), list(sys.path), list(sys.argv),
+    )  # fmt: skip
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tobytes()
+    answer = place.do(OpenModel(source="net:make", folder=str(path.parent))).answer
+    assert before == (
+        torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), torch.get_num_threads(),
+        os.getcwd(),
+        dict(os.environ), list(sys.path), list(sys.argv),
+    )  # fmt: skip
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (random.getstate(), numpy.random.get_state()[1].tobytes()) == states[1:]
+    assert (list(warnings.filters), (sys.stdout, sys.stderr)) == (filters, streams)
+    assert os._exit.__name__ == "_exit"
+    for words in (
+        "the default dtype (torch.float64 instead of torch.float32)", "the default device",
+        "gradient mode (False instead of True)",
+        "the number of CPU threads", "the current folder", "environment variables", "sys.argv", "that is taken back",
+    ):  # fmt: skip
+        assert words in answer.words, words
+    assert "torch.set_default_dtype(torch.float32)" in answer.code
+    assert {row.dtype for row in place.snapshot("make").rows if row.kind == "parameter"} == {"float64"}
+
+
+def test_it_is_taken_back_also_when_the_factory_fails(write: Write) -> None:
+    path = write("import torch\ndef make():\n    torch.set_default_dtype(torch.float64)\n    raise ValueError('no')\n")
+    with pytest.raises(BadInput, match="ValueError: no"):
+        Recipe(parse("net:make"), str(path.parent)).make()
+    assert torch.get_default_dtype() == torch.float32
+
+
+# --- again, and beside others
+
+
+def test_an_edited_file_is_imported_anew_and_an_untouched_one_is_not_tried_again(
+    place: Place, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(f"from beside import WIDTH\n{LINEAR.replace('(4, 2)', '(4, WIDTH)')}")
+    (path.parent / "beside.py").write_text("WIDTH = 3\n")
+    tries: list[str] = []
+    monkeypatch.setattr(trial, "tried", lambda source, *rest: tries.append(source.text) or tried(source, *rest))
+    command = OpenModel(source="net:make", folder=str(path.parent))
+    names = [place.do(command).answer.subject, place.do(command).answer.subject]
+    assert names == ["make", "make2"]
+    assert tries == ["net:make"]
+    (path.parent / "beside.py").write_text("WIDTH = 5\n")
+    place.do(command)
+    assert tries == ["net:make"] * 2
+    third = place.workspace.get("make3")
+    assert isinstance(third, nn.Linear)
+    assert third.out_features == 5
+    assert not list(path.parent.rglob("__pycache__")), "nothing is left in the user's folder"
+
+
+def test_a_module_of_the_same_name_in_another_folder_is_another_module(write: Write, tmp_path: Path) -> None:
+    write(LINEAR)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "net.py").write_text(LINEAR.replace("4, 2", "7, 2"))
+    features = []
+    for folder in (tmp_path, other, tmp_path):
+        model = Recipe(parse("net:make"), str(folder)).make().model
+        assert isinstance(model, nn.Linear)
+        features.append(model.in_features)
+    assert features == [4, 7, 4]
+
+
+def test_a_file_named_as_an_installed_module_leaves_that_one_alone(tmp_path: Path) -> None:
+    import json
+
+    (tmp_path / "json.py").write_text(LINEAR)
+    (tmp_path / "net_here.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
+    assert type(Recipe(parse("net_here.py:Net"), str(tmp_path)).make().model).__module__ == "net_here"
+    del sys.modules["net_here"]
+    assert isinstance(Recipe(parse("json.py:make"), str(tmp_path)).make().model, nn.Linear)
+    assert sys.modules["json"] is json
+    del sys.modules[f"json_of_{tmp_path.name.replace('-', '_')}"]
+
+
+def test_a_factory_that_gives_the_same_model_again_is_refused(place: Place, write: Write) -> None:
+    path = write("from torch import nn\nONE = nn.Linear(2, 2)\ndef make(): return ONE\n")
+    command = OpenModel(source="net:make", folder=str(path.parent))
+    place.do(command)
+    assert "gave the very model that is here as 'make' already" in place.answer(command).words
+    assert place.workspace.names == ("make",)
+
+
+def test_everything_that_is_wrong_is_said_together_before_any_code_runs(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "tried", lambda *_: pytest.fail("code ran"))
+    with pytest.raises(BadInput) as refused:
+        dispatch(
+            place.workspace,
+            OpenModel(source="net", folder="/no/such", name="1", device="vgpu:9", dtype="int8", inputs="4by4"),
+        )
+    assert len(refused.value.findings) == 6
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_allocated(place: Place, write: Write) -> None:
+    path = write(LINEAR.replace("nn.Linear(4, 2)", "nn.Linear(400_000, 400_000)"))
+    with pytest.raises(DoesNotFit) as refused:
+        dispatch(place.workspace, OpenModel(source="net:make", folder=str(path.parent), device="vgpu:0"))
+    assert refused.value.needed_bytes > 590 << 30
+
+
+def test_what_lies_on_meta_has_no_values_to_move(place: Place, write: Write) -> None:
+    words = said(place, write(LINEAR.replace("4, 2", "4, 2, device='meta'")))
+    assert "has no values" in words
+
+
+def test_a_cancelled_trial_is_no_model(write: Write) -> None:
+    path = write(LINEAR)
+    with pytest.raises(DevExplorerError, match="cancelled"):
+        tried(parse("net:make"), str(path.parent), Watch(cancelled=lambda: True))
+
+
+def test_a_configuration_that_does_not_fit_is_refused_before_it_is_allocated(place: Place) -> None:
+    with pytest.raises(DoesNotFit) as refused:
+        dispatch(
+            place.workspace, OpenModel(source="transformers:gpt2?n_layer=1&n_embd=120000&n_head=1", device="vgpu:0")
+        )
+    assert refused.value.needed_bytes > 500 << 30
+
+
+# --- in the engine's own process
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[EngineProcess, Callable[[int], list[Event]]]]:
+    """The engine, and what it said until it had done a job."""
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    process = EngineProcess(events.put)
+    process.start()
+
+    def until(request: int) -> list[Event]:
+        seen = [events.get(timeout=60)]
+        while not (isinstance(seen[-1], JobEnded) and seen[-1].request == request):
+            seen.append(events.get(timeout=60))
+        return seen
+
+    yield process, until
+    process.close()
+    assert process.join(10)
+
+
+def test_what_a_trial_prints_is_in_the_log_and_an_exit_in_it_costs_nothing(
+    engine: tuple[EngineProcess, Callable[[int], list[Event]]], write: Write
+) -> None:
+    process, until = engine
+    path = write(
+        "import os, sys\nfrom torch import nn\ndef make():\n    print('from print')\n    os.write(2, b'from"
+        " below\\n')\n    os._exit(0)\ndef good(): return nn.Linear(2, 2)\n"
+    )
+    process.send(OpenModel(request=1, source="net:make", folder=str(path.parent)))
+    seen = until(1)
+    assert not [event for event in seen if isinstance(event, EngineLost)]
+    assert isinstance(seen[-1], JobEnded)
+    assert not seen[-1].ok
+    process.send(OpenModel(request=2, source="net:good", folder=str(path.parent)))
+    seen += until(2)
+    assert isinstance(seen[-1], JobEnded)
+    assert seen[-1].ok
+    assert [event.snapshot.name for event in seen if isinstance(event, ObjectChanged)] == ["good"]
+    printed = [event.text for event in seen if isinstance(event, Log) and event.level == "output"]
+    assert [text for text in printed if text.startswith("from")] == ["from print", "from below"]
+
+
+def test_the_end_of_the_process_that_waits_for_it_ends_a_trial(write: Write, tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    path = write(
+        f"import os, time\nopen('{told}.new', 'w').write(str(os.getpid()))\nos.rename('{told}.new',"
+        f" '{told}')\ntime.sleep(600)\n"
+    )
+    code = (
+        "from devexplorer.core.models.source import parse\nfrom devexplorer.core.models.trial import tried\n"
+        f"tried(parse('net:make'), {str(path.parent)!r})"
+    )
+    waiting = subprocess.Popen([sys.executable, "-c", code])
+    end = time.monotonic() + 60
+    while not told.exists() and time.monotonic() < end:
+        threading.Event().wait(0.02)
+    trial_process = psutil.Process(int(told.read_text()))
+    waiting.kill()
+    waiting.wait()
+    _, alive = psutil.wait_procs([trial_process], timeout=10)
+    assert not alive
+
+
+def test_the_python_of_two_models_of_one_file_imports_it_once(tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self, n=2): super().__init__(n, n)\n"
+    )
+    scope: dict[str, Any] = {"sys": sys, "importlib": importlib}
+    try:
+        for name in ("first", "second"):
+            code = Recipe(parse(f"{file}:Net"), "").code()
+            exec("\n".join((*code.imports, *code.lines, f"{name} = {code.expression}")), scope)
+        assert type(scope["first"]) is type(scope["second"]), "torch.save(first) names its class"
+    finally:
+        sys.modules.pop("twice_file", None)
+        sys.path[:] = [entry for entry in sys.path if entry != str(tmp_path)]
+
+
+def test_a_factory_that_is_not_there_is_answered_with_what_the_file_defines(tmp_path: Path) -> None:
+    (tmp_path / "offers.py").write_text(
+        "import os, sys, torch\nfrom torch import nn\nclass Wide(nn.Linear): ...\ndef make(): ...\n"
+    )
+    try:
+        with pytest.raises(BadInput, match=r"there are Wide, make$"):
+            loading.factory_of(parse(f"{tmp_path / 'offers.py'}:Qqqq"), "")
+    finally:
+        sys.modules.pop("offers", None)
+
+
+def test_a_tensor_in_an_attribute_is_said_to_belong_in_a_buffer(place: Place, write: Write) -> None:
+    path = write(
+        "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(2, 2)\n        self.scale = torch.ones(2)\n"
+    )
+    words = place.answer(OpenModel(source="net:Net", folder=str(path.parent))).words
+    assert "1 tensor in a plain list or attribute" in words
+    assert "tensors in a buffer" in words

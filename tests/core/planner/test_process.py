@@ -1,0 +1,154 @@
+"""The planner in its process, and as a command of the laboratory: answers, errors in one line, limits, cancelling."""
+
+import contextlib
+import io
+import os
+import sys
+
+import pytest
+import torch
+from places import place_of
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import Watch
+from devexplorer.core.commands import planner
+from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.isolation.parent import Cancelled
+from devexplorer.core.planner.ask import planned
+from devexplorer.core.records.doctor import DoctorRequest
+from devexplorer.core.records.messages import BuildModel
+from devexplorer.core.records.planner import FitPlanned, FitSpec, PlanFit
+
+QUICK = FitSpec(source="mlp", gpus=("Tesla T4",), search=False, options=False)
+
+
+@pytest.fixture
+def workspace():
+    with place_of("vgpu") as place:
+        yield place.workspace
+
+
+def write(folder, text):
+    (folder / "net.py").write_text(text)
+    return FitSpec(
+        source="net.py:Net", folder=str(folder), inputs="2x8", gpus=("Tesla T4",), search=False, options=False
+    )
+
+
+def test_an_answer_from_a_process_of_its_own():
+    told = []
+    report = planned(QUICK, Watch(progress=lambda done, text: told.append((done, text))))
+    assert report.spec == QUICK
+    assert report.fits[0].fits
+    assert report.parameters == 7946
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert any("mlp" in text for _, text in told)
+
+
+def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_path, monkeypatch):
+    """torch loads it as it is imported, by its entry point, into the one place that there is for such devices."""
+    (tmp_path / "npu_for_torch.py").write_text(
+        "import torch\ndef load():\n    torch.utils.rename_privateuse1_backend('npu')\n"
+    )
+    facts = tmp_path / "npu_for_torch-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: npu-for-torch\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[torch.backends]\nnpu = npu_for_torch:load\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert planned(QUICK).fits[0].fits
+    assert diagnosed(DoctorRequest(source="mlp", device="vgpu:0")).clean
+
+
+def test_asking_needs_no_torch():
+    import subprocess
+
+    code = "import sys; import devexplorer.core.planner.ask; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_does_not_import_is_told_in_one_line(tmp_path):
+    with pytest.raises(
+        BadInput, match=r"could not be imported: ModuleNotFoundError: No module named 'nowhere' \(net.py, line 1\)"
+    ):
+        planned(write(tmp_path, "import nowhere\n"))
+
+
+def test_what_hangs_is_ended(tmp_path):
+    with pytest.raises(BadInput, match=r"'net\.py:Net' was not ready after 4 s and was ended"):
+        planned(write(tmp_path, "import time\ntime.sleep(1000)\n"), seconds=4.0)
+
+
+def test_what_ends_its_process_is_told(tmp_path):
+    spec = write(
+        tmp_path,
+        "import os\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        os._exit(3)\n",
+    )
+    with pytest.raises(BadInput, match="ended its process itself with exit code 3"):
+        planned(spec)
+
+
+def test_inputs_that_nobody_can_guess_are_asked_for(tmp_path):
+    text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, alpha, beta): return alpha['x'] + beta\n"
+    spec = write(tmp_path, text)
+    with pytest.raises(BadInput, match="its forward wants alpha, beta"):
+        planned(FitSpec(source=spec.source, folder=spec.folder))
+
+
+def test_cancelling():
+    with pytest.raises(Cancelled):
+        planned(QUICK, Watch(cancelled=lambda: True))
+
+
+def test_a_model_of_the_workspace_is_planned_for_by_its_source(workspace):
+    dispatch(workspace, BuildModel(recipe="lenet", name="mine"))
+    outcome = dispatch(workspace, PlanFit(spec=QUICK, target="mine"))
+    (event,) = outcome.events
+    assert isinstance(event, FitPlanned)
+    assert event.target == "mine"
+    assert (event.report.spec.source, event.report.parameters) == ("lenet", 61706)
+    assert outcome.answer.title.startswith("mine fits Tesla T4")
+    assert outcome.answer.subject == "mine"
+    assert "simulated" in outcome.answer.words
+    assert "devexplorer fit lenet --gpu 'Tesla T4'" in outcome.answer.code
+    assert not outcome.changed
+
+
+def test_a_cast_model_is_planned_for_in_its_dtype(workspace):
+    workspace.add("cast", torch.nn.Linear(2, 2).to(torch.bfloat16))
+    workspace.extras("cast").recipe = "mlp"
+    outcome = dispatch(workspace, PlanFit(spec=QUICK, target="cast"))
+    assert outcome.events[0].report.spec.dtype == "bfloat16"
+
+
+def test_what_has_no_source_is_refused(workspace):
+    workspace.add("stranger", torch.nn.Linear(2, 2))
+    workspace.add("numbers", torch.ones(2))
+    with pytest.raises(BadInput, match="nobody knows what made 'stranger'"):
+        dispatch(workspace, PlanFit(spec=QUICK, target="stranger"))
+    with pytest.raises(BadInput, match="'numbers' is a tensor"):
+        dispatch(workspace, PlanFit(spec=QUICK, target="numbers"))
+
+
+def test_the_code_of_an_answer_runs(workspace):
+    outcome = dispatch(workspace, PlanFit(spec=QUICK))
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(outcome.answer.code, {})
+    assert out.getvalue().startswith("Tesla T4 fits")
+
+
+def test_the_command_line_of_a_request():
+    spec = FitSpec(
+        source="net.py:Net",
+        folder="/some where",
+        gpus=("2x Tesla T4",),
+        batch=8,
+        train=True,
+        optimizer="sgd",
+        autocast="float16",
+    )
+    assert (
+        planner.command_line(spec)
+        == "cd '/some where' && devexplorer fit net.py:Net --gpu '2x Tesla T4' --batch 8 --autocast float16 --train"
+        " --optimizer sgd"
+    )

@@ -1,0 +1,225 @@
+"""Traces: what was predicted without values is what a virtual GPU counts with them, and a replay ends as a run on such
+a card does."""
+
+import gc
+import importlib
+import sys
+
+import pytest
+import torch
+from fakes.planning import ONE, T4, counted, subject, traced
+from torch import nn
+
+from devexplorer.core.models.clones import twin
+from devexplorer.core.planner.largest import by_bisection, fit_in, from_above
+from devexplorer.core.planner.run import OPTIMIZERS, DeviceMap, StepConfig, run_step
+from devexplorer.core.planner.subject import subject_of
+from devexplorer.core.planner.trace import law
+from devexplorer.core.virtual.backend import install, meta_empty
+from devexplorer.core.virtual.device.memory import CachingAllocator
+
+pytestmark = pytest.mark.usefixtures("virtual")
+
+ZOO = {
+    "mlp": ("", 8),
+    "lenet": ("", 16),
+    "resnet18": ("1x3x32x32", 4),
+    "transformer": ("", 4),
+    "lstm": ("1x6:int64", 3),
+}
+"""Model -> inputs (empty: its own) and batch: small, since they are run with values, too."""
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "momentum"])
+@pytest.mark.parametrize("name", ZOO)
+def test_the_peak_of_training_is_what_a_virtual_gpu_counts(name, optimizer):
+    inputs, batch = ZOO[name]
+    way = StepConfig(train=True, optimizer=optimizer)
+    trace = run_step(subject_of(name, "", inputs), way, batch, ONE)[0]
+    assert trace.without_end.peak == counted(name, way, batch, inputs)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet", "transformer"])
+def test_the_peak_of_inference_is_what_a_virtual_gpu_counts(name):
+    inputs, batch = ZOO[name]
+    trace = run_step(subject_of(name, "", inputs), StepConfig(), batch, ONE)[0]
+    assert trace.without_end.peak == counted(name, StepConfig(), batch, inputs)
+
+
+def test_inference_takes_less_than_training():
+    model = subject_of("lenet", "", "")
+    inference, training = (run_step(model, StepConfig(train=train), 16, ONE)[0] for train in (False, True))
+    assert inference.without_end.peak < training.without_end.peak
+    assert inference.flop * 2 < training.flop
+
+
+class Blocks(nn.Module):
+    """Six blocks of one kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()) for _ in range(6)
+        )
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_checkpointing_takes_less_memory_and_more_work():
+    plain, checkpointed = (
+        traced(Blocks(), (1, 256), way=StepConfig(train=True, optimizer="sgd", checkpointing=checkpointing), batch=4096)
+        for checkpointing in (False, True)
+    )
+    assert checkpointed.without_end.peak < plain.without_end.peak
+    assert checkpointed.flop > plain.flop
+
+
+def reserved_and_fits(batch, capacity):
+    """Two steps with tensors without values on a virtual GPU of this capacity: what the allocator reserved, or None
+    where it ran out."""
+    machine = install()
+    machine.reset()
+    gpu = machine.add([T4])[0]
+    gpu.memory = CachingAllocator(capacity, 0)
+    try:
+        model = twin(Blocks(), lambda tensor: meta_empty(tensor.shape, tensor.dtype, "vgpu:0"))
+        inputs = meta_empty((batch, 256), torch.float32, "vgpu:0")
+        optimizer = OPTIMIZERS["adamw"](list(model.parameters()))
+        for _ in range(2):
+            optimizer.zero_grad(set_to_none=True)
+            model(inputs).sum().backward()
+            optimizer.step()
+    except torch.OutOfMemoryError:
+        return None
+    return gpu.memory.reserved_bytes
+
+
+def test_a_replay_ends_as_a_run_on_a_card_of_that_size():
+    """On either side of the edge, and where segments have to be given back: the replay is the run."""
+    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=20000)
+    without_end = trace.without_end
+    assert without_end.fits
+    fits = []
+    for capacity in range(trace.least - (4 << 20), without_end.reserved + (4 << 20), 6 << 20):
+        gc.collect()
+        ran = reserved_and_fits(20000, capacity)
+        replay = trace.replay(capacity)
+        assert replay.fits == (ran is not None), capacity
+        fits.append(replay.fits)
+    assert fits[0] is False
+    assert fits[-1] is True
+    assert not trace.replay(trace.least - 1).fits
+    assert trace.replay(without_end.reserved).fits
+    assert trace.replay(without_end.reserved + 5, 5) == without_end
+
+
+def test_without_room_to_spare_segments_are_given_back():
+    """What a smaller card reserves is less than what a larger one does."""
+    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=20000)
+    most = trace.without_end.reserved
+    least = next(capacity for capacity in range(trace.least, most + 1, 1 << 20) if trace.replay(capacity).fits)
+    assert least < most
+    assert trace.replay(least).reserved <= least
+
+
+class Importing(nn.Linear):
+    """Its forward imports something that holds the frames of those that imported it, in a circle."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+
+    def forward(self, x):
+        x = super().forward(x)
+        importlib.import_module("holding_frames")
+        return x * 2
+
+
+def test_what_is_imported_in_the_midst_of_a_run_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "holding_frames.py").write_text("import sys\ndef hold():\n    frame = sys._getframe()\nhold()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        first, second = (traced(Importing(), (1, 8), way=StepConfig(), batch=4) for _ in range(2))
+    finally:
+        sys.modules.pop("holding_frames", None)
+    assert first.events.tolist() == second.events.tolist()
+
+
+def test_blocks_grow_evenly_with_the_batch():
+    way, model = StepConfig(train=True), subject_of("lenet", "", "")
+    runs = {batch: run_step(model, way, batch, ONE)[0] for batch in (2, 3, 5)}
+    found = law(runs)
+    assert found is not None
+    ran = run_step(model, way, 77, ONE)[0]
+    assert found.at(77).least == ran.least
+    assert found.at(77).without_end == ran.without_end
+    other = run_step(model, StepConfig(train=True, optimizer="sgd"), 5, ONE)[0]
+    assert law({2: runs[2], 3: runs[3], 5: other}) is None
+    assert law({2: runs[2], 3: runs[3]}) is None, "two runs say nothing about a third"
+
+
+def test_no_law_where_a_block_grows_otherwise():
+    class Pairs(nn.Module):
+        def forward(self, x):
+            return (x @ x.T).sum()
+
+    runs = {batch: run_step(subject(Pairs(), (1, 64)), StepConfig(), batch, ONE)[0] for batch in (20, 30, 50)}
+    assert law(runs) is None
+
+
+@pytest.mark.parametrize("largest", [1, 2, 7, 100, 4097, 65535, 65536])
+def test_the_search_finds_the_edge(largest):
+    def fits(batch):
+        return batch <= largest
+
+    at_least = largest == 65536
+    assert from_above(fits, fits) == (largest, at_least)
+    assert from_above(fits, lambda batch: batch <= 2 * largest) == (largest, at_least)
+    assert by_bisection(fits, lambda: True) == (largest, at_least)
+
+
+def test_a_search_without_time_says_what_it_knows():
+    patience = iter([True, True, True])
+    found = by_bisection(lambda batch: batch <= 1000, lambda: next(patience, False))
+    assert found.at_least
+    assert found.batch <= 1000
+
+
+def test_every_card_must_have_room():
+    model = subject_of("mlp", "", "")
+    trace = run_step(model, StepConfig(), 1, ONE)[0]
+    assert fit_in([trace, trace], [(1 << 30, 0), (1 << 30, 0)])
+    assert not fit_in([trace, trace], [(1 << 30, 0), (1 << 20, 0)])
+
+
+def test_the_step_is_slower_on_a_slower_card_and_copies_count(virtual):
+    from devexplorer.core.devices.profiles import parse_virtual
+    from devexplorer.core.planner.trace import step_seconds
+
+    h200 = parse_virtual("H200")[0]
+    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=4096)
+    assert step_seconds([trace], [h200]) < step_seconds([trace], [T4])
+
+    class Halves(nn.Module):
+        """Its second half gets what is on the host."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(256, 256)
+
+        def forward(self, x):
+            return self.layer(x) + torch.ones(4096, 256).to(x.device)
+
+    copied = traced(Halves(), (1, 256), way=StepConfig(), batch=4096).copies
+    assert [(one.nbytes, one.peer) for one in copied] == [(4096 * 256 * 4, None)]
+
+
+def test_the_peak_does_not_depend_on_which_card_it_is(virtual):
+    from devexplorer.core.devices.profiles import parse_virtual
+
+    other = DeviceMap((parse_virtual("H200")[0],))
+    model = subject_of("lenet", "", "")
+    one, two = (run_step(model, StepConfig(train=True), 4, placing)[0] for placing in (ONE, other))
+    assert (one.without_end, one.events.tolist()) == (two.without_end, two.events.tolist())

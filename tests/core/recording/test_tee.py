@@ -1,0 +1,169 @@
+"""Recording what a session sees: also what its mailbox drops, what held before it began, and a disk that ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import recordings
+from fakes.look_records import ENGINE as READY
+from fakes.nvml import FakeNvml
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.recording.format import DevicesAre
+from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.tee import RecordingTee
+from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
+from devexplorer.core.records.messages import Command, EngineLost, Event, Log
+from devexplorer.core.session.session import Session
+from devexplorer.core.telemetry.mailbox import Mailbox
+
+DEADLINE_S = 20.0
+
+
+def records(path: Path) -> tuple[list[object], list[object]]:
+    """Events and readings of a recording that has ended."""
+    recording = open_recording(path)
+    assert recording is not None
+    with recording:
+        assert recording.ended
+        readings = [entry.record for frame in recording.frames for entry in recording.readings(frame)]
+        return [entry.record for entry in recording.events], list(readings)
+
+
+def silent(problem: str) -> None:
+    raise AssertionError(problem)
+
+
+def test_what_the_mailbox_drops_is_recorded(tmp_path: Path) -> None:
+    mailbox = Mailbox(limit=3)
+    tap = RecordingTee(mailbox.put)
+    assert tap.recorder is None
+    tap.put(recordings.sample("cuda:0", 0, 0))
+    tap.start(tmp_path / "r", silent, overwrite=False)
+    samples = [recordings.sample("cuda:0", at, at) for at in range(1, 51)]
+    for sample in samples:
+        tap.put(sample)
+    assert mailbox.dropped > 40
+    assert tap.recorder is not None
+    assert tap.close(DEADLINE_S)
+    assert tap.recorder is None
+    assert records(tmp_path / "r")[1] == samples
+
+
+def test_samples_are_recorded_as_the_window_sees_them(tmp_path: Path) -> None:
+    def completed(sample: DeviceSample) -> DeviceSample:
+        return recordings.sample(sample.device, 1, 99)
+
+    tap = RecordingTee(lambda event: None, completed)
+    tap.start(tmp_path / "r", silent, overwrite=False)
+    tap.put(recordings.sample("cuda:0", 1, None))
+    assert tap.close(DEADLINE_S)
+    assert records(tmp_path / "r")[1] == [recordings.sample("cuda:0", 1, 99)]
+
+
+def test_a_recording_that_begins_later_is_told_what_holds(tmp_path: Path) -> None:
+    tap = RecordingTee(lambda event: None)
+    old, new = (DeviceDetails(device="cuda:0", time_unix_s=at, serial=str(at)) for at in (1.0, 2.0))
+    topology = Topology(source="nvml")
+    _, preparing = recordings.happenings()[1]
+    _, started = recordings.happenings()[2]
+    _, ended = recordings.happenings()[3]
+    catalog = Catalog((recordings.CPU,), (recordings.PROBLEM,))
+    tap.seen([old, READY, topology, new, preparing, started], catalog)  # type: ignore[list-item]
+    tap.start(tmp_path / "one", silent, overwrite=False)
+    tap.seen([ended], None)  # type: ignore[list-item]
+    tap.start(tmp_path / "two", silent, overwrite=False)  # ends the other
+    tap.seen(
+        [EngineLost(reason="gone", will_restart=False, time_unix_s=3.0)], Catalog((recordings.CPU, *recordings.CARDS))
+    )
+    tap.start(tmp_path / "three", silent, overwrite=False)
+    assert tap.close(DEADLINE_S)
+    devices = DevicesAre((recordings.CPU,), (recordings.PROBLEM,))
+    one, two, three = (records(tmp_path / name)[0] for name in ("one", "two", "three"))
+    assert one[0] == devices
+    assert sorted(map(repr, one[1:-1])) == sorted(map(repr, [new, READY, topology, preparing, started]))
+    assert one[-1] == ended
+    assert sorted(map(repr, two[1:-2])) == sorted(map(repr, [new, READY, topology]))
+    assert two[-2:] == [
+        DevicesAre((recordings.CPU, *recordings.CARDS)),
+        EngineLost(reason="gone", will_restart=False, time_unix_s=3.0),
+    ]
+    assert sorted(map(repr, three[1:])) == sorted(map(repr, [new, topology]))
+
+
+class PlayedEngine:
+    """The test says its lines."""
+
+    def __init__(self, put: Callable[[Event], None]) -> None:
+        self.put = put
+
+    def start(self) -> None:
+        return
+
+    def send(self, command: Command) -> None:
+        return
+
+    def kill(self) -> None:
+        self.put(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=0))
+
+    def close(self) -> None:
+        return
+
+    def join(self, deadline_s: float) -> bool:
+        return True
+
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
+
+def played(clock: Callable[[], float]) -> tuple[Session, list[PlayedEngine]]:
+    engines: list[PlayedEngine] = []
+
+    def make(put: Callable[[Event], None], *_: object) -> PlayedEngine:
+        engines.append(PlayedEngine(put))
+        return engines[-1]
+
+    return Session(make_engine=make, nvml=Nvml(FakeNvml()), clock=clock), engines
+
+
+def test_a_session_records_what_the_window_sees_and_ends_the_file(tmp_path: Path) -> None:
+    session, [engine] = played(lambda: 5.0)
+    session.drain()
+    session.start_recording(tmp_path / "r")
+    assert session.recording is not None
+    with pytest.raises(BadInput, match="exists already"):
+        session.start_recording(tmp_path / "r")
+    assert session.recording is not None, "the one that runs goes on"
+    engine.put(recordings.sample("cpu", 1, 1))
+    engine.put(Log(level="warning", text="hot", time_unix_s=1.0))
+    engine.kill()
+    session.drain()
+    assert session.close(DEADLINE_S)
+    assert session.recording is None
+    events, readings = records(tmp_path / "r")
+    assert readings == [recordings.sample("cpu", 1, 1)]
+    [warning, lost] = [event for event in events if isinstance(event, Log | EngineLost)]
+    assert warning == Log(level="warning", text="hot", time_unix_s=1.0)
+    assert isinstance(lost, EngineLost)
+    assert lost.will_restart, "as the window heard it"
+
+
+def test_a_disk_that_ends_the_recording_is_an_error_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from devexplorer.core.recording import recorder
+
+    monkeypatch.setattr(recorder, "SYNC_S", 0.005)
+    session, _ = played(lambda: 5.0)
+    session.start_recording(tmp_path / "r")
+    (tmp_path / "r").unlink()
+    ending = session.recording
+    assert ending is not None
+    ending._syncer.join(DEADLINE_S)
+    assert session.recording is None
+    [line] = [event for event in session.drain().events if isinstance(event, Log)]
+    assert (line.level, line.text) == ("error", "The recording r stopped: the file was deleted.")
+    session.stop_recording()
+    session.close(DEADLINE_S)

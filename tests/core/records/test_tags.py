@@ -1,0 +1,63 @@
+"""A record's tag stands on the link and in recordings: each is written out, so that a class can be renamed and its tag
+stays."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+import msgspec
+import pytest
+
+import devexplorer.core.records
+from devexplorer.core.recording.format import Recorded
+from devexplorer.core.records.base import BaseCommand, BaseEvent
+from devexplorer.core.records.messages import Command, Event
+
+for _module in pkgutil.iter_modules(devexplorer.core.records.__path__):
+    importlib.import_module(f"devexplorer.core.records.{_module.name}")
+
+
+def below(kind: type) -> Iterator[type]:
+    for derived in kind.__subclasses__():
+        yield derived
+        yield from below(derived)
+
+
+TAGGED = [
+    kind
+    for kind in below(msgspec.Struct)
+    if kind.__module__.startswith("devexplorer.") and kind.__struct_config__.tag is not None
+]
+
+
+def test_every_record_of_the_link_and_of_recordings_has_a_tag() -> None:
+    assert set(get_args(Command)) | set(get_args(Event)) | set(get_args(Recorded)) <= set(TAGGED)
+    assert len(TAGGED) > 90
+
+
+@pytest.mark.parametrize("kind", TAGGED, ids=lambda kind: kind.__name__)
+def test_a_tag_is_written_out(kind: type[msgspec.Struct]) -> None:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    written = [keyword.value for keyword in definition.keywords if keyword.arg == "tag"]
+    assert [value.value for value in written if isinstance(value, ast.Constant)] == [kind.__struct_config__.tag]
+
+
+@pytest.mark.parametrize("union", [Command, Event, Recorded], ids=["commands", "events", "recorded"])
+def test_no_two_records_of_a_union_share_a_tag(union: object) -> None:
+    tags = Counter(kind.__struct_config__.tag for kind in get_args(union))
+    assert [tag for tag, count in tags.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(("base", "union"), [(BaseCommand, Command), (BaseEvent, Event)], ids=["command", "event"])
+def test_a_record_without_a_tag_cannot_join_a_union(base: type[msgspec.Struct], union: object) -> None:
+    untagged = msgspec.defstruct("Untagged", [], bases=(base,), frozen=True, kw_only=True)
+    with pytest.raises(TypeError, match="must be tagged"):
+        msgspec.msgpack.Decoder(union | untagged)  # type: ignore[operator]

@@ -1,0 +1,204 @@
+"""The session as Python: a session of many actions is written as a script and as a notebook, runs in a new process, and
+gives the same."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes.scripts import Here, bound_beside, script_gives_the_same
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.records import laboratory as lab
+from devexplorer.core.records.messages import (
+    AddVirtual,
+    Backward,
+    BuildModel,
+    Combine,
+    Command,
+    EditElement,
+    Forward,
+    Move,
+    NewTensor,
+    Redo,
+    Remove,
+    SetThreads,
+    Undo,
+)
+from devexplorer.core.session.script import Action, Surroundings, notebook, script, write
+
+
+@pytest.fixture
+def here() -> Iterator[Here]:
+    made = Here("2x Tesla T4")
+    yield made
+    made.close()
+
+
+def commands(folder: Path) -> list[Command]:
+    """Every kind of action, at least once."""
+    np.save(folder / "array.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    (folder / "mine.py").write_text(
+        "from torch import nn\n\n\ndef factory():\n    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))\n"
+    )
+    return [
+        SetThreads(threads=1),
+        NewTensor(name="x", fill="rand", shape=(2, 20), seed=3),
+        NewTensor(name="y", fill="randn", shape=(2, 20), device="vgpu:0", seed=4, dtype="float64", requires_grad=True),
+        NewTensor(name="counted", fill="arange", shape=(5,), device="vgpu:1"),
+        NewTensor(name="written", fill="text", text="[[1, 2.5], [3, -4]]", dtype="half", requires_grad=True),
+        NewTensor(name="array", fill="file", text=str(folder / "array.npy"), device="vgpu:1"),
+        NewTensor(name="gone", shape=(3,)),
+        BuildModel(recipe="mlp", seed=5),
+        BuildModel(recipe="tied", name="my tied-model", device="vgpu:1", seed=6),
+        BuildModel(recipe="lazy-mlp", name="class", device="vgpu:0"),
+        BuildModel(recipe="nested", dtype="bfloat16"),
+        BuildModel(recipe="lstm", device="vgpu:0"),
+        Forward(target="class"),
+        Move(targets=("mlp:0", "x"), device="vgpu:0"),
+        Move(targets=("mlp:2",), device="vgpu:1"),
+        Undo(),
+        Move(targets=("nested:0.block 1",), device="vgpu:1", dtype="float64"),
+        EditElement(target="x", index=(0, 1), value=-7.5),
+        EditElement(target="mlp:0.bias", index=(3,), value=0.25),
+        EditElement(target="array", index=(1, 1), value=7.0),
+        Undo(),
+        Combine(left="x", right="x", operator="*", name="product"),
+        Move(targets=("mlp",), device="vgpu:0"),
+        Forward(target="mlp", input="product", output="result"),
+        Forward(target="mlp:0", input="x"),
+        Backward(target="mlp", input="x"),
+        Backward(target="my tied-model"),
+        Move(targets=("mlp", "product"), device="cpu", copy=True),
+        Remove(names=("gone",)),
+        Undo(),
+        Redo(),
+        AddVirtual(spec="L4"),
+        Move(targets=("counted",), device="vgpu:2"),
+        Move(targets=("nested",), device="vgpu:2"),
+        lab.Initialise(target="mlp:2", rule="xavier-uniform", seed=7, biases=True),
+        lab.Describe(target="mlp:0.weight"),
+        lab.Ask(target="x", question="device"),
+        lab.SetRequiresGrad(targets=("mlp:0",), on=False),
+        lab.SetTraining(target="mlp", on=False),
+        lab.ClearGradients(target="mlp"),
+        lab.Tie(first="nested:0.block 0.0.weight", second="nested:0.block 2.0.weight"),
+        lab.Tie(first="nested:0.block 0.0.bias", second="nested:0.block 2.0.bias"),
+        lab.Untie(target="nested:0.block 2.0.bias"),
+        lab.MakeOptimizer(target="my tied-model", kind="adam", learning_rate=0.01),
+        lab.TrainStep(target="my tied-model"),
+        Move(targets=("my tied-model",), device="vgpu:0", optimizer=True),
+        lab.TrainStep(target="my tied-model", input="x"),
+        BuildModel(recipe="two-towers", name="towers"),
+        lab.PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}),
+        lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        Forward(target="towers"),
+        lab.InsertHops(target="towers", on=False),
+        lab.InsertHops(target="towers"),
+        BuildModel(recipe="two-towers", name="joined"),
+        lab.Split(target="joined", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        lab.Join(target="joined", device="vgpu:1"),
+        lab.Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
+        lab.TimeWork(device="vgpu:0", size=32, iterations=2),
+        lab.Crossover(device="vgpu:0", sizes=(16, 32)),
+        lab.Save(targets=("mlp",), path=str(folder / "mlp.safetensors")),
+        lab.Load(path=str(folder / "mlp.safetensors"), name="loaded", device="vgpu:1"),
+        lab.LoadCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
+        lab.CompareCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
+        lab.OpenModel(source="mine.py:factory", folder=str(folder), name="mine", device="vgpu:1", seed=8, inputs="3x4"),
+        Forward(target="mine"),
+        Backward(target="mine"),
+    ]
+
+
+def test_a_long_session_runs_again_as_a_script_in_a_new_process(here: Here, tmp_path: Path) -> None:
+    actions = commands(tmp_path)
+    for command in actions:
+        here.do(command)
+    done = here.session.actions
+    assert len(done) >= 30
+    text = script_gives_the_same(here, tmp_path)
+    assert "gone" not in here.engine.engine.workspace.names
+    assert '"vgpu:1")' in text
+    assert all(f"# {action.title}\n" in text for action in done)
+    assert text.index('add_virtual_gpus("2x Tesla T4")') < text.index("samples.build")
+    assert bound_beside(text, [*here.engine.engine.workspace.names, "gone"]) == set(), "an object could take its name"
+
+
+# the text
+
+ONE = Action("x is on cpu", "A *tensor* of 1 float32.", "import torch\nimport math\n\nx = torch.ones(1) * math.pi", 1.0)
+TWO = Action("x is on\nvgpu:0", "", "from a import b, c\nimport torch\n\nx = x.to('vgpu:0')\n\nprint(b)", 2.0)
+SHELL = Action("An odd one", "", "python -m something 'x'", 3.0)
+AROUND = Surroundings("3.11.7", "2.13.0", "2x Tesla T4", "1,0")
+
+
+def test_imports_stand_once_and_at_the_top_behind_what_ran_and_before_the_virtual_gpus() -> None:
+    assert (
+        script([ONE, TWO, SHELL], AROUND)
+        == '''"""A session of DevExplorer as Python.
+
+It ran on Python 3.11.7, PyTorch 2.13.0.
+"""
+
+import math
+import os
+
+import torch
+from a import b
+from a import c
+
+from devexplorer.core.virtual.backend import add_virtual_gpus
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"  # read once, by the first use of CUDA
+add_virtual_gpus("2x Tesla T4", visible="1,0")  # simulated
+
+# x is on cpu
+x = torch.ones(1) * math.pi
+
+# x is on vgpu:0
+x = x.to('vgpu:0')
+
+print(b)
+
+# An odd one
+# python -m something 'x'
+'''
+    )
+
+
+def test_nothing_done_is_still_a_script() -> None:
+    ast.parse(script([], Surroundings()))
+    json.loads(notebook([], Surroundings()))
+
+
+def test_the_notebook_has_the_same_code_and_a_cell_of_words_for_each_action() -> None:
+    actions = [ONE, TWO, SHELL]
+    document = json.loads(notebook(actions, AROUND))
+    assert (document["nbformat"], document["nbformat_minor"]) == (4, 5)
+    assert document["metadata"]["kernelspec"] == {"display_name": "Python 3", "language": "python", "name": "python3"}
+    cells = document["cells"]
+    for cell in cells:
+        wanted = {"cell_type", "id", "metadata", "source"}
+        assert set(cell) == (wanted if cell["cell_type"] == "markdown" else wanted | {"execution_count", "outputs"})
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    assert [cell["cell_type"] for cell in cells] == ["markdown", "code"] * (len(actions) + 1)
+    code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    whole = ast.parse(script(actions, AROUND))
+    whole.body = whole.body[1:]  # the header, which is a cell of words
+    assert ast.dump(ast.parse(code)) == ast.dump(whole)
+    assert "".join(cells[2]["source"]) == "### x is on cpu\n\nA \\*tensor\\* of 1 float32."
+
+
+def test_a_file_is_written_whole_or_one_line_says_why_not(tmp_path: Path) -> None:
+    path = tmp_path / "session.py"
+    write(path, "x = 'é'\n")
+    assert path.read_text(encoding="utf-8") == "x = 'é'\n"
+    with pytest.raises(BadInput, match="could not be written") as refusal:
+        write(tmp_path / "absent" / "session.py", "x")
+    assert "\n" not in str(refusal.value)
+    assert [one.name for one in tmp_path.iterdir()] == ["session.py"]

@@ -1,0 +1,407 @@
+"""Restart, rebuild and giving up, with an engine that is played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import (
+    Answer,
+    BuildModel,
+    Command,
+    EngineDevices,
+    EngineLost,
+    EngineReady,
+    Event,
+    JobEnded,
+    Log,
+    Move,
+    Moved,
+    NewTensor,
+    ObjectChanged,
+    Rebuilt,
+    Redid,
+    Redo,
+    Remove,
+    Undid,
+    Undo,
+)
+from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
+from devexplorer.core.session.session import RESTARTS, Session
+
+TWO = tuple(
+    DeviceInfo(id=f"vgpu:{at}", kind="virtual", name="Tesla T4", uuid=f"VGPU-{at}-tesla-t4", simulated=True)
+    for at in (0, 1)
+)
+READY = EngineReady(
+    pid=1, python_version="3", torch_version="2", cuda_version=None, cuda_available=False, cuda_device_count=0,
+    cuda_visible_devices=None, threads=2, virtual_unavailable=None, recipes={},
+)  # fmt: skip
+
+
+class PlayedEngine:
+    """Remembers what it was sent; the test says its lines."""
+
+    def __init__(self, put: Callable[[Event], None]) -> None:
+        self.put = put
+        self.sent: list[Command] = []
+        self.started = self.closed = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def kill(self) -> None:
+        self.put(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=0))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def join(self, deadline_s: float) -> bool:
+        return True
+
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
+
+class Stage:
+    """A session, the engines it made, and a clock."""
+
+    def __init__(self) -> None:
+        self.engines: list[PlayedEngine] = []
+        self.visible: list[str | None] = []
+        self.now = 1000.0
+        self.session = Session(make_engine=self._make, nvml=Nvml(), clock=lambda: self.now)
+
+    def _make(self, put: Callable[[Event], None], spec: str | None, visible: str | None) -> PlayedEngine:
+        self.engines.append(PlayedEngine(put))
+        self.visible.append(visible)
+        return self.engines[-1]
+
+    @property
+    def engine(self) -> PlayedEngine:
+        return self.engines[-1]
+
+    def say(self, *events: Event) -> list[Event]:
+        for event in events:
+            self.engine.put(event)
+        return self.session.drain().events
+
+    def acknowledge(self, command: Command, name: str | None = None, *, ok: bool = True) -> list[Event]:
+        request = command.request
+        events: list[Event] = []
+        if name is not None:
+            snapshot = ObjectSnapshot(
+                name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={}
+            )
+            events.append(ObjectChanged(request=request, snapshot=snapshot))
+        return self.say(*events, JobEnded(request=request, ok=ok, time_unix_s=0))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.say(READY)
+    return stage
+
+
+def test_after_a_death_the_workspace_is_made_again(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.session.send(Move(targets=("mlp",), device="vgpu:1"))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert lost.will_restart
+    assert len(stage.engines) == 2
+
+    assert stage.say(READY) == [READY]
+    build, moved = stage.engine.sent
+    assert (build, moved) == (
+        BuildModel(recipe="mlp", name="mlp", request=build.request),
+        Move(targets=("mlp",), device="vgpu:1", request=moved.request),
+    )
+    assert stage.say(Answer(request=build.request, title="built", words="")) == [], "making things again is no news"
+    stage.acknowledge(build, "mlp")
+    rebuilt = stage.acknowledge(moved)[-1]
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=())
+
+
+def test_what_fails_on_the_way_back_is_named(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    rebuilt = stage.acknowledge(stage.engine.sent[0], ok=False)[-1]
+    assert isinstance(rebuilt, Rebuilt)
+    assert rebuilt.restored == ()
+    assert "mlp" in rebuilt.lost[0]
+
+
+def test_one_that_ends_the_engine_when_it_is_repeated_is_left_out(stage: Stage) -> None:
+    for recipe in ("mlp", "lenet"):
+        stage.session.send(BuildModel(recipe=recipe))
+        stage.acknowledge(stage.engine.sent[-1], recipe)
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    stage.engine.kill()  # while it builds mlp again
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert "buildmodel mlp" in lost.reason
+    stage.say(READY)
+    assert [command.recipe for command in stage.engine.sent] == ["lenet"]  # type: ignore[union-attr]
+    rebuilt = stage.acknowledge(stage.engine.sent[0], "lenet")[-1]
+    assert rebuilt == Rebuilt(restored=("lenet",), lost=("buildmodel mlp: it ends the engine",))
+
+
+def test_a_move_to_where_it_was_is_not_repeated(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    request = stage.session.send(Move(targets=("mlp",), device="cpu"))
+    report = MoveReport(
+        objects=("mlp",), source=("cpu",), destination="cpu", dtype=None, parameters=0, buffers=0, gradients=0,
+        tensors=0, bytes=0,
+        seconds=0.0, wall_seconds=0.0, gb_per_s=None, simulated=False, already_there=True,
+    )  # fmt: skip
+    stage.say(Moved(request=request, report=report, time_unix_s=0.0))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    assert len(stage.engine.sent) == 1
+
+
+def test_a_flood_is_taken_in_portions(stage: Stage) -> None:
+    for number in range(1000):
+        stage.engine.put(Log(level="output", text=str(number), time_unix_s=0.0))
+    portions = []
+    while events := stage.session.drain().events:
+        portions.append(len(events))
+    assert sum(portions) == 1000
+    assert max(portions) < 1000
+
+
+def test_a_command_that_fits_no_frame_is_answered_and_costs_nothing(stage: Stage) -> None:
+    def refuse(command: Command) -> None:
+        raise BadInput("this cannot be sent to the engine: too large")
+
+    stage.engine.send = refuse  # type: ignore[method-assign]
+    stage.session.send(BuildModel(recipe="mlp"))
+    (answer,) = stage.session.drain().events
+    assert isinstance(answer, Answer)
+    assert answer.failed
+
+
+def test_the_command_that_killed_it_is_named_and_not_repeated(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="vgg16-bn"))
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert "buildmodel vgg16-bn" in lost.reason
+    events = stage.say(READY)
+    assert stage.engine.sent == []
+    assert events == [READY, Rebuilt(restored=(), lost=())]
+
+
+def test_one_that_dies_again_and_again_is_given_up_until_somebody_asks(stage: Stage) -> None:
+    for _ in range(RESTARTS):
+        stage.engine.kill()
+        assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]
+    stage.engine.kill()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert not lost.will_restart
+    engines = len(stage.engines)
+    stage.session.start_engine_again()
+    assert len(stage.engines) == engines + 1
+    assert stage.engine.started
+    assert isinstance(stage.say(READY)[-1], Rebuilt), "one that was started by hand is rebuilt as well"
+
+
+def test_deaths_far_apart_are_no_reason_to_give_up(stage: Stage) -> None:
+    for _ in range(3 * RESTARTS):
+        stage.now += 60
+        stage.engine.kill()
+        assert stage.session.drain().events[0].will_restart  # type: ignore[union-attr]
+
+
+# --- CUDA_VISIBLE_DEVICES
+
+
+def ready(visible: str | None) -> EngineReady:
+    return msgspec.structs.replace(READY, cuda_visible_devices=visible)
+
+
+def answers(events: list[Event]) -> list[Answer]:
+    return [event for event in events if isinstance(event, Answer)]
+
+
+def test_another_list_of_visible_devices_takes_a_new_engine_and_is_explained(stage: Stage) -> None:
+    stage.say(EngineDevices(devices=TWO))
+    stage.session.set_visible_devices(" 1 ")
+    assert stage.session.visible_devices == "1"
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert (lost.reason, lost.will_restart) == ("It is started again with CUDA_VISIBLE_DEVICES=1.", True)
+    assert stage.visible == [None, "1"]
+    assert not answers(stage.say(ready("1"))), "the devices of the new engine are not known yet"
+    second = msgspec.structs.replace(TWO[1], id="vgpu:0")
+    (answer,) = answers(stage.say(EngineDevices(devices=(second,))))
+    facts = {fact.label: fact.value for fact in answer.facts}
+    assert (facts["before"], facts["now"]) == ("unset", "1")
+    assert "VGPU-1-tesla-t4" in facts["vgpu:0"]
+    assert "reads it once" in answer.words
+    assert not answers(stage.say(EngineDevices(devices=(second,)))), "said once"
+    stage.engine.kill()
+    stage.session.drain()
+    assert stage.visible == [None, "1", "1"], "one that dies comes back with the same list"
+
+
+def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.session.send(Move(targets=("mlp",), device="vgpu:1"))
+    stage.acknowledge(stage.engine.sent[1])
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    assert not answers(stage.say(ready("0"), EngineDevices(devices=TWO[:1])))
+    build, moved = stage.engine.sent
+    assert not answers(stage.acknowledge(build, "mlp"))
+    stage.say(Answer(request=moved.request, title="refused", words="There is no device 'vgpu:1' here.", failed=True))
+    events = stage.acknowledge(moved, ok=False)
+    rebuilt = next(event for event in events if isinstance(event, Rebuilt))
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=("move mlp to vgpu:1: There is no device 'vgpu:1' here.",))
+    (answer,) = answers(events)
+    assert {fact.label: fact.value for fact in answer.facts}["not back"] == rebuilt.lost[0]
+
+
+def test_what_is_no_list_is_refused_and_the_engine_runs_on(stage: Stage) -> None:
+    with pytest.raises(BadInput, match="neither a number nor a UUID"):
+        stage.session.set_visible_devices("all")
+    assert stage.session.drain().events == []
+    assert len(stage.engines) == 1
+    assert stage.session.visible_devices is None
+
+
+def test_the_catalog_goes_by_the_value_of_the_engine_that_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    stage.session._take_cards((Card(index=0, uuid="GPU-1", name="A10"),), ())
+    stage.engine.put(ready("0"))
+    stage.engine.put(EngineDevices(devices=()))
+    catalog = stage.session.drain().catalog
+    assert catalog is not None
+    assert catalog.devices[1].reason == "hidden from the engine by CUDA_VISIBLE_DEVICES=0"
+
+
+def test_a_list_that_is_chosen_after_the_engine_was_given_up_starts_one(stage: Stage) -> None:
+    for _ in range(RESTARTS + 1):
+        stage.engine.kill()
+        stage.session.drain()
+    engines = len(stage.engines)
+    stage.session.set_visible_devices("")
+    assert (len(stage.engines), stage.visible[-1]) == (engines + 1, "")
+
+
+def test_a_second_choice_while_the_first_one_starts_is_the_one_that_counts(stage: Stage) -> None:
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    starting = stage.engine
+    # there is no process yet that could be ended
+    kill, starting.kill = starting.kill, lambda: None  # type: ignore[method-assign]
+    stage.session.set_visible_devices("1")
+    starting.kill = kill  # type: ignore[method-assign]
+    stage.say(ready("0"))
+    stage.session.drain()
+    assert stage.visible == [None, "0", "1"]
+    (answer,) = answers(stage.say(ready("1"), EngineDevices(devices=TWO)))
+    assert answer.title == "CUDA_VISIBLE_DEVICES is 1"
+
+
+def test_an_engine_that_is_ended_on_purpose_while_it_rebuilds_blames_nothing(stage: Stage) -> None:
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    stage.session.set_visible_devices("0")
+    stage.session.drain()
+    stage.say(ready("0"))
+    rebuilt = stage.acknowledge(stage.engine.sent[0], "mlp")[-1]
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=())
+
+
+def test_what_was_undone_is_not_made_again_and_what_was_redone_is(stage: Stage) -> None:
+    for command in (
+        BuildModel(recipe="mlp", name="mlp"),
+        Move(targets=("mlp",), device="vgpu:0"),
+        Move(targets=("mlp:0",), device="vgpu:1"),
+    ):
+        stage.session.send(command)
+        stage.say(Answer(request=stage.engine.sent[-1].request, title=type(command).__name__, words="", code="pass"))
+        stage.acknowledge(stage.engine.sent[-1], "mlp" if isinstance(command, BuildModel) else None)
+    _, first, second = stage.engine.sent
+    for undone in (second, first):
+        request = stage.session.send(Undo())
+        stage.say(Undid(request=request, of=undone.request), Answer(request=request, title="Undone", words=""))
+        stage.acknowledge(stage.engine.sent[-1])
+    assert [action.title for action in stage.session.actions] == ["BuildModel"]
+    request = stage.session.send(Redo())
+    stage.say(Redid(request=request, command=msgspec.structs.replace(first, request=request)))
+    stage.say(Answer(request=request, title="Move again", words="", code="pass"))
+    stage.acknowledge(stage.engine.sent[-1])
+    assert [action.title for action in stage.session.actions] == ["BuildModel", "Move again"]
+
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    assert [type(command) for command in stage.engine.sent] == [BuildModel, Move]
+    build, again = stage.engine.sent
+    assert again == msgspec.structs.replace(first, request=again.request)
+    stage.acknowledge(build, "mlp")
+    stage.acknowledge(again)
+    request = stage.session.send(Undo())
+    stage.say(Undid(request=request, of=again.request))
+    assert [action.title for action in stage.session.actions] == ["BuildModel"], (
+        "an Undo after the rebuild finds what it takes back"
+    )
+
+
+def test_a_model_that_was_made_and_removed_again_was_not_restored(stage: Stage) -> None:
+    for command in (BuildModel(recipe="mlp", name="mlp"), Remove(names=("mlp",))):
+        stage.session.send(command)
+        stage.acknowledge(stage.engine.sent[-1], "mlp" if isinstance(command, BuildModel) else None)
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    build, remove = stage.engine.sent
+    stage.acknowledge(build, "mlp")
+    assert stage.acknowledge(remove)[-1] == Rebuilt(restored=(), lost=())
+
+
+def test_the_session_as_python_names_what_it_ran_on(stage: Stage) -> None:
+    stage.session.send(NewTensor(name="x"))
+    request = stage.engine.sent[-1].request
+    stage.say(
+        Answer(request=request, title="x is on cpu", words="A tensor.", code="x = torch.ones(())", time_unix_s=5.0)
+    )
+    stage.acknowledge(stage.engine.sent[-1], "x")
+    (action,) = stage.session.actions
+    assert (action.title, action.words, action.code, action.time_unix_s) == (
+        "x is on cpu",
+        "A tensor.",
+        "x = torch.ones(())",
+        5.0,
+    )
+    assert "Python 3, PyTorch 2" in stage.session.script()
+    assert stage.session.script().endswith("# x is on cpu\nx = torch.ones(())\n")
+    assert '"x = torch.ones(())"' in stage.session.notebook()

@@ -1,0 +1,39 @@
+"""What the state keeps of runs that measure something else than one product."""
+
+from __future__ import annotations
+
+import math
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.benchmark import BandwidthRow, BandwidthSpec, BenchPoint, Spread, SweepCell, SweepSpec
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import BenchPreparing
+from devexplorer.core.session.state import State
+
+
+def state_with(spec: SweepSpec | BandwidthSpec) -> State:
+    state = State()
+    state.set_catalog(Catalog(devices=(DeviceInfo(id="cpu", kind="cpu", name="a processor"),)))
+    state.apply(BenchPreparing(run=1, spec=spec, simulated=False))
+    return state
+
+
+def test_finished_shapes_are_kept_in_their_order_and_drawn_as_throughput() -> None:
+    state = state_with(SweepSpec(device="cpu", shapes=((8, 8, 8), (16, 16, 16))))
+    cells = [SweepCell(8, 8, 8, tflops=Spread(0.1, 0.1, 0.1)), SweepCell(16, 16, 16, reason="too large")]
+    for number, (cell, tflops) in enumerate(zip((None, *cells), (0.09, 0.1, None), strict=True)):
+        state.apply(BenchPoint(run=1, device="cpu", time_unix_s=1000.0 + number, tflops=tflops, cell=cell))
+    assert state.runs[1].cells == cells
+    assert state.runs[1].points == 3
+    times, values = state.devices["cpu"].throughput.readings("tflops")
+    assert list(times) == [1000.0, 1001.0]
+    assert list(values) == [0.09, 0.1]
+
+
+def test_a_copy_is_kept_and_is_no_throughput() -> None:
+    state = state_with(BandwidthSpec(sources=("cpu",), destinations=("cpu",)))
+    row = BandwidthRow(source="cpu", destination="cpu", bytes=4096, gb_per_s=Spread(9.0, 8.0, 10.0))
+    state.apply(BenchPoint(run=1, device="cpu", time_unix_s=1000.0, gb_per_s=9.0, row=row))
+    assert state.runs[1].rows == [row]
+    assert state.runs[1].cells == []
+    assert math.isnan(state.devices["cpu"].throughput.latest("tflops"))

@@ -1,0 +1,122 @@
+"""Attention on a virtual GPU is one kernel: the CPU's values and gradients, without the scores in memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812  # as everybody writes it
+from torch import Tensor, nn
+
+from devexplorer.core.virtual.backend import meta_empty
+
+BATCH, HEADS, LENGTH, WIDTH = 2, 4, 1024, 64
+
+
+pytestmark = pytest.mark.usefixtures("virtual")
+
+
+def _attend(
+    device: str, dtype: torch.dtype, mask: str | None, *, causal: bool, gqa: bool, dropout: float = 0.0
+) -> list[Tensor]:
+    """Output and every gradient, on the CPU."""
+    torch.manual_seed(0)
+    keys = 2 if gqa else 4
+    shapes = ((2, 4, 7, 8), (2, keys, 5, 8), (2, keys, 5, 16))
+    leaves = [torch.randn(shape, dtype=dtype).to(device).detach().requires_grad_() for shape in shapes]
+    given = None
+    if mask == "bool":
+        hidden = torch.rand(2, 1, 7, 5) > 0.3
+        hidden[..., 0] = True  # every query sees something
+        given = hidden.to(device)
+    elif mask == "float":
+        given = torch.randn(7, 5, dtype=dtype).to(device).detach().requires_grad_()
+        leaves.append(given)
+    out = F.scaled_dot_product_attention(
+        *leaves[:3], attn_mask=given, dropout_p=dropout, is_causal=causal, enable_gqa=gqa
+    )
+    (out * out).sum().backward()
+    return [one.detach().cpu() for one in (out, *(leaf.grad for leaf in leaves))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("mask", "causal"), [(None, False), (None, True), ("bool", False), ("float", False)])
+@pytest.mark.parametrize("gqa", [False, True])
+def test_it_computes_what_the_cpu_computes(dtype, mask, causal, gqa):
+    tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-4
+    for host, there in zip(
+        *(_attend(device, dtype, mask, causal=causal, gqa=gqa) for device in ("cpu", "vgpu:0")), strict=True
+    ):
+        torch.testing.assert_close(there, host, rtol=tolerance, atol=tolerance)
+
+
+def test_dropout_drops_the_same_weights_forward_and_backward():
+    for host, there in zip(
+        *(_attend(device, torch.float32, None, causal=False, gqa=False, dropout=0.4) for device in ("cpu", "vgpu:0")),
+        strict=True,
+    ):
+        torch.testing.assert_close(there, host, rtol=1e-4, atol=1e-4)
+
+
+def test_the_scores_never_lie_in_memory():
+    x = meta_empty((BATCH, HEADS, LENGTH, WIDTH), torch.float16, "vgpu:0").requires_grad_()
+    before = torch.vgpu.memory_allocated()
+    out = F.scaled_dot_product_attention(x, x, x)
+    rows = BATCH * HEADS * LENGTH
+    assert torch.vgpu.memory_allocated() - before == rows * WIDTH * 2 + rows * 4
+    torch.vgpu.reset_peak_memory_stats()
+    out.sum().backward()
+    assert torch.vgpu.max_memory_allocated() < before + 7 * rows * WIDTH * 2 < before + rows * LENGTH * 2
+
+
+def test_float64_is_taken_apart_as_on_cuda():
+    x = meta_empty((BATCH, HEADS, LENGTH, WIDTH), torch.float64, "vgpu:0").requires_grad_()
+    before = torch.vgpu.memory_allocated()
+    out = F.scaled_dot_product_attention(x, x, x)
+    assert torch.vgpu.memory_allocated() - before > BATCH * HEADS * LENGTH * LENGTH * 8
+    assert out.shape == x.shape
+
+
+def test_without_gradients_and_in_inference_mode():
+    x = torch.randn(1, 2, 4, 8)
+    wanted = F.scaled_dot_product_attention(x, x, x)
+    with torch.inference_mode():
+        y = x.to("vgpu:0")
+        torch.testing.assert_close(F.scaled_dot_product_attention(y, y, y).cpu(), wanted)
+    with torch.no_grad():
+        y = x.to("vgpu:0")
+        torch.testing.assert_close(F.scaled_dot_product_attention(y, y, y).cpu(), wanted)
+
+
+def test_autocast_lowers_it():
+    x = torch.randn(1, 2, 4, 8).to("vgpu:0")
+    with torch.autocast("vgpu", torch.bfloat16):
+        assert F.scaled_dot_product_attention(x, x, x).dtype == torch.bfloat16
+
+
+def test_its_products_cost_time(virtual):
+    def seconds(length: int) -> float:
+        gpu = virtual.gpus[0]
+        x = meta_empty((1, 8, length, 64), torch.float16, "vgpu:0")
+        before = gpu.clock.thread_seconds
+        F.scaled_dot_product_attention(x, x, x)
+        return gpu.clock.thread_seconds - before
+
+    assert 3.5 < seconds(16384) / seconds(8192) < 4.1  # the square of the length, less what a launch costs
+
+
+def test_a_mask_and_causality_together_are_refused():
+    x = torch.randn(1, 2, 4, 8).to("vgpu:0")
+    with pytest.raises(RuntimeError, match="Explicit attn_mask should not be set"):
+        F.scaled_dot_product_attention(x, x, x, attn_mask=torch.zeros(4, 4).to("vgpu:0"), is_causal=True)
+
+
+def test_attention_of_a_layer_trains():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    x = torch.randn(2, 5, 16)
+    layer(x).sum().backward()
+    wanted = layer.self_attn.in_proj_weight.grad.clone()
+    layer.zero_grad()
+    layer.to("vgpu:0")
+    layer(x.to("vgpu:0")).sum().backward()
+    torch.testing.assert_close(layer.self_attn.in_proj_weight.grad.cpu(), wanted, rtol=1e-4, atol=1e-5)

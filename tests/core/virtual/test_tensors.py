@@ -1,0 +1,700 @@
+"""Tensors on virtual GPUs: they behave as on a real one, and every byte and second is in the books."""
+
+import copy
+import io
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.virtual import backend
+from devexplorer.core.virtual.backend import VirtualTensor, is_virtual, meta_empty
+from devexplorer.core.virtual.operators.operations import SHORT_FLOPS
+
+pytestmark = pytest.mark.usefixtures("virtual")
+DEVICES = ("vgpu:0", "vgpu:1")
+MIB = 1 << 20
+
+
+def allocated(machine, device="vgpu:0"):
+    return machine.gpu(device).memory.allocated_bytes
+
+
+def run_in_thread(work):
+    failures = []
+
+    def guarded():
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
+# --- identity and devices
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_moving_to_where_it_is_gives_the_same_object(virtual):
+    x = torch.ones(3, device="vgpu:1")
+    before = allocated(virtual, "vgpu:1")
+    assert x.to("vgpu:1") is x
+    assert x.to(device=torch.device("vgpu:1"), dtype=torch.float32) is x
+    assert x.vgpu(1) is x
+    assert allocated(virtual, "vgpu:1") == before
+
+
+def test_moving_elsewhere_makes_a_new_tensor_and_leaves_the_old_one(virtual):
+    x = torch.arange(4.0)
+    y = x.to("vgpu:0")
+    z = y.to("vgpu:1")
+    assert (x.device.type, str(y.device), str(z.device)) == ("cpu", "vgpu:0", "vgpu:1")
+    assert is_virtual(y)
+    assert not is_virtual(x)
+    y.add_(1)
+    assert x.tolist() == z.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert z.cpu().device.type == "cpu"
+    assert type(z.cpu()) is torch.Tensor
+
+
+def test_a_move_of_a_tensor_that_requires_grad_is_recorded():
+    x = torch.ones(3, requires_grad=True)
+    y = x.to("vgpu:1")
+    assert not y.is_leaf
+    (y * 2).sum().backward()
+    assert x.grad.device.type == "cpu"
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: torch.randn(3, device=d),
+        lambda d: torch.arange(3, device=d),
+        lambda d: torch.full((2,), 3.0, device=d),
+        lambda d: torch.eye(3, device=d),
+        lambda d: torch.randint(0, 3, (2,), device=d),
+        lambda d: torch.tensor([1, 2], device=d),
+        lambda d: torch.linspace(0, 1, 3, device=d),
+        lambda d: torch.empty((2, 3), device=d),
+        lambda d: torch.empty_strided((2, 3), (1, 2), device=d),
+        lambda d: torch.randperm(5, device=d),
+        lambda d: torch.zeros(2, device=d).new_ones(3),
+        lambda d: torch.zeros(2).new_zeros(3, device=d),
+        lambda d: torch.ones_like(torch.zeros(2), device=d),
+        lambda d: torch.as_tensor([1.0], device=d),
+        lambda d: torch.tril_indices(3, 3, device=d),
+    ],
+)
+@pytest.mark.parametrize("device", DEVICES)
+def test_factories_put_their_result_there(make, device):
+    assert str(make(device).device) == device
+
+
+def test_a_default_device_is_respected():
+    with torch.device("vgpu:1"):
+        assert str(torch.ones(2).device) == "vgpu:1"
+        assert str(torch.nn.Linear(2, 2).weight.device) == "vgpu:1"
+
+
+def test_factories_from_a_virtual_tensor_can_name_another_device():
+    x = torch.ones(2, device="vgpu:0")
+    assert str(torch.zeros_like(x, device="vgpu:1").device) == "vgpu:1"
+    assert type(x.new_zeros(2, device="cpu")) is torch.Tensor
+
+
+def test_vgpu_without_a_number_is_the_first():
+    assert str(torch.ones(2, device="vgpu").device) == "vgpu:0"
+    assert str(torch.ones(2).to("vgpu").device) == "vgpu:0"
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(2, device="vgpu:2"), lambda: torch.ones(2).to("vgpu:7")])
+def test_a_device_that_is_not_there_is_refused_in_cudas_words(make):
+    with pytest.raises(RuntimeError, match=r"invalid device ordinal.*there are vgpu:0 to vgpu:1"):
+        make()
+
+
+def test_devices_added_later_can_be_used_at_once(virtual):
+    virtual.add(parse_virtual("NVIDIA A10"))
+    x = torch.ones(2, device="vgpu:2")
+    assert (x + x).to("vgpu:0").tolist() == [2.0, 2.0]
+
+
+def test_a_number_of_the_cpu_joins_others_and_takes_no_sum_in_place():
+    number, x = torch.tensor(1.0), torch.ones(2, device="vgpu:0")
+    assert (number + x).device == x.device
+    assert x.add_(number).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="found at least two devices, cpu and vgpu:0"):
+        number += x.sum()
+    assert number.fill_(x.sum()).item() == 4.0
+
+
+def test_the_lengths_of_a_packed_sequence_are_wanted_on_the_cpu():
+    x, lengths = torch.ones(2, 3, 4, device="vgpu:0"), torch.tensor([3, 2])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    assert packed.data.device == x.device
+    with pytest.raises(
+        RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor, but got 1D vgpu:0 Long tensor"
+    ):
+        torch.nn.utils.rnn.pack_padded_sequence(x, lengths.to(x.device), batch_first=True)
+
+
+def test_mixing_devices_is_refused_in_pytorchs_words_naming_both():
+    x, y, z = torch.ones(2), torch.ones(2, device="vgpu:0"), torch.ones(2, device="vgpu:1")
+    words = "Expected all tensors to be on the same device, but found at least two devices, "
+    with pytest.raises(RuntimeError, match=words + "cpu and vgpu:0!"):
+        x + y
+    with pytest.raises(RuntimeError, match=words + "vgpu:0 and vgpu:1!"):
+        y + z
+    with pytest.raises(RuntimeError, match=words + "vgpu:1 and vgpu:0!"):
+        torch.cat([z, y])
+    with pytest.raises(RuntimeError, match=words + "vgpu:1 and cpu!"):
+        torch.cat([z, x])
+    with pytest.raises(RuntimeError, match=words):
+        torch.mm(torch.ones(2, 2, device="vgpu:0"), torch.ones(2, 2, device="vgpu:0"), out=torch.ones(2, 2))
+    with pytest.raises(RuntimeError, match=words + r"vgpu:1 and cpu!.*argument mat1 in method aten::addmm"):
+        torch.nn.Linear(2, 2, device="vgpu:1")(torch.ones(1, 2))
+
+
+def test_a_cpu_scalar_may_join_and_a_scalar_of_another_gpu_may_not():
+    x = torch.ones(2, device="vgpu:1")
+    assert (x + torch.tensor(2.0)).tolist() == [3.0, 3.0]
+    assert (torch.tensor(2.0) * x).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="vgpu:1 and vgpu:0"):
+        x + torch.tensor(1.0, device="vgpu:0")
+
+
+def test_cpu_indices_may_index_a_virtual_tensor_and_not_the_other_way_round():
+    x = torch.arange(6.0, device="vgpu:1").reshape(2, 3)
+    assert x[torch.tensor([1, 0])].tolist() == [[3, 4, 5], [0, 1, 2]]
+    x[torch.tensor([0])] = 7.0
+    assert x[0].tolist() == [7, 7, 7]
+    with pytest.raises(RuntimeError, match=r"vgpu:1 and cpu!.*argument values"):
+        x[torch.tensor([0, 1], device="vgpu:1")] = torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device"):
+        torch.ones(3)[torch.tensor([0], device="vgpu:0")]
+
+
+# --- values, views, in place
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_advanced_indexing_and_assignment_agree_with_the_cpu():
+    plain = torch.arange(24.0).reshape(4, 6)
+    x = plain.to("vgpu:1")
+    index = torch.tensor([3, 0], device="vgpu:1")
+    assert torch.equal(x[index, 1:4].cpu(), plain[index.cpu(), 1:4])
+    assert torch.equal(x[x > 10].cpu(), plain[plain > 10])
+    x[index, 0] = torch.tensor([-1.0, -2.0], device="vgpu:1")
+    x[x > 20] = 0.0
+    plain[index.cpu(), 0] = torch.tensor([-1.0, -2.0])
+    plain[plain > 20] = 0.0
+    assert torch.equal(x.cpu(), plain)
+
+
+def test_views_share_memory_and_see_changes(virtual):
+    x = torch.zeros(2, 3, device="vgpu:0")
+    before = allocated(virtual)
+    row, flat, turned = x[1], x.view(-1), x.t()
+    row.fill_(5)
+    assert flat.tolist() == [0, 0, 0, 5, 5, 5]
+    assert turned[2, 1].item() == 5
+    x.mul_(2)
+    assert row.tolist() == [10, 10, 10]
+    assert x.detach().data_ptr() == x.data_ptr() == x.data.data_ptr() == flat.data_ptr()
+    assert row.data_ptr() == x.data_ptr() + 12
+    assert row.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert allocated(virtual) == before
+    del x, flat, turned
+    assert allocated(virtual) == before
+    del row
+    assert allocated(virtual) == 0
+
+
+def test_in_place_operations_return_the_very_same_object():
+    x = torch.ones(2, 3, device="vgpu:1")
+    assert x.add_(1) is x
+    assert x.zero_() is x
+    assert x.copy_(torch.full((2, 3), 4.0)) is x
+    assert x.tolist() == [[4.0] * 3] * 2
+    assert x.t_() is x
+    assert x.shape == (3, 2)
+    assert x.unsqueeze_(0).shape == (1, 3, 2)
+    assert x.squeeze_().shape == (3, 2)
+
+
+def test_out_variants_return_the_very_same_object_and_may_resize_it(virtual):
+    a = torch.ones(256, 512, device="vgpu:0")
+    out = torch.empty(256, 256, device="vgpu:0")
+    before = allocated(virtual)
+    assert torch.mm(a, a.t(), out=out) is out
+    assert allocated(virtual) == before
+    assert out[0, 0].item() == 512
+    grown = torch.empty(0, device="vgpu:0")
+    torch.add(a, a, out=grown)
+    assert grown.shape == (256, 512)
+    assert allocated(virtual) == before + 256 * 512 * 4
+    values, indices = torch.empty(256, device="vgpu:0"), torch.empty(256, dtype=torch.long, device="vgpu:0")
+    answer = torch.max(a, 1, out=(values, indices))
+    assert answer[0] is values
+    assert answer[1] is indices
+
+
+def test_resizing_in_place_is_counted(virtual):
+    x = torch.ones(2, device="vgpu:0")
+    x.resize_(1000)
+    assert x.shape == (1000,)
+    assert allocated(virtual) == 4096
+
+
+def test_data_can_be_replaced_on_the_same_kind_of_device(virtual):
+    x = torch.ones(2, device="vgpu:0", requires_grad=True)
+    with torch.no_grad():
+        x.data.add_(1)
+    assert x.tolist() == [2.0, 2.0]
+    x.data = torch.zeros(3, device="vgpu:1")
+    assert (str(x.device), x.shape, x.tolist()) == ("vgpu:1", (3,), [0.0] * 3)
+    assert allocated(virtual, "vgpu:0") == 0
+
+
+def test_casts_stay_on_the_device(virtual):
+    x = torch.ones(1024, device="vgpu:1")
+    half = x.half()
+    assert (str(half.device), half.dtype, half.nbytes) == ("vgpu:1", torch.float16, 2048)
+    assert allocated(virtual, "vgpu:1") == 4096 + 2048
+    assert x.to("vgpu:0", torch.float64).dtype == torch.float64
+    assert x.int().bool().to(torch.bfloat16).sum().item() == 1024
+
+
+def test_copies_between_all_pairs_of_devices():
+    for source in ("cpu", *DEVICES):
+        for target in ("cpu", *DEVICES):
+            x = torch.zeros(3, device=target)
+            x.copy_(torch.arange(3.0, device=source))
+            assert x.tolist() == [0.0, 1.0, 2.0]
+            assert str(torch.ones(2, device=source).to(target).device) == target
+
+
+def test_lists_of_tensors_are_updated_in_place():
+    xs = [torch.ones(2, device="vgpu:1"), torch.ones(3, device="vgpu:1")]
+    torch._foreach_add_(xs, 1.0)
+    torch._foreach_copy_(xs, [torch.zeros(2), torch.full((3,), 8.0)])
+    assert xs[0].tolist() == [0.0, 0.0]
+    assert xs[1].tolist() == [8.0] * 3
+    assert len(torch.split(xs[1], 1)) == 3
+
+
+def test_random_values_are_those_of_the_cpu_for_the_same_seed():
+    torch.manual_seed(3)
+    expected = torch.randn(5)
+    torch.manual_seed(3)
+    assert torch.equal(torch.randn(5, device="vgpu:1").cpu(), expected)
+
+
+def test_inference_mode_works():
+    layer = torch.nn.Linear(3, 2, device="vgpu:1")
+    with torch.inference_mode():
+        x = torch.ones(2, 3, device="vgpu:1")
+        y = layer(x).reshape(-1).contiguous().to("vgpu:0")
+        assert x.to("vgpu:1") is x
+    assert str(y.device) == "vgpu:0"
+
+
+# --- what leaves torch
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_numpy_is_refused_in_cudas_words():
+    import numpy as np
+
+    x = torch.ones(2, device="vgpu:0")
+    words = (
+        r"can't convert vgpu:0 device type tensor to numpy. Use Tensor.cpu\(\) to copy the tensor to host memory first."
+    )
+    for ask in (x.numpy, lambda: np.asarray(x)):
+        with pytest.raises(TypeError, match=words):
+            ask()
+    assert x.numpy(force=True).tolist() == [1.0, 1.0]
+    assert str(x.device) == "vgpu:0"
+
+
+def test_values_can_be_read_and_printed():
+    x = torch.tensor([1.5, 2.5], device="vgpu:1")
+    assert x.tolist() == [1.5, 2.5]
+    assert (x[0].item(), float(x[1]), bool(x[0] > 1), len(x), [v.item() for v in x]) == (1.5, 2.5, True, 2, [1.5, 2.5])
+    assert repr(x) == "tensor([1.5000, 2.5000], device='vgpu:1')"
+    assert f"{x[0]:.3f}" == "1.500"
+    assert "requires_grad=True" in repr(torch.nn.Parameter(x))
+    assert repr(torch.nn.Parameter(x)).startswith("Parameter containing:")
+    assert "grad_fn=<MulBackward0>" in repr(torch.nn.Parameter(x) * 2)
+
+
+def test_a_deep_copy_has_its_own_memory(virtual):
+    x = torch.nn.Parameter(torch.ones(256, device="vgpu:1"))
+    (x * 2).sum().backward()
+    before = allocated(virtual, "vgpu:1")
+    y = copy.deepcopy(x)
+    assert isinstance(y, torch.nn.Parameter)
+    assert y.requires_grad
+    assert y.grad.tolist() == x.grad.tolist()
+    assert y.grad is not x.grad
+    assert allocated(virtual, "vgpu:1") == 2 * before
+    with torch.no_grad():
+        y.zero_()
+    assert x.sum().item() == 256
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        copy.deepcopy(x * 2)
+
+
+def test_saving_writes_the_cpus_tensor_so_that_any_machine_can_read_it():
+    file = io.BytesIO()
+    torch.save({"x": torch.arange(3.0, device="vgpu:1")}, file)
+    file.seek(0)
+    back = torch.load(file, weights_only=True)["x"]
+    assert back.device.type == "cpu"
+    assert back.tolist() == [0.0, 1.0, 2.0]
+
+
+# --- memory
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_counted_in_blocks_and_goes_back_to_zero(virtual):
+    x = torch.ones(1000, device="vgpu:0")
+    assert allocated(virtual) == 4096
+    y = x + x
+    assert allocated(virtual) == 8192
+    del x, y
+    assert allocated(virtual) == 0
+    assert virtual.gpu("vgpu:0").memory.reserved_bytes == 2 * MIB
+    virtual.empty_cache("vgpu:0")
+    assert virtual.gpu("vgpu:0").memory.reserved_bytes == 0
+    assert allocated(virtual, "vgpu:1") == 0
+
+
+def test_an_empty_tensor_takes_nothing(virtual):
+    x = torch.empty(0, device="vgpu:0")
+    assert allocated(virtual) == 0
+    assert (x + 1).shape == (0,)
+
+
+def test_what_does_not_fit_raises_torchs_out_of_memory_error(virtual):
+    virtual.reset()
+    virtual.add(parse_virtual("Tesla T4"))
+    first = meta_empty((10 << 30,), torch.uint8, "vgpu:0")
+    asks = {
+        "factory": lambda t: torch.empty(10 << 30, dtype=torch.uint8, device="vgpu:0"),
+        "sum": lambda t: t + t,
+        "clone": torch.clone,
+    }
+    for ask in asks.values():
+        with pytest.raises(
+            torch.OutOfMemoryError,
+            match=r"Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which 4.61 GiB is free",
+        ):
+            ask(first)
+    assert allocated(virtual) == 10 << 30
+    del first
+    assert allocated(virtual) == 0
+    assert torch.ones(2, device="vgpu:0").sum().item() == 2
+
+
+def test_freeing_on_another_thread_is_counted(virtual):
+    box = [torch.ones(1000, device="vgpu:1")]
+    run_in_thread(box.clear)
+    assert allocated(virtual, "vgpu:1") == 0
+
+
+def test_a_tensor_that_outlives_its_machine_does_no_harm(virtual):
+    x = torch.ones(4, device="vgpu:1")
+    virtual.reset()
+    assert (x + x).tolist() == [2.0] * 4
+    virtual.add(parse_virtual("2x T4"))
+    del x
+    assert allocated(virtual, "vgpu:1") == 0
+
+
+def test_the_module_torch_vgpu_answers(virtual):
+    x = torch.ones(1000, device="vgpu:1")
+    assert torch.vgpu.device_count() == 2
+    assert torch.vgpu.is_available()
+    assert torch.vgpu.memory_allocated("vgpu:1") == torch.vgpu.max_memory_allocated(1) == 4096
+    assert torch.vgpu.memory_reserved(1) == 2 * MIB
+    assert torch.vgpu.memory_allocated() == 0
+    free, total = torch.vgpu.mem_get_info(torch.device("vgpu:1"))
+    assert total - free == virtual.gpu("vgpu:1").used_bytes
+    assert torch.vgpu.get_device_name(1) == "Tesla T4"
+    assert torch.vgpu.get_device_capability() == (7, 5)
+    assert torch.vgpu.current_device() == 0
+    torch.vgpu.synchronize(1)
+    del x
+    torch.vgpu.empty_cache()
+    assert torch.vgpu.memory_reserved(1) == 0
+
+
+# --- time
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_moves_by_the_roofline_of_the_device(virtual):
+    a = meta_empty((2048, 2048), torch.float16, "vgpu:1")
+    before = virtual.clock_seconds("vgpu:1")
+    c = a @ a
+    assert virtual.clock_seconds("vgpu:1") - before == pytest.approx(
+        virtual.matmul_seconds("vgpu:1", 2048, 2048, 2048, "float16")
+    )
+    assert c.shape == (2048, 2048)
+    assert virtual.clock_seconds("vgpu:0") == 0
+
+
+def test_twice_the_work_takes_twice_the_time_and_views_take_none(virtual):
+    def seconds(work):
+        before = virtual.clock_seconds("vgpu:0")
+        work()
+        return virtual.clock_seconds("vgpu:0") - before
+
+    a, b = (meta_empty((4096, k), torch.float32, "vgpu:0") for k in (4096, 8192))
+    assert seconds(lambda: a @ b) == pytest.approx(2 * seconds(lambda: a @ a), rel=1e-3)
+    assert seconds(lambda: a.t()[3:].unsqueeze(0)) == 0
+    layer = torch.nn.Linear(8, 8, device="vgpu:0")
+    assert seconds(lambda: layer.weight.detach()) == 0
+
+
+def test_a_copy_takes_time_on_both_ends(virtual):
+    x = torch.ones(1 << 20, device="vgpu:0")
+    before = [virtual.clock_seconds(device) for device in DEVICES]
+    x.to("vgpu:1")
+    spent = [virtual.clock_seconds(device) - then for device, then in zip(DEVICES, before, strict=True)]
+    assert spent[0] == pytest.approx(spent[1])
+    assert spent[0] == pytest.approx((4 << 20) / 12.36e9, rel=0.1)
+
+
+def test_each_profile_has_its_own_speed(virtual):
+    virtual.add(parse_virtual("NVIDIA H200"))
+    times = []
+    for device in ("vgpu:0", "vgpu:2"):
+        a = meta_empty((4096, 4096), torch.float16, device)
+        before = virtual.clock_seconds(device)
+        torch.mm(a, a)
+        times.append(virtual.clock_seconds(device) - before)
+    assert times[0] > 10 * times[1]
+
+
+def test_the_wall_time_of_the_cpu_is_kept_apart(virtual):
+    a = torch.ones(64, 64, device="vgpu:0")
+    a @ a
+    assert virtual.stand_in_seconds("vgpu:0") > 0
+    assert virtual.stand_in_seconds("vgpu:1") == 0
+
+
+@pytest.mark.parametrize("kind", ["product", "convolution"])
+def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind):
+    virtual.add(parse_virtual("A100-SXM4-40GB"))
+    a, images = (
+        meta_empty((4096, 4096), torch.float32, "vgpu:2"),
+        meta_empty((32, 512, 64, 64), torch.float32, "vgpu:2"),
+    )
+    kernel = meta_empty((512, 512, 3, 3), torch.float32, "vgpu:2")
+    setting, work = {
+        "product": (torch.backends.cuda.matmul, lambda: a @ a),
+        "convolution": (torch.backends.cudnn.conv, lambda: torch.conv2d(images, kernel)),
+    }[kind]
+
+    def seconds(precision):
+        setting.fp32_precision = precision
+        before = virtual.clock_seconds("vgpu:2")
+        work()
+        return virtual.clock_seconds("vgpu:2") - before
+
+    earlier = setting.fp32_precision
+    try:
+        assert seconds("ieee") > 4 * seconds("tf32")
+    finally:
+        setting.fp32_precision = earlier
+
+
+def test_reading_a_tensors_text_costs_the_device_nothing(virtual):
+    x = torch.ones(3, device="vgpu:0")
+    before = virtual.clock_seconds("vgpu:0")
+    repr(x)
+    assert virtual.clock_seconds("vgpu:0") == before
+
+
+def test_our_short_flop_counts_are_those_of_torchs_registry():
+    aten = torch.ops.aten
+    a, b, c = torch.ones(3, 5, device="meta"), torch.ones(5, 7, device="meta"), torch.ones(3, 7, device="meta")
+    batches = [torch.ones(2, *t.shape, device="meta") for t in (a, b, c)]
+    cases = {
+        aten.mm: (a, b),
+        aten.addmm: (c, a, b),
+        aten.bmm: tuple(batches[:2]),
+        aten.baddbmm: (batches[2], *batches[:2]),
+    }
+    for packet, args in cases.items():
+        assert SHORT_FLOPS[packet](*args, out_val=c) == flop_registry[packet](*args, out_val=c)
+
+
+# --- without values
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_tensors_without_values_count_and_compute_shapes(virtual):
+    x = meta_empty((1000, 1000), torch.float32, "vgpu:1")
+    assert isinstance(x, VirtualTensor)
+    assert (str(x.device), x.shape) == ("vgpu:1", (1000, 1000))
+    assert allocated(virtual, "vgpu:1") == 4_000_256
+    layer = torch.nn.Linear(1000, 10, device="vgpu:1")
+    y = layer(x).relu().sum()  # with a layer that has values: the result has none
+    y.backward()
+    assert layer.weight.grad.shape == (10, 1000)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        y.item()
+    with pytest.raises(NotImplementedError):
+        x.cpu()
+    assert "no values" in repr(x)
+    with pytest.raises(RuntimeError, match="without values cannot be written"):
+        torch.ones(1000, 1000, device="vgpu:1").add_(x)
+
+
+# --- threads
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_two_threads_compute_on_two_devices():
+    results = {}
+
+    def work(device):
+        torch.manual_seed(0)
+        x = torch.ones(8, 8, device=device, requires_grad=True)
+        for _ in range(20):
+            y = (x @ x).tanh().sum()
+            y.backward()
+        results[device] = x.grad.sum().item()
+
+    threads = [threading.Thread(target=work, args=(device,)) for device in DEVICES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert results["vgpu:0"] == results["vgpu:1"]
+
+
+def test_backward_works_on_a_thread_that_did_not_do_the_forward():
+    x = torch.ones(3, device="vgpu:1", requires_grad=True)
+    loss = (x * x).sum()
+    run_in_thread(loss.backward)
+    assert x.grad.tolist() == [2.0] * 3
+
+
+def test_backward_of_a_loss_on_the_cpu_works_on_another_thread():
+    x = torch.ones(3, device="vgpu:1", requires_grad=True)
+    loss = (x * x).cpu().sum()
+    run_in_thread(loss.backward)
+    assert x.grad.tolist() == [2.0] * 3
+
+
+def test_installing_again_gives_the_same_machine(virtual):
+    assert backend.install() is virtual
+    assert backend.unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("del registration._setup_privateuseone_for_python_backend", "virtual GPUs need torch 2.10 or newer"),
+        ("del torch._C._acc", "virtual GPUs need torch 2.10 or newer"),
+        ("torch.utils.rename_privateuse1_backend('npu')", "already has a device 'npu'"),
+    ],
+)
+def test_where_torch_lacks_the_hook_or_another_device_took_it_the_reason_is_given(change, words):
+    code = f"""
+import torch
+import torch.utils.backend_registration as registration
+{change}
+from devexplorer.core.base.errors import Unavailable
+from devexplorer.core.virtual.backend import install, unavailable
+assert {words!r} in unavailable()
+try:
+    install()
+except Unavailable as error:
+    assert {words!r} in str(error)
+else:
+    raise SystemExit("installed")
+assert torch.ones(2).sum() == 2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_sparse_tensors_are_refused_with_the_reason():
+    with pytest.raises(NotImplementedError, match="dense tensors only"):
+        torch.eye(3, device="vgpu:0").to_sparse()
+    with pytest.raises(NotImplementedError, match="dense tensors only"):
+        torch.eye(3).to_sparse().to("vgpu:0")
+
+
+# --- what torch asks the device guard for, which knows one device
+# ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda x: x.new_tensor([1.0]), lambda x: x.new([1.0]), lambda x: x.new(1),
+                                  lambda x: x.new(),
+                                  lambda x: x.new_tensor([1], dtype=torch.int64)])  # fmt: skip
+def test_new_tensors_are_where_the_tensor_is_that_was_asked(make):
+    assert make(torch.ones(2, device="vgpu:1")).device == torch.device("vgpu", 1)
+    assert make(torch.ones(2, device="vgpu:0")).device == torch.device("vgpu", 0)
+
+
+def test_a_kaiser_window_can_be_made_there():
+    assert torch.equal(torch.kaiser_window(5, True, 3.0, device="vgpu:1").cpu(), torch.kaiser_window(5, True, 3.0))
+
+
+def test_copies_share_and_stay_as_on_the_cpu():
+    for device in ("cpu", "vgpu:1"):
+        x = torch.arange(4.0, device=device)
+        shallow = copy.copy(x)
+        deep, part = copy.deepcopy([x, x[1:3]])
+        shallow[0], deep[1] = 7, 9
+        assert (str(shallow.device), str(part.device)) == (device, device)
+        assert (x.tolist(), deep.tolist(), part.tolist()) == ([7, 1, 2, 3], [0, 9, 2, 3], [9, 2])
+
+
+def test_a_storage_without_a_tensor_takes_memory_there(virtual):
+    made = torch.UntypedStorage(4096, device="vgpu:1")
+    assert (str(made.device), allocated(virtual, "vgpu:1")) == ("vgpu:1", 4096)
+    del made
+    assert allocated(virtual, "vgpu:1") == 0
+    with pytest.raises(RuntimeError, match="no vgpu:9 here"):
+        torch.UntypedStorage(8, device="vgpu:9")
+    assert torch.UntypedStorage(8).device == torch.UntypedStorage(8, device="cpu").device == torch.device("cpu")
+
+
+def test_lazy_parameters_move_with_the_module():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
+    weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for device, dtype in (
+        ("vgpu:1", torch.float32),
+        ("cpu", torch.float32),
+        ("vgpu:0", torch.float32),
+        ("vgpu:0", torch.float64),
+    ):
+        model.to(device, dtype)
+        assert (str(weight.device), weight.dtype, model[0].weight is weight) == (device, dtype, True)
+        assert str(model[1].running_mean.device) == device
+    model.float()(torch.ones(2, 4, device="vgpu:0")).sum().backward()
+    before = weight.detach().clone()
+    weight.grad.fill_(1)
+    optimizer.step()
+    assert torch.allclose(weight, before - 0.1)
+    assert weight.shape == (3, 4)

@@ -1,0 +1,458 @@
+"""Alerts: the tab, the rules, the messages on the desktop, the line across the window, the device cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from fakes.host import hosted
+from fakes.look_records import CPU, CUDA, VGPU, state_with
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QIcon, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QSpinBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.devices import DeviceSample, Problem
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, Rule
+from devexplorer.core.telemetry.alerts import AlertChange, Alerts
+from devexplorer.gui.alerts.alarm_line import AlarmLine
+from devexplorer.gui.alerts.notifications import Notifications
+from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
+from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
+from devexplorer.gui.devices.card import DeviceRow
+from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+
+NOW = 1_800_000_000.0
+
+
+def feed(alerts: Alerts, second: float, device: str = "cuda:0", **fields: object) -> list[AlertChange]:
+    return alerts.feed(DeviceSample(device=device, time_unix_s=NOW + second, **fields))  # type: ignore[arg-type]
+
+
+def hot(alerts: Alerts, device: str = "cuda:0", at_s: float = 0) -> list[AlertChange]:
+    """Make a device too hot for long enough."""
+    seconds = [at_s + second for second in range(5)]
+    return [
+        change
+        for second in seconds
+        for change in feed(alerts, second, device, temperature_c=95, simulated=device.startswith("vgpu"))
+    ]
+
+
+@pytest.fixture
+def alerts() -> Alerts:
+    return Alerts()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, alerts: Alerts) -> AlertsPanel:
+    state = state_with(CPU, CUDA, VGPU)
+    state.alerts = alerts
+    return hosted(qtbot, lambda host: AlertsPanel(state, DARK, parent=host), 1400, 320)
+
+
+def shown(panel: AlertsPanel) -> list[list[str]]:
+    return [[cell.text for cell in row.cells] for row in panel.model.rows]
+
+
+# --- the list
+
+
+def test_nothing_wrong_is_said_in_one_sentence(panel: AlertsPanel) -> None:
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "Nothing is wrong: no alert is active, and none was raised in this session."
+    assert panel.count == 0
+    assert not panel.dismiss_button.isVisible()
+
+
+def test_active_alerts_stand_above_those_that_are_over(panel: AlertsPanel, alerts: Alerts) -> None:
+    hot(alerts)
+    for second in range(5, 10):
+        feed(alerts, second, temperature_c=50)
+    hot(alerts, "vgpu:0")
+    alerts.problems([Problem("the card is lost", device="cuda:0")])
+    panel.refresh()
+
+    lost, simulated, over = shown(panel)
+    assert lost[:5] == ["✕ Alarm", "cuda:0", "Lost, or does not answer", "—", "—"]
+    assert lost[7] == "the card is lost"
+    assert simulated[:5] == ["✕ Alarm", "vgpu:0 simulated", "Temperature", "95 °C", "85 °C"]
+    assert over[:5] == ["Cleared", "cuda:0", "Temperature", "95 °C", "85 °C"]
+    assert over[6] == "8 s"
+    assert panel.count == 2
+    assert panel.summary.text() == "2 alarms now"
+    assert panel.table.isVisible()
+    assert panel.model.rows[0].cells[1].colour == device_colour(0, DARK)
+
+
+def test_a_notice_is_told_from_an_alarm_and_counts_as_none(panel: AlertsPanel, alerts: Alerts) -> None:
+    for second in range(45):
+        feed(alerts, second, throttle_reasons=("power cap",), power_w=1)
+    panel.refresh()
+    assert shown(panel)[0][0] == "△ Notice"
+    assert panel.count == 0
+    assert panel.summary.text() == "1 notice now"
+
+
+def test_ecc_errors_can_be_dismissed_once_they_are_chosen(qtbot: QtBot, panel: AlertsPanel, alerts: Alerts) -> None:
+    panel.dismissed.connect(alerts.dismiss)
+    feed(alerts, 0, ecc_uncorrected=0)
+    feed(alerts, 1, ecc_uncorrected=2)
+    hot(alerts, "vgpu:0")
+    panel.refresh()
+    assert panel.dismiss_button.isVisible()
+    assert not panel.dismiss_button.isEnabled()
+    panel.table.selectRow([row[2] for row in shown(panel)].index("Temperature"))
+    assert not panel.dismiss_button.isEnabled()
+    panel.table.selectRow([row[2] for row in shown(panel)].index("New ECC errors, not corrected"))
+    with qtbot.waitSignal(panel.dismissed) as said:
+        panel.dismiss_button.click()
+    assert said.args == ["cuda:0", NEW_ECC_ERRORS]
+    panel.refresh()
+    assert [row[0] for row in shown(panel)] == ["✕ Alarm", "Cleared"]
+
+
+def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -> None:
+    hot(alerts)
+    for second in range(5, 10):
+        feed(alerts, second, temperature_c=50)
+    hot(alerts, "vgpu:0")
+    panel.refresh()
+    panel.set_theme(LIGHT)
+    assert [row.cells[0].colour for row in panel.model.rows] == [LIGHT.error, LIGHT.dim]
+
+
+def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: AlertsPanel) -> None:
+    assert panel.form.geometry().left() > panel.table.geometry().right()
+    panel.resize(SIDE_BY_SIDE_PX - 1, 600)
+    QApplication.processEvents()
+    assert panel.form.geometry().left() == 0
+    assert panel.form.geometry().top() > 0
+
+
+# --- the rules
+
+
+@pytest.fixture
+def form(qtbot: QtBot) -> AlertRulesForm:
+    return hosted(qtbot, lambda host: AlertRulesForm(DEFAULT_RULES, True, host), 600, 400)
+
+
+def rule(rules: tuple[Rule, ...], metric: str) -> Rule:
+    return next(rule for rule in rules if rule.metric == metric)
+
+
+def row_of(form: AlertRulesForm, metric: str) -> _Row:
+    return next(row for row in form.rows if row.rule.metric == metric)
+
+
+def type_into(box: QSpinBox, text: str) -> None:
+    """As the user does it: select what is there, type, Enter."""
+    box.setFocus()
+    box.selectAll()
+    QTest.keyClicks(box, text)
+    QTest.keyClick(box, Qt.Key.Key_Return)
+
+
+def test_a_threshold_that_is_changed_is_told_with_all_rules(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = row_of(form, "memory_used_percent")
+    assert (row.raise_at.text(), row.clear_at.text(), row.seconds.text()) == ("95 %", "90 %", "2 s")
+    with qtbot.waitSignal(form.rules_changed) as said:
+        type_into(row.raise_at, "97")
+    (rules,) = said.args
+    assert rule(rules, "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=97, clear_at=90, seconds=2)
+    assert len(form.rules) == len(DEFAULT_RULES)
+
+
+def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = row_of(form, "memory_used_percent")
+    before = row.rule
+    with qtbot.assertNotEmitted(form.rules_changed):
+        type_into(row.raise_at, "80")
+        QApplication.processEvents()
+        assert row.problem.isVisible()
+        assert (
+            row.problem.text()
+            == "“Clear at” must be below “Raise at” (80 %). Until then the rule stays at 95 % and 90 %."
+        )
+        assert row.problem.geometry().top() >= row.raise_at.geometry().bottom(), "it stands at its fields"
+        assert "must be below" in row.clear_at.toolTip()
+        assert (row.rule, row.side.currentText()) == (before, "too high")
+        type_into(row.clear_at, "80")
+        assert row.problem.isVisible(), "equal figures would raise and clear at once"
+    with qtbot.waitSignal(form.rules_changed) as said:
+        type_into(row.clear_at, "70")
+    assert rule(said.args[0], "memory_used_percent") == Rule(
+        metric="memory_used_percent", raise_at=80, clear_at=70, seconds=2
+    )
+    assert not row.problem.isVisible()
+
+
+def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = row_of(form, "memory_used_percent")
+    with qtbot.waitSignal(form.rules_changed) as said:
+        row.side.setFocus()
+        QTest.keyClick(row.side, Qt.Key.Key_Down)
+        row.side.activated.emit(row.side.currentIndex())
+    assert rule(said.args[0], "memory_used_percent") == Rule(
+        metric="memory_used_percent", raise_at=90, clear_at=95, seconds=2
+    )
+    assert (row.raise_at.text(), row.clear_at.text()) == ("90 %", "95 %")
+    type_into(row.clear_at, "85")
+    assert row.problem.text().startswith("“Clear at” must be above “Raise at” (90 %).")
+    again = hosted(qtbot, lambda host: AlertRulesForm(form.rules, True, host), 600, 400)
+    assert row_of(again, "memory_used_percent").side.currentText() == "too low"
+
+
+def test_auto_follows_the_card_and_the_first_step_up_is_a_sensible_figure(form: AlertRulesForm) -> None:
+    row = next(row for row in form.rows if row.rule.metric == "temperature_c")
+    assert (row.raise_at.text(), row.clear_at.text(), row.clear_at.isEnabled()) == ("auto", "auto", False)
+    assert "lowers its clocks" in row.raise_at.toolTip()
+    row.raise_at.stepUp()
+    assert (row.rule.raise_at, row.rule.clear_at) == (85, 80)
+    assert row.clear_at.isEnabled()
+    row.raise_at.setValue(row.raise_at.minimum())
+    assert (row.rule.raise_at, row.rule.clear_at) == (None, None)
+    assert form.rules == DEFAULT_RULES
+
+
+def test_a_rule_can_be_switched_off_and_the_defaults_come_back(qtbot: QtBot, form: AlertRulesForm) -> None:
+    assert not form.defaults_button.isEnabled()
+    row = form.rows[1]
+    with qtbot.waitSignal(form.rules_changed):
+        row.check.click()
+    assert not row.rule.enabled
+    assert not row.raise_at.isEnabled()
+    with qtbot.waitSignal(form.rules_changed) as said:
+        form.defaults_button.click()
+    assert said.args == [DEFAULT_RULES]
+    assert form.rows[1].check.isChecked()
+
+
+def test_a_rule_for_any_other_metric_can_be_added_and_removed(qtbot: QtBot, form: AlertRulesForm) -> None:
+    offered = {action.text(): action for action in form.add_button.menu().actions()}
+    assert "Power" in offered
+    assert "Temperature" not in offered, "it has a rule"
+    with qtbot.waitSignal(form.rules_changed) as said:
+        offered["Power"].trigger()
+    assert rule(said.args[0], "power_w").raise_at == 300
+    row = form.rows[-1]
+    assert row.raise_at.text() == "300 W"
+    assert all(other.remove is None for other in form.rows[:-1]), "the defaults stay"
+    assert row.remove is not None
+    row.remove.click()
+    assert form.rules == DEFAULT_RULES
+
+
+def test_bytes_are_chosen_in_gib_and_a_figure_nobody_touched_stays_exact(form: AlertRulesForm) -> None:
+    exact = Rule(metric="memory_free_bytes", raise_at=1.5 * 2**30, clear_at=3.25 * 2**30, seconds=0.5)
+    form.show_rules((*DEFAULT_RULES, exact))
+    row = form.rows[-1]
+    assert row.clear_at.text() == "3 GiB"
+    row.check.click()
+    assert (row.rule.raise_at, row.rule.clear_at, row.rule.seconds) == (exact.raise_at, exact.clear_at, exact.seconds)
+    row.check.click()
+    row.clear_at.setValue(7)
+    assert (row.rule.raise_at, row.rule.clear_at) == (exact.raise_at, 7 * 2**30)
+
+
+def test_the_wheel_over_the_form_changes_no_figure(form: AlertRulesForm) -> None:
+    box = form.rows[3].raise_at
+    before = box.value()
+    wheel = QWheelEvent(
+        QPointF(5, 5), QPointF(5, 5), QPoint(0, 0), QPoint(0, 120), Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase, False,
+    )  # fmt: skip
+    QApplication.sendEvent(box, wheel)
+    assert box.value() == before
+
+
+def test_every_control_of_the_form_has_a_name(form: AlertRulesForm) -> None:
+    for row in form.rows:
+        for widget in row.widgets():
+            assert widget is None or widget.accessibleName() or widget.property("text")
+
+
+# --- on the desktop
+
+
+class FakeDesktop:
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str]] = []
+        self.hidden = False
+
+    def show(self, title: str, text: str) -> None:
+        self.messages.append((title, text))
+
+    def hide(self) -> None:
+        self.hidden = True
+
+
+class Told:
+    """Notifications with a fake desktop, and what they said."""
+
+    def __init__(self, make: Callable[[], FakeDesktop | None] | None = None) -> None:
+        self.now = 0.0
+        self.desktop = FakeDesktop()
+        self.asked = 0
+
+        def desktop() -> FakeDesktop | None:
+            self.asked += 1
+            return self.desktop if make is None else make()
+
+        self.notifications = Notifications(QIcon(), clock=lambda: self.now, make_desktop=desktop)
+
+
+def test_an_alarm_is_said_on_the_desktop_and_its_end_is_not(alerts: Alerts) -> None:
+    told = Told()
+    told.notifications.tell([])
+    assert told.asked == 0, "nobody asks the desktop for anything before there is something to say"
+    hot(alerts)
+    told.notifications.tell(alerts.take_news())
+    assert told.desktop.messages == [("DevExplorer", "cuda:0: temperature 95 °C, raised at 85 °C.")]
+    for second in range(5, 10):
+        feed(alerts, second, temperature_c=50)
+    told.notifications.tell(alerts.take_news())
+    assert len(told.desktop.messages) == 1
+    told.notifications.close()
+    assert told.desktop.hidden
+
+
+def test_the_same_alarm_is_said_once_a_minute_and_another_device_at_once(alerts: Alerts) -> None:
+    told = Told()
+    changes = hot(alerts)
+    for now in (0.0, 10.0, 59.0, 61.0):
+        told.now = now
+        told.notifications.tell(changes)
+    assert len(told.desktop.messages) == 2
+    told.notifications.tell(hot(alerts, "vgpu:0"))
+    assert "vgpu:0 (simulated)" in told.desktop.messages[-1][1]
+    assert told.asked == 1
+
+
+def test_notices_and_a_user_who_wants_none_leave_the_desktop_alone(alerts: Alerts) -> None:
+    told = Told()
+    told.notifications.tell(
+        [change for second in range(45) for change in feed(alerts, second, throttle_reasons=("power cap",), power_w=1)]
+    )
+    told.notifications.on_desktop = False
+    told.notifications.tell(hot(alerts))
+    assert told.asked == 0
+
+
+def test_many_alarms_at_once_are_one_message(alerts: Alerts) -> None:
+    told = Told()
+    told.notifications.tell([change for index in range(16) for change in hot(alerts, f"cuda:{index}")])
+    ((_, text),) = told.desktop.messages
+    assert text.count("\n") == 4
+    assert text.endswith("And 12 more.")
+
+
+def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None:
+    told = Told(lambda: None)
+    told.notifications.tell(hot(alerts))
+    assert (told.asked, told.desktop.messages) == (1, [])
+    plain = Notifications(QIcon())  # the real thing, on the offscreen platform: no tray, no message, no complaint of Qt
+    plain.tell(hot(alerts, "cuda:1"))
+    plain.close()
+
+
+# --- in the line across the window, and on the cards
+
+
+@pytest.fixture
+def line(qtbot: QtBot) -> Banner:
+    return hosted(qtbot, lambda host: Banner(DARK, host), 900, 40)
+
+
+def test_the_line_speaks_of_the_newest_alarm_and_counts_the_others(qtbot: QtBot, line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line)
+
+    def beat() -> None:
+        alarm_line.changed(state.alerts.take_news())
+
+    hot(state.alerts)
+    beat()
+    assert line.words.text() == "cuda:0: temperature 95 °C, raised at 85 °C."
+    for at_s, device in ((10, "cuda:1"), (20, "cuda:2")):
+        for second in range(5):
+            feed(state.alerts, at_s + second, device, temperature_c=96)
+        beat()
+    assert line.words.text() == "cuda:2: temperature 96 °C, raised at 85 °C. 2 other alarms are active."
+    feed(state.alerts, 25, "cuda:2", temperature_c=99)
+    alarm_line.refresh()
+    assert "99 °C" in line.words.text(), "the present figure"
+    for second in range(26, 31):
+        feed(state.alerts, second, "cuda:2", temperature_c=50)
+    beat()
+    assert line.words.text() == "cuda:1: temperature 96 °C, raised at 85 °C. 1 other alarm is active.", (
+        "the newest is over"
+    )
+    qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
+    alarm_line.refresh()
+    assert not line.isVisible(), "dismissed"
+    hot(state.alerts, "cuda:3", 40)
+    beat()
+    assert line.words.text().startswith("cuda:3"), "a new alarm is said also within a minute"
+    for device in ("cuda:0", "cuda:1", "cuda:3"):
+        for second in range(50, 55):
+            feed(state.alerts, second, device, temperature_c=50)
+    beat()
+    assert not line.isVisible(), "nothing is wrong any more"
+
+
+def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line)
+    hot(state.alerts)
+    alarm_line.changed(state.alerts.take_news())
+    with qtbot.waitSignal(line.action_chosen):
+        qtbot.mouseClick(line.action_button, Qt.MouseButton.LeftButton)
+    line.say("The engine ended.", error=True)
+    alarm_line.refresh()
+    assert line.words.text() == "The engine ended."
+    assert not line.action_button.isVisible()
+    for second in range(45):
+        feed(state.alerts, 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
+    alarm_line.changed(state.alerts.take_news())
+    assert line.words.text() == "The engine ended.", "a notice disturbs nobody"
+
+
+def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
+    state = state_with(CPU, *(msgspec.structs.replace(CUDA, id=f"cuda:{at}") for at in range(7)))
+    panel = hosted(qtbot, lambda host: DevicesPanel(state, DARK, host), 276, 420)
+    panel.refresh_devices()
+    card, row = panel.items["cuda:0"], panel.items["cuda:6"]
+    assert isinstance(row, DeviceRow)
+    before = card.sizeHint().height(), row.sizeHint().height()
+    for device in ("cuda:0", "cuda:6"):
+        hot(state.alerts, device)
+    feed(state.alerts, 20, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+    feed(state.alerts, 23, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+    panel.refresh_texts()
+    card, row = panel.items["cuda:0"], panel.items["cuda:6"]
+    assert card.texts.alarm == "Temperature 95 °C"
+    assert row.texts.alarm == "Memory in use 99 %, 1 more alarm"
+    assert (card.sizeHint().height(), row.sizeHint().height()) > before
+    for item in (card, row):
+        assert item.accessibleDescription().startswith(f"Alarm: {item.texts.alarm}. ")
+        assert "alarm: cuda:" in item.toolTip()
+    QApplication.processEvents()
+    assert nearest(row, DARK.error) < 40 < nearest(panel.items["cuda:5"], DARK.error), "a red sign, on this row alone"
+
+
+def nearest(widget: QWidget, colour: str) -> int:
+    """How near a pixel of `widget` comes to `colour`: thin strokes are mixed with what is below them."""
+    image, wanted = widget.grab().toImage(), QColor(colour)
+    seen = {image.pixel(x, y) for x in range(image.width()) for y in range(image.height())}
+    return min(
+        abs(found.red() - wanted.red()) + abs(found.green() - wanted.green()) + abs(found.blue() - wanted.blue())
+        for found in map(QColor, seen)
+    )

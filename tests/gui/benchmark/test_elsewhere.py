@@ -1,0 +1,94 @@
+"""Runs of every kind in the throughput plot and in the line at the bottom."""
+
+from __future__ import annotations
+
+from fakes.bench_runs import A10S, CPU, NOW, T4S, begin, cell, copy, finish, measure, point, spread, swept
+from fakes.host import hosted
+from fakes.look_records import state_with
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.benchmark import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, SweepSpec
+from devexplorer.core.session.state import State
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.shell.status_bar import StatusBar
+from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets.theme import DARK
+
+SHAPES = ((64, 64, 64), (128, 128, 128))
+
+
+def plot_for(qtbot: QtBot, state: State) -> ThroughputPlot:
+    def make(host: object) -> ThroughputPlot:
+        plot = ThroughputPlot(state, TimeAxis(host), host)  # type: ignore[arg-type]
+        plot.set_theme(DARK)
+        return plot
+
+    return hosted(qtbot, make, 700, 220)
+
+
+def legend(plot: ThroughputPlot, state: State, device: str) -> str:
+    plot.refresh(NOW + 2)
+    return plot._entry(state.devices[device]).value
+
+
+def job(qtbot: QtBot, state: State) -> str:
+    return hosted(qtbot, lambda host: StatusBar(state, DARK, host, clock=lambda: NOW + 4), 1200, 26).job.text()
+
+
+def test_a_sweep_is_drawn_and_stands_for_its_best_shape(qtbot: QtBot) -> None:
+    state = state_with(CPU, *T4S)
+    spec = SweepSpec(device="vgpu:0", shapes=SHAPES)
+    begin(state, 1, spec, simulated=True)
+    plot = plot_for(qtbot, state)
+    assert legend(plot, state, "vgpu:0") == "warming up"
+    cells = [cell(*SHAPES[0], 3.0), cell(*SHAPES[1], 2.0)]
+    measure(state, 1, cells)
+    point(state, 1, text="256×256×256")  # the next shape begins: the last figure stays
+    assert legend(plot, state, "vgpu:0") == "2.00"
+    assert plot.subtitle.endswith("sweep")
+    finish(state, 1, swept(1, spec, cells))
+    assert legend(plot, state, "vgpu:0") == "best 3.00"
+
+
+def test_a_model_whose_operations_nobody_counts_has_no_figure(qtbot: QtBot) -> None:
+    state = state_with(CPU)
+    spec = ModelSpec(target="mlp", device="cpu")
+    begin(state, 1, spec)
+    point(state, 1, samples_per_s=100.0)
+    plot = plot_for(qtbot, state)
+    result = ModelResult(
+        run=1,
+        spec=spec,
+        stopped=False,
+        simulated=False,
+        seconds=1.0,
+        samples_per_s=spread(9.0),
+        step_seconds=spread(0.1),
+    )
+    finish(state, 1, result)
+    assert legend(plot, state, "cpu") == ""
+
+
+def test_copies_have_no_place_in_the_throughput_plot(qtbot: QtBot) -> None:
+    state = state_with(CPU, *A10S)
+    begin(state, 1, BandwidthSpec(sources=("cpu",), destinations=("cuda:0",)))
+    point(state, 1, row=copy("cpu", "cuda:0", 4096, 1.0))
+    plot = plot_for(qtbot, state)
+    plot.refresh(NOW + 2)
+    assert plot.is_empty
+
+
+def test_the_line_at_the_bottom_names_the_kind_and_the_time_left(qtbot: QtBot) -> None:
+    state = state_with(CPU, *T4S)
+    begin(state, 1, SweepSpec(device="vgpu:0", shapes=SHAPES))
+    assert job(qtbot, state) == "sweep on vgpu:0"
+    point(state, 1, done=0.25)
+    assert job(qtbot, state) == "sweep on vgpu:0, 12 s left"
+
+
+def test_every_device_that_is_kept_busy_counts(qtbot: QtBot) -> None:
+    state = state_with(CPU, *T4S)
+    begin(state, 1, ScalingSpec(devices=("vgpu:0", "vgpu:1")))
+    assert job(qtbot, state) == "scaling on 2 devices"
+    begin(state, 2, ModelSpec(target="mlp", device="cpu"))
+    assert job(qtbot, state) == "benchmarks on 3 devices"

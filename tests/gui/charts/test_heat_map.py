@@ -1,0 +1,91 @@
+"""The colour scale of the heat map, and how shapes are arranged for looking at."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devexplorer.gui.benchmark.sweeps import arrange, ceiling
+from devexplorer.gui.charts.shades import contrast, ramp
+from devexplorer.gui.charts.size_curve import MOST_POINTS, thinned
+from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Theme, device_colour
+
+
+def lightness(red: float, green: float, blue: float) -> float:
+    """L* of CIE 1976."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+    light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+    return 116 * light ** (1 / 3) - 16
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+@pytest.mark.parametrize("device", range(CPU, 7))
+def test_the_scale_changes_lightness_evenly_all_the_way(theme: Theme, device: int) -> None:
+    steps = [
+        lightness(colour.redF(), colour.greenF(), colour.blueF())
+        for colour in ramp(theme, device_colour(device, theme))
+    ]
+    changes = [(b - a) if theme.is_dark else (a - b) for a, b in itertools.pairwise(steps)]
+    assert min(changes) > 0
+    assert max(changes) < 3 * sum(changes) / len(changes)
+    assert sum(changes) > 25  # far enough apart to be read in grey
+
+
+def test_black_on_white_has_the_greatest_contrast() -> None:
+    from PySide6.QtGui import QColor
+
+    assert contrast(QColor("#FFFFFF"), QColor("#000000")) == pytest.approx(21)
+
+
+def test_two_sides_that_vary_make_a_grid() -> None:
+    found = arrange([(m, n, 64) for m in (64, 128) for n in (32, 64, 96)])
+    assert (found.kind, found.x_name, found.y_name, found.fixed) == ("grid", "N", "M", "K 64")
+    assert (found.xs, found.ys) == ((32, 64, 96), (64, 128))
+    assert found.place((128, 96, 64)) == (96, 128)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "name", "fixed"),
+    [
+        ([(8, 8, 8), (16, 16, 16)], "M = N = K", ""),
+        ([(8, 8, 64), (16, 16, 64)], "M = N", "K 64"),
+        ([(64, 64, 8), (64, 64, 16)], "K", "M 64, N 64"),
+    ],
+)
+def test_sides_that_grow_together_make_a_line(shapes: list[tuple[int, int, int]], name: str, fixed: str) -> None:
+    found = arrange(shapes)
+    assert (found.kind, found.x_name, found.fixed) == ("line", name, fixed)
+    assert [found.place(shape)[0] for shape in shapes] == list(found.xs)
+
+
+@pytest.mark.parametrize("shapes", [[], [(8, 8, 8)], [(8, 16, 32), (16, 8, 64), (9, 9, 9)]])
+def test_anything_else_stands_in_the_order_of_time(shapes: list[tuple[int, int, int]]) -> None:
+    assert arrange(shapes).kind == "order"
+    assert arrange([(8, 8, 8), (16, 16, 16)], searched=True).kind == "order"
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 6)] * 3), min_size=1, max_size=30, unique=True))
+def test_every_shape_has_its_place(shapes: list[tuple[int, int, int]]) -> None:
+    found = arrange(shapes)
+    if found.kind == "grid":
+        places = [found.place(shape) for shape in shapes]
+        assert len(set(places)) == len(shapes)
+        assert all(x in found.xs and y in found.ys for x, y in places)
+    if found.kind == "line":
+        assert sorted(found.place(shape)[0] for shape in shapes) == list(found.xs)
+
+
+@given(st.lists(st.floats(0, 100)))
+def test_the_best_so_far_never_falls(values: list[float]) -> None:
+    assert ceiling(values) == [max(values[: at + 1]) for at in range(len(values))]
+
+
+def test_a_thinned_curve_keeps_its_dips_and_peaks() -> None:
+    points = [(float(x), 0.0 if x == 7777 else 9.0 if x == 3333 else 5.0, 0.0, 0.0) for x in range(10_000)]
+    found = thinned(points)
+    assert len(found) <= MOST_POINTS
+    assert {point[1] for point in found} == {0.0, 5.0, 9.0}
+    assert [point[0] for point in found] == sorted(point[0] for point in found)

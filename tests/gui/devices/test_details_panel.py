@@ -1,0 +1,202 @@
+"""Everything about one device."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.host import hosted
+from fakes.look_records import CPU, GIB, VGPU, sample, server, server_details, server_sample, state_with
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.session.state import State
+from devexplorer.gui.devices.details import DetailsPanel
+from devexplorer.gui.widgets.facts_sheet import FactsSheet, in_columns
+from devexplorer.gui.widgets.theme import DARK, LIGHT, THEMES
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+def panel_for(
+    qtbot: QtBot, state: State, device: str | None = "cuda:0", width: int = 1264, height: int = 400
+) -> DetailsPanel:
+    panel = hosted(qtbot, lambda host: DetailsPanel(state, DARK, host), width, height)
+    panel.set_device(device)
+    return panel
+
+
+def value(panel: DetailsPanel, title: str, label: str) -> str:
+    return next(
+        row.value for group in panel.sheet.groups if group.title == title for row in group.rows if row.label == label
+    )
+
+
+def middle(sheet: FactsSheet, title: str, label: str) -> QPoint:
+    return sheet.box_of(title, label).center()
+
+
+def test_before_a_device_is_chosen_one_is_offered(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(2), None)
+    assert "Click a device" in panel.empty.sentence.text()
+    with qtbot.waitSignal(panel.device_chosen) as chosen:
+        qtbot.mouseClick(panel.empty.button, LEFT)
+    assert chosen.args == ["cuda:0"]
+    assert panel.device == "cuda:0"
+    assert panel.sheet.isVisible()
+    assert panel.title.text() == "cuda:0"
+
+
+def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
+    state = server(2)
+    panel = panel_for(qtbot, state, "cuda:1")
+    state.set_catalog(Catalog((CPU,)))
+    panel.refresh()
+    assert panel.empty.isVisible()
+    assert panel.empty.sentence.text() == "cuda:1 is not here any more."
+    assert panel.empty.button.text() == "Show cpu"
+
+
+def test_new_readings_change_texts_and_move_nothing(qtbot: QtBot) -> None:
+    state = server(1)
+    panel = panel_for(qtbot, state)
+    before = panel.sheet.box_of("Power and heat", "temperature")
+    state.apply(server_sample(0, temperature_c=71.0))
+    panel.refresh()
+    assert value(panel, "Power and heat", "temperature") == "71 °C"
+    assert panel.sheet.box_of("Power and heat", "temperature") == before
+
+
+def test_only_the_rows_that_changed_are_painted_again(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = server(1)
+    panel = panel_for(qtbot, state)
+    QApplication.processEvents()
+    painted: list[object] = []
+    monkeypatch.setattr(FactsSheet, "update", lambda self, *box: painted.append(box))
+    panel.refresh()
+    assert painted == []
+    state.apply(server_sample(0, temperature_c=71.0, fan_percent=50.0))
+    panel.refresh()
+    assert painted == [(panel.sheet.box_of("Power and heat", "temperature"),)]  # two fans have rows of their own
+
+
+@pytest.mark.parametrize(("width", "columns"), [(300, 1), (640, 2), (1264, 4), (2540, 7)])
+def test_columns_follow_the_width_and_nothing_is_beside_the_window(qtbot: QtBot, width: int, columns: int) -> None:
+    panel = panel_for(qtbot, server(1), width=width)
+    QApplication.processEvents()
+    sheet = panel.sheet
+    assert sheet.columns == columns
+    boxes = [sheet.box_of(group.title, row.label) for group in sheet.groups for row in group.rows]
+    assert all(box.left() >= 0 and box.right() <= sheet.width() and box.bottom() < sheet.height() for box in boxes)
+    assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
+
+
+def test_groups_stay_in_order_and_columns_are_balanced() -> None:
+    assert in_columns([5, 1, 1, 1, 5], 3) == [[0], [1, 2, 3], [4]]
+    assert in_columns([4, 4], 5) == [[0], [1]]
+    assert in_columns([3, 3, 3], 1) == [[0, 1, 2]]
+
+
+def test_why_something_is_not_known_is_under_the_pointer(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
+    words = panel.sheet.tip_at(middle(panel.sheet, "Memory errors", "retirement pending"))
+    assert "Not known: this card replaces rows instead" in words
+    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in panel.sheet.tip_at(middle(panel.sheet, "Identity", "UUID"))
+    assert panel.sheet.tip_at(QPoint(2, panel.sheet.height() - 1)) == ""
+
+
+def test_the_filter_keeps_what_holds_every_word(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
+    qtbot.keyClicks(panel.filter, "memory mhz")
+    assert [(group.title, [row.label for row in group.rows]) for group in panel.sheet.groups] == [
+        ("Clocks", ["memory", "memory, asked for"])
+    ]
+    qtbot.keyClicks(panel.filter, " nonsense")
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "No fact about cuda:0 holds “memory mhz nonsense”."
+    panel.filter.clear()
+    assert len(panel.sheet.groups) == 9
+
+
+def test_everything_can_be_copied_as_text_also_while_a_filter_hides_it(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
+    qtbot.keyClicks(panel.filter, "fan")
+    qtbot.mouseClick(panel.copy_button, LEFT)
+    text = QApplication.clipboard().text()
+    assert text.startswith("cuda:0: NVIDIA H100 80GB HBM3\n\nIdentity\n")
+    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in text
+    assert "—  (this card replaces rows instead)" in text
+
+
+def test_a_value_is_copied_with_a_click_and_ctrl_c(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
+    qtbot.mouseClick(panel.sheet, LEFT, pos=middle(panel.sheet, "Identity", "bus id"))
+    qtbot.keyClick(panel.sheet, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QApplication.clipboard().text() == "00000000:18:00.0"
+
+
+def test_rows_are_walked_with_the_arrow_keys_and_scrolled_to(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1), width=300, height=200)
+    QApplication.processEvents()
+    panel.sheet.setFocus()
+    for _ in range(40):
+        qtbot.keyClick(panel.sheet, Qt.Key.Key_Down)
+    current = panel.sheet.current
+    assert current is not None
+    assert current.label in panel.sheet.accessibleDescription()
+    assert panel.area.verticalScrollBar().value() > 0
+    qtbot.keyClick(panel.sheet, Qt.Key.Key_Up)
+    assert panel.sheet.current != current
+
+
+def test_another_device_starts_at_the_top(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(2), width=300, height=200)
+    QApplication.processEvents()
+    panel.area.verticalScrollBar().setValue(300)
+    panel.set_device("cuda:1")
+    assert panel.area.verticalScrollBar().value() == 0
+    assert value(panel, "Identity", "NVML index") == "1"
+
+
+def test_a_simulated_device_is_marked(qtbot: QtBot) -> None:
+    state = state_with(CPU, VGPU)
+    sample(state, "vgpu:0", GIB)
+    panel = panel_for(qtbot, state, "vgpu:0")
+    assert panel.name.full_text == "Tesla T4, simulated"
+    assert value(panel, "Power and heat", "power") == "—"
+    assert "not modelled" in panel.sheet.tip_at(middle(panel.sheet, "Power and heat", "power"))
+
+
+def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
+    state = state_with(CPU, *(device.info for device in server(1).devices.values() if device.info.kind == "cuda"))
+    panel = panel_for(qtbot, state)
+    assert "no reading yet" in panel.sheet.tip_at(middle(panel.sheet, "Identity", "serial"))
+    state.apply(server_details(0))
+    panel.refresh()
+    assert value(panel, "Identity", "serial") == "1650223000000"
+    assert value(panel, "NVLink", "link 17") == "4.0 to 00000000:B1:00.0"
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str) -> None:
+    panel = panel_for(qtbot, server(1))
+    panel.set_theme(THEMES[name])
+    box = panel.sheet.box_of("Activity", "clocks held down by")
+    image = panel.sheet.grab(box).toImage()
+    assert any(_near(image, x, y, THEMES[name].warning) for x in range(image.width()) for y in range(image.height()))
+    other = panel.sheet.grab(panel.sheet.box_of("Activity", "encoder")).toImage()
+    assert not any(
+        _near(other, x, y, THEMES[name].warning) for x in range(other.width()) for y in range(other.height())
+    )
+
+
+def _near(image: QImage, x: int, y: int, colour: str) -> bool:
+    wanted, there = QColor(colour), image.pixelColor(x, y)
+    return all(abs(a - b) < 12 for a, b in zip(wanted.getRgb()[:3], there.getRgb()[:3], strict=True))
+
+
+def test_another_theme_colours_the_name_of_the_device(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
+    panel.set_theme(LIGHT)
+    assert LIGHT.devices[0] in panel.title.styleSheet()

@@ -1,0 +1,154 @@
+"""The doctor in the whole window, with the real engine: the button, the key, the menu, the page, the tree, the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.diagnoses import diagnosis, finding, some
+from fakes.hands import Hands
+from fakes.window import open_window
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMenu, QPushButton
+
+from devexplorer.core.records.doctor import Check, Checked
+from devexplorer.core.session.state import Change
+from devexplorer.gui.doctor.page import DoctorPanel
+from devexplorer.gui.doctor.rows import FINDING, PLACE
+from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
+from devexplorer.gui.shell.menus import context_menu
+from devexplorer.gui.widgets.theme import DARK, LIGHT
+
+Start = Callable[..., Hands]
+
+
+@pytest.fixture
+def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
+    windows: list[Hands] = []
+
+    def make(virtual: str | None = None) -> Hands:
+        windows.append(open_window(qapp, tmp_path / "settings", virtual, Hands))
+        return windows[-1].ready()
+
+    yield make
+    for window in windows:
+        window.end()
+
+
+def toolbar_button(hands: Hands, action: str) -> QPushButton:
+    return next(
+        button for button in hands.window.toolbar.findChildren(QPushButton) if button.property("action") == action
+    )
+
+
+def told(hands: Hands, name: str) -> None:
+    """As if the doctor had spoken about a model."""
+    hands.state.apply(Checked(target=name, diagnosis=some(name)))
+    hands.window.refresh(Change.LABORATORY, 0.0)
+
+
+def checked(hands: Hands, name: str) -> DoctorPanel:
+    hands.until(lambda: name in hands.state.diagnoses and not hands.state.jobs, f"{name} checked")
+    return hands.window.below.doctor
+
+
+def test_check_finds_the_line_of_a_list_of_layers(start: Start) -> None:
+    hands = start("Tesla T4")
+    hands.build("list-pitfall")
+    hands.select("list-pitfall")
+    hands.click(toolbar_button(hands, "check"))
+    assert hands.window.below.title == "Doctor"
+    panel = checked(hands, "list-pitfall")
+    assert panel.model.rows, hands.state.answer
+    found = hands.state.diagnoses["list-pitfall"].problems
+    number = next(at for at, one in enumerate(found) if one.rule == "unregistered-module")
+    row = next(at for at, line in enumerate(panel.model.rows) if line.key == (FINDING, number))
+    where = panel.table.visualRect(panel.model.index(row, PLACE)).center()
+    QTest.mouseClick(panel.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    QTest.mouseDClick(panel.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert Path(found[number].file).name == "blocks.py"
+    assert panel.finding.source.line == found[number].line
+    assert "self.layers = [" in panel.finding.source.marked
+    targets = hands.window.objects.selected_targets()
+    assert len(targets) == 1
+    assert targets[0].startswith("list-pitfall")
+    badges = hands.window.objects.model.index_of("list-pitfall").data(BADGES_ROLE)
+    assert badges[0].error
+    assert {device for row in hands.state.objects["list-pitfall"].rows for device in row.devices} == {
+        "cpu"
+    }  # nothing was moved here
+
+
+def test_a_double_click_in_the_tree_shows_the_line(start: Start) -> None:
+    hands = start("Tesla T4")
+    hands.build("mlp")
+    told(hands, "mlp")
+    tree = hands.window.objects.tree
+    tree.expandAll()
+    index = hands.window.objects.model.finding_index("mlp", 0)
+    assert index.data(FINDING_ROLE) is not None
+    tree.scrollTo(index)
+    where = tree.visualRect(index).center()
+    QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    QTest.mouseDClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert hands.window.below.title == "Doctor"
+    assert hands.window.below.doctor.finding.source.line == 6
+
+
+def test_a_chosen_finding_selects_its_module(start: Start) -> None:
+    hands = start("Tesla T4")
+    hands.build("mlp")
+    found = diagnosis(finding("2.scale"))
+    hands.state.apply(Checked(target="mlp", diagnosis=found))
+    hands.window.refresh(Change.LABORATORY, 0.0)
+    hands.select("mlp")
+    hands.window.below.show_page("doctor")
+    hands.click(hands.window.below.doctor.finding.path_button)
+    assert hands.window.objects.selected_targets() == ("mlp:2",)
+
+
+def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = start("Tesla T4")
+    action = hands.window.actions_by_id["check"]
+    assert not action.isEnabled()
+    assert action.toolTip() == "Select an object in the list first."
+    hands.build("mlp")
+    assert action.isEnabled()
+    menu: QMenu = context_menu(hands.window, hands.window.controller, hands.window.actions_by_id)
+    assert action in menu.actions()
+    menu.close()
+    sent: list[object] = []
+    monkeypatch.setattr(hands.app.session, "send", lambda command: sent.append(command) or 1)
+    panel = hands.window.below.doctor
+    panel.command_requested.connect(sent.append)
+    hands.select("mlp")
+    hands.key(Qt.Key.Key_C)
+    assert hands.window.below.title == "Doctor"
+    assert Check(target="mlp", device="vgpu:0") in sent
+
+
+def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
+    hands = start("Tesla T4")
+    hands.build("mlp")
+    told(hands, "mlp")
+    window = hands.window
+    window.below.show_page("doctor")
+    for width in (1280, 1920, 1280):
+        window.resize(width, 800)
+        QApplication.processEvents()
+        assert window.width() == width
+        buttons = [button for button in window.toolbar.findChildren(QPushButton) if button.isVisible()]
+        assert all(button.width() >= button.minimumSizeHint().width() for button in buttons)
+        assert max(button.geometry().right() for button in buttons) < width
+        assert toolbar_button(hands, "backward").text() == ("" if width == 1280 else "Backward")
+        assert toolbar_button(hands, "backward").accessibleName() == "Backward"
+        assert toolbar_button(hands, "check").text() == "Check"
+    assert window.minimumSizeHint().width() <= 1256
+    for theme in (
+        LIGHT,
+        DARK,
+    ):  # the page alone: a whole application is styled anew for a minute when many windows stand in its process
+        window.below.doctor.set_theme(theme)
+    assert window.below.doctor.finding.source.line == 6

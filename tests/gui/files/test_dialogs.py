@@ -1,0 +1,360 @@
+"""The dialogs of the laboratory by real clicks and keys: each says what is wrong, and carries the command that was
+filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes.look_records import CPU, ENGINE, VGPU, show, state_with, tensor
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.models.source import describe
+from devexplorer.core.records.laboratory import (
+    CheckpointCompared,
+    CompareCheckpoint,
+    Comparison,
+    FileContents,
+    FileEntry,
+    FileListed,
+    Initialise,
+    KeyMismatch,
+    ListFile,
+    Load,
+    LoadCheckpoint,
+    OpenModel,
+    Save,
+)
+from devexplorer.core.records.messages import Answer
+from devexplorer.core.records.objects import Row
+from devexplorer.core.session.state import State
+from devexplorer.gui.files.checkpoint import CheckpointDialog
+from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
+from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
+from devexplorer.gui.widgets.theme import DARK
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+@pytest.fixture
+def state() -> State:
+    state = state_with(CPU, VGPU)
+    state.apply(ENGINE)
+    show(state, tensor("x"))
+    return state
+
+
+# --- opening a model
+
+
+@pytest.fixture
+def opening(qtbot: QtBot, state: State) -> OpenModelDialog:
+    dialog = OpenModelDialog(state)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    return dialog
+
+
+def test_a_python_file_becomes_a_source_with_its_folder(opening: OpenModelDialog, qtbot: QtBot, tmp_path: Path):
+    (tmp_path / "nets.py").write_text("def make(): ...\n")
+    assert not opening.accept_button.isEnabled()
+    opening.file.set_path(str(tmp_path / "nets.py"))
+    assert opening.message.text() == "Enter the class or function that creates the model."
+    assert opening.message.property("words") == "dim", "what is not typed yet is no mistake"
+    qtbot.keyClicks(opening.factory, "make")
+    assert "nets.py" in opening.message.text()
+    opening.device.setCurrentText("vgpu:0")
+    opening.dtype.setCurrentText("float16")
+    with qtbot.waitSignal(opening.chosen) as sent:
+        qtbot.mouseClick(opening.accept_button, LEFT)
+    assert sent.args == [
+        OpenModel(source=f"{tmp_path}/nets.py:make", folder=str(tmp_path), device="vgpu:0", dtype="float16")
+    ]
+
+
+def test_a_configuration_of_transformers_takes_options_as_people_write_them(opening: OpenModelDialog, qtbot: QtBot):
+    opening.kind.setCurrentIndex(list(KINDS).index("transformers"))
+    assert not opening.file.isVisible()
+    opening.type.setCurrentText("gpt2")
+    qtbot.keyClicks(opening.options, "n_layer=2, n_embd=64")
+    assert "nothing is downloaded" in opening.message.text()
+    with qtbot.waitSignal(opening.chosen) as sent:
+        qtbot.mouseClick(opening.accept_button, LEFT)
+    assert sent.args[0].source == "transformers:gpt2?n_layer=2&n_embd=64"
+
+
+def test_what_cannot_be_opened_is_said_before_anything_is_sent(opening: OpenModelDialog, qtbot: QtBot):
+    opening.kind.setCurrentIndex(list(KINDS).index("module"))
+    qtbot.keyClicks(opening.module, "not a module")
+    qtbot.keyClicks(opening.factory, "make")
+    assert not opening.accept_button.isEnabled()
+    assert "not a module" in opening.message.text()
+    opening.module.setText("json")
+    qtbot.keyClicks(opening.name, "x")
+    assert "there is a 'x' already" in opening.message.text().lower()
+
+
+def test_something_opened_before_needs_one_choice(qtbot: QtBot, state: State):
+    dialog = OpenModelDialog(state, (("nets:make", "/somewhere"),))
+    qtbot.addWidget(dialog)
+    dialog.show()
+    dialog.recent.setCurrentIndex(1)
+    assert not dialog.kind.isVisible()
+    with qtbot.waitSignal(dialog.chosen) as sent:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    assert (sent.args[0].source, sent.args[0].folder) == ("nets:make", "/somewhere")
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_the_question_says_what_would_run_and_carries_the_answer(qtbot: QtBot, tmp_path: Path, remember: bool):
+    (tmp_path / "nets.py").write_text("def make(): ...\n")
+    dialog = TrustDialog(describe(f"{tmp_path}/nets.py:make"))
+    qtbot.addWidget(dialog)
+    dialog.show()
+    assert "nets.py" in dialog.words.text()
+    dialog.remember.setChecked(remember)
+    with qtbot.waitSignal(dialog.allowed) as sent:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    assert sent.args == [remember]
+
+
+def test_without_a_yes_nothing_is_allowed(qtbot: QtBot, tmp_path: Path):
+    (tmp_path / "nets.py").write_text("def make(): ...\n")
+    dialog = TrustDialog(describe(f"{tmp_path}/nets.py:make"))
+    qtbot.addWidget(dialog)
+    dialog.show()
+    with qtbot.assertNotEmitted(dialog.allowed):
+        qtbot.mouseClick(dialog.cancel_button, LEFT)
+
+
+# --- saving
+
+
+def test_a_file_that_exists_is_replaced_only_when_that_was_ticked(qtbot: QtBot, state: State, tmp_path: Path):
+    dialog = SaveFileDialog(state, ("x",))
+    qtbot.addWidget(dialog)
+    dialog.show()
+    (tmp_path / "x.safetensors").write_bytes(b"old")
+    dialog.file.set_path(str(tmp_path / "x"))  # the suffix is added
+    assert "exists" in dialog.message.text()
+    assert not dialog.accept_button.isEnabled()
+    dialog.overwrite.setChecked(True)
+    with qtbot.waitSignal(dialog.command_requested) as sent:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    assert sent.args == [Save(targets=("x",), path=str(tmp_path / "x.safetensors"), overwrite=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "Choose"),
+        ("missing/x", "There is no folder"),
+        ("x.pt", "The format is .safetensors: name it x.safetensors"),
+        (".", "is a folder"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_named(qtbot: QtBot, state: State, tmp_path: Path, name: str, said: str):
+    dialog = SaveFileDialog(state, ())
+    qtbot.addWidget(dialog)
+    if name:
+        dialog.file.set_path(str(tmp_path / name))
+    assert said in dialog.message.text()
+    assert not dialog.accept_button.isEnabled()
+
+
+def test_a_file_is_chosen_in_the_systems_own_dialog(qtbot: QtBot, state: State, tmp_path: Path):
+    dialog = SaveFileDialog(state, ())
+    qtbot.addWidget(dialog)
+    dialog.show()
+    qtbot.mouseClick(dialog.file.button, LEFT)
+    system = dialog.file.findChild(QFileDialog)
+    assert system is not None
+    system.fileSelected.emit(str(tmp_path / "all.safetensors"))
+    assert dialog.file.path == tmp_path / "all.safetensors"
+    system.close()
+
+
+# --- loading
+
+
+def listed(path: Path) -> FileListed:
+    entries = (FileEntry("a", (2, 3), "float32", 24), FileEntry("b", (5,), "int64", 40))
+    return FileListed(
+        contents=FileContents(path=str(path), form="safetensors", entries=entries, bytes=64, count=2, saved_on="cuda:1")
+    )
+
+
+def test_a_file_is_looked_into_and_some_of_it_is_loaded(qtbot: QtBot, state: State, tmp_path: Path):
+    path = tmp_path / "two.safetensors"
+    path.write_bytes(b"?")
+    dialog = LoadFileDialog(state, DARK)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    with qtbot.waitSignal(dialog.command_requested) as sent:
+        dialog.file.set_path(str(path))
+    assert sent.args == [ListFile(path=str(path))]
+    state.apply(listed(path))
+    dialog.refresh()
+    assert dialog.message.text() == "Loads all 2 tensors, 64 B. They were on cuda:1 when they were saved."
+    row = dialog.table.visualRect(dialog.model.index(1, 0)).center()
+    qtbot.mouseClick(dialog.table.viewport(), LEFT, pos=row)
+    assert dialog.message.text().startswith("Loads 1 tensor of 2, 40 B.")
+    dialog.device.setCurrentText("vgpu:0")
+    qtbot.keyClicks(dialog.name, "mine")
+    with qtbot.waitSignal(dialog.command_requested) as sent:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    assert sent.args == [Load(path=str(path), entries=("b",), device="vgpu:0", name="mine")]
+
+
+def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbot: QtBot, state: State, tmp_path: Path):
+    path = tmp_path / "two.safetensors"
+    path.write_bytes(b"?")
+    state.apply(listed(path))
+    dialog = LoadFileDialog(state, DARK)
+    qtbot.addWidget(dialog)
+    dialog.file.set_path(str(path))
+    dialog.refresh()
+    assert not dialog.model.rows
+    state.apply(listed(path))
+    dialog.refresh()
+    assert len(dialog.model.rows) == 2
+
+
+def test_a_refusal_of_the_engine_stands_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
+    path = tmp_path / "hostile.pt"
+    path.write_bytes(b"?")
+    dialog = LoadFileDialog(state, DARK, path)
+    qtbot.addWidget(dialog)
+    assert not dialog.accept_button.isEnabled()
+    state.apply(Answer(title="The file could not be read", words="It wants to run os.system.", failed=True))
+    dialog.refresh()
+    assert dialog.message.text() == "It wants to run os.system."
+    assert not dialog.accept_button.isEnabled()
+
+
+# --- checkpoints
+
+
+def compared(path: Path, strip: str = "", **differences: object) -> CheckpointCompared:
+    fields: dict[str, object] = {"missing": (), "unexpected": (), "mismatched": ()} | differences
+    counts = {f"{name}_count": len(fields[name]) for name in ("missing", "unexpected", "mismatched")}  # type: ignore[arg-type]
+    return CheckpointCompared(
+        comparison=Comparison(target="net", path=str(path), strip=strip, matching=3, **fields, **counts)
+    )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def checkpoint(qtbot: QtBot, state: State, tmp_path: Path) -> CheckpointDialog:
+    (tmp_path / "net.pt").write_bytes(b"?")
+    dialog = CheckpointDialog(state, DARK, "net")
+    qtbot.addWidget(dialog)
+    dialog.show()
+    dialog.file.set_path(str(tmp_path / "net.pt"))
+    return dialog
+
+
+def test_keys_that_do_not_match_are_listed_and_need_a_tick(
+    checkpoint: CheckpointDialog, qtbot: QtBot, state: State, tmp_path: Path
+):
+    different = KeyMismatch("c", (2,), (3,))
+    state.apply(compared(tmp_path / "net.pt", missing=("a",), unexpected=("b",), mismatched=(different,)))
+    checkpoint.refresh()
+    assert [[cell.text for cell in row.cells] for row in checkpoint.model.rows] == [
+        ["c", "other shape", "2", "3"],
+        ["a", "missing", "yes", "no"],
+        ["b", "unexpected", "no", "yes"],
+    ]
+    assert not checkpoint.accept_button.isEnabled()
+    checkpoint.partial.setChecked(True)
+    with qtbot.waitSignal(checkpoint.command_requested) as sent:
+        qtbot.mouseClick(checkpoint.accept_button, LEFT)
+    assert sent.args == [LoadCheckpoint(target="net", path=str(tmp_path / "net.pt"), partial=True)]
+
+
+def test_a_comparison_of_before_is_not_taken_for_one_of_now(qtbot: QtBot, state: State, tmp_path: Path):
+    (tmp_path / "net.pt").write_bytes(b"?")
+    state.apply(compared(tmp_path / "net.pt"))
+    dialog = CheckpointDialog(state, DARK, "net")
+    qtbot.addWidget(dialog)
+    dialog.file.set_path(str(tmp_path / "net.pt"))
+    dialog.refresh()
+    assert not dialog.accept_button.isEnabled()
+    state.apply(compared(tmp_path / "net.pt"))
+    dialog.refresh()
+    assert dialog.accept_button.isEnabled()
+
+
+def test_a_prefix_that_would_help_is_one_click(
+    checkpoint: CheckpointDialog, qtbot: QtBot, state: State, tmp_path: Path
+):
+    state.apply(compared(tmp_path / "net.pt", missing=("a",), suggested_strip="module."))
+    checkpoint.refresh()
+    assert checkpoint.suggestion.text() == "Take away “module.”"
+    with qtbot.waitSignal(checkpoint.command_requested) as sent:
+        qtbot.mouseClick(checkpoint.suggestion, LEFT)
+    assert sent.args == [CompareCheckpoint(target="net", path=str(tmp_path / "net.pt"), strip="module.")]
+    state.apply(compared(tmp_path / "net.pt", "module."))
+    checkpoint.refresh()
+    assert checkpoint.message.text() == "3 keys match."
+    assert checkpoint.accept_button.isEnabled()
+
+
+# --- initial values
+
+
+@pytest.fixture
+def weight() -> Row:
+    return Row(
+        path="0.weight",
+        name="weight",
+        kind="parameter",
+        type="Parameter",
+        depth=2,
+        shape=(2, 3),
+        dtype="float32",
+        devices=("cpu",),
+    )
+
+
+def test_a_rule_has_its_own_numbers(qtbot: QtBot, weight: Row):
+    dialog = InitialiseDialog("net:0.weight", weight)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    assert [name for name, field in dialog.numbers.items() if field.isVisible()] == ["mean", "std"]
+    dialog.rule.setCurrentIndex(list(RULES).index("piecewise"))
+    assert [name for name, field in dialog.numbers.items() if field.isVisible()] == ["low", "high", "threshold"]
+    dialog.numbers["low"].setText("-1")
+    with qtbot.waitSignal(dialog.command_requested) as sent:
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    options = {"low": -1.0, "high": 10.0, "threshold": 5.0}
+    assert sent.args == [Initialise(target="net:0.weight", rule="piecewise", options=options)]
+
+
+def test_a_number_that_is_none_is_named_and_nothing_is_sent(qtbot: QtBot, weight: Row):
+    dialog = InitialiseDialog("net:0.weight", weight)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    dialog.numbers["std"].setText("much")
+    with qtbot.assertNotEmitted(dialog.command_requested):
+        qtbot.mouseClick(dialog.accept_button, LEFT)
+    assert "deviation" in dialog.message.text()
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [
+        ("package.module:make", "/somewhere"),
+        ("transformers:gpt2?n_layer=2&n_embd=64", ""),
+        ("torchvision:resnet50", ""),
+        ("transformers:llama", ""),
+    ],
+)
+def test_the_fields_can_be_filled_from_a_source(opening: OpenModelDialog, source: str, folder: str):
+    opening.show_source("somewhere/nets.py:other", "somewhere")  # what was there before is replaced
+    opening.show_source(source, folder)
+    assert opening.source() == (source, folder)

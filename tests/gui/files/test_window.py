@@ -1,0 +1,178 @@
+"""Models of one's own in the whole window, with the real engine: the question before code runs, what is remembered,
+what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hands import CTRL, SHIFT, Hands
+from fakes.window import open_window
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog
+
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
+from devexplorer.gui.files.trust import TrustDialog
+
+NETS = """
+from pathlib import Path
+from torch import nn
+
+Path(__file__).with_name("ran").touch()
+
+def small():
+    return nn.Linear(4, 3)
+"""
+HOSTILE = "import os\nos._exit(3)\n"
+HANGING = "import time\nfrom pathlib import Path\nPath(__file__).with_name('ran').touch()\ntime.sleep(600)\n"
+
+Start = Callable[..., Hands]
+
+
+@pytest.fixture
+def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
+    windows: list[Hands] = []
+
+    def make(virtual: str | None = None) -> Hands:
+        windows.append(open_window(qapp, tmp_path / "settings", virtual, Hands))
+        return windows[-1].ready()
+
+    yield make
+    for window in windows:
+        window.end()
+
+
+def _file(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "nets.py").write_text(text)
+    return folder / "nets.py"
+
+
+def _ask_for(hands: Hands, path: Path, factory: str = "small") -> OpenModelDialog:
+    """Fill in the dialog for a Python file and press Enter."""
+    hands.menu(hands.window.toolbar.open_button, "Open a model…")
+    dialog = hands.dialog(OpenModelDialog)
+    hands.write(dialog.file.edit, str(path))
+    hands.write(dialog.factory, factory)
+    assert dialog.accept_button.isEnabled(), dialog.message.text()
+    QTest.keyClick(dialog.factory, Qt.Key.Key_Return)
+    return dialog
+
+
+def _open_dialogs() -> list[QDialog]:
+    return [one for one in QApplication.topLevelWidgets() if isinstance(one, QDialog) and one.isVisible()]
+
+
+def test_code_of_a_folder_runs_after_a_yes_which_can_be_remembered(start: Start, tmp_path: Path) -> None:
+    path = _file(tmp_path / "mine", NETS)
+    hands = start()
+    _ask_for(hands, path)
+    question = hands.dialog(TrustDialog)
+    assert str(path) in question.words.text()
+    QTest.keyClick(question, Qt.Key.Key_Return)  # an Enter too many is a no
+    hands.until(lambda: not _open_dialogs())
+    assert not hands.state.jobs
+    assert not path.with_name("ran").exists()
+
+    _ask_for(hands, path)
+    question = hands.dialog(TrustDialog)
+    hands.tick(question.remember)
+    hands.click(question.accept_button)
+    hands.until(lambda: "small" in hands.state.objects and not hands.state.jobs, "opened")
+    assert path.with_name("ran").exists()
+    assert hands.window.inspector.title.text() == "small is on cpu"
+
+    hands.press(Qt.Key.Key_O, CTRL | SHIFT)
+    dialog = hands.dialog(OpenModelDialog)
+    hands.pick(dialog.recent, f"{path}:small")
+    hands.click(dialog.accept_button)
+    assert not _open_dialogs(), "the folder was spoken for"
+    hands.until(lambda: len(hands.state.objects) == 2, "opened again")
+    hands.press(Qt.Key.Key_Z, CTRL)
+    hands.until(lambda: len(hands.state.objects) == 1, "undone")
+    hands.press(Qt.Key.Key_Z, CTRL | SHIFT)
+    hands.until(lambda: len(hands.state.objects) == 2, "done again")
+
+    hands.end()
+    saved = SettingsFile(tmp_path / "settings").load()
+    assert saved.trusted_folders == (str(path.parent),)
+    assert saved.recent_models == ((f"{path}:small", str(path.parent)),)
+    again = start()
+    again.menu(again.window.toolbar.open_button, "Open a model…")
+    dialog = again.dialog(OpenModelDialog)
+    again.pick(dialog.recent, f"{path}:small")
+    again.click(dialog.accept_button)
+    again.until(lambda: "small" in again.state.objects, "opened without a question")
+
+
+def test_code_that_ends_its_process_costs_nothing_but_an_answer(start: Start, tmp_path: Path) -> None:
+    hands = start()
+    _ask_for(hands, _file(tmp_path / "hostile", HOSTILE))
+    hands.click(hands.dialog(TrustDialog).accept_button)
+    hands.until(lambda: hands.state.answer is not None and hands.state.answer.title == "No model was opened", "refused")
+    assert hands.window.inspector.title.text() == "No model was opened"
+    assert "exit code 3" in hands.window.inspector.words.text()
+    assert hands.state.engine is not None
+    assert not hands.state.objects
+    hands.press(Qt.Key.Key_O, CTRL | SHIFT)
+    again = hands.dialog(OpenModelDialog)
+    assert again.recent.count() == 1, "what failed is not among the recent ones"
+    assert again.source()[0].endswith("hostile/nets.py:small"), "but it is ready to be tried again when it is repaired"
+    assert again.accept_button.isEnabled()
+
+
+def test_code_that_hangs_is_cancelled_in_the_status_bar(start: Start, tmp_path: Path) -> None:
+    hands = start()
+    path = _file(tmp_path / "hanging", HANGING)
+    _ask_for(hands, path)
+    hands.click(hands.dialog(TrustDialog).accept_button)
+    status = hands.window.status
+    hands.until(
+        lambda: hands.window.refresh_texts() or (path.with_name("ran").exists() and status.cancel.isVisible()),
+        "it hangs",
+    )
+    assert status.job.full_text == "opening nets.py:small"
+    hands.click(status.cancel)
+    hands.until(lambda: not hands.state.jobs, "cancelled")
+    assert hands.window.inspector.title.text() == "No model was opened"
+    assert hands.window.inspector.words.text() == "Cancelled; no model was opened."
+    assert not status.cancel.isVisible()
+
+
+def test_a_configuration_of_transformers_is_opened_without_a_question(start: Start) -> None:
+    pytest.importorskip("transformers")
+    hands = start("2x Tesla T4")
+    hands.menu(hands.window.toolbar.open_button, "Open a model…")
+    dialog = hands.dialog(OpenModelDialog)
+    hands.pick(dialog.kind, KINDS["transformers"])
+    hands.write(dialog.type, "gpt2")
+    hands.write(
+        dialog.options, "n_layer=2 n_embd=32 n_head=2 vocab_size=100 n_positions=32 bos_token_id=0 eos_token_id=0"
+    )
+    hands.pick(dialog.device, "vgpu:1")
+    hands.pick(dialog.dtype, "float16")
+    hands.write(dialog.name, "tiny")
+    hands.click(dialog.accept_button)
+    assert not _open_dialogs()
+    hands.until(lambda: "tiny" in hands.state.objects and not hands.state.jobs, "opened")
+    assert hands.where("tiny") == {"vgpu:1"}
+    assert hands.state.objects["tiny"].rows[0].dtype == "float16"
+    hands.point("tiny")
+    hands.press(Qt.Key.Key_F)
+    hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
+
+
+def test_what_cannot_be_is_said_while_it_is_typed(start: Start, tmp_path: Path) -> None:
+    hands = start()
+    hands.menu(hands.window.toolbar.open_button, "Open a model…")
+    dialog = hands.dialog(OpenModelDialog)
+    assert dialog.focusWidget() is dialog.kind, "the first field"
+    for path in ("~nobody-here/x.py", f"/{'x' * 300}.py", str(tmp_path)):
+        hands.write(dialog.file.edit, path)
+        assert "There is no file" in dialog.message.text()
+        assert not dialog.accept_button.isEnabled()
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    hands.until(lambda: not _open_dialogs(), "Esc closes")

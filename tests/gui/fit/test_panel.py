@@ -1,0 +1,442 @@
+"""The Fit tab: what its form asks for, why it cannot, and how a plan for many cards is shown."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from fakes.bench_runs import CPU, T4S
+from fakes.fits import BYTES, HELPS, fit, report
+from fakes.host import hosted
+from fakes.look_records import ENGINE, mlp, show, state_with
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.records.messages import Answer, Cancel, Command, JobEnded, JobProgress, JobStarted
+from devexplorer.core.records.planner import FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.session.state import State
+from devexplorer.gui.charts.shades import contrast
+from devexplorer.gui.fit.bars import part_colour
+from devexplorer.gui.fit.page import AT_WORK, FitPanel
+from devexplorer.gui.fit.rows import (
+    BATCH,
+    CAPACITY,
+    CARD,
+    COLUMNS,
+    FITS,
+    MEMORY,
+    RATE,
+    STEP,
+    TOTAL,
+    fit_rows,
+    share_text,
+    sizes,
+)
+from devexplorer.gui.widgets.theme import DARK, LIGHT, THEMES
+
+LEFT = Qt.MouseButton.LeftButton
+T4 = "Tesla T4"
+
+
+@pytest.fixture
+def state() -> State:
+    state = state_with(CPU, *T4S)
+    state.apply(ENGINE)
+    show(state, mlp())
+    return state
+
+
+@pytest.fixture
+def sent() -> list[Command]:
+    return []
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, state: State, sent: list[Command]) -> FitPanel:
+    made = panel_for(qtbot, state)
+    made.command_requested.connect(sent.append)
+    return made
+
+
+def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 274) -> FitPanel:
+    """As large as the tab has it in a window of 1280 x 800."""
+
+    def make(host: QWidget) -> FitPanel:
+        made = FitPanel(state, DARK)
+        made.setParent(host)
+        return made
+
+    panel = hosted(qtbot, make, width, height)
+    host = panel.parentWidget()
+    assert host is not None
+    host.resize(2600, 1400)
+    return panel
+
+
+def click(qtbot: QtBot, button: QPushButton) -> None:
+    qtbot.mouseClick(button, LEFT)
+
+
+def type_into(qtbot: QtBot, field, text: str) -> None:
+    field.clear()
+    qtbot.keyClicks(field, text)
+
+
+def planned(panel: FitPanel, state: State, found: FitReport, *, target: str = "", request: int = 7) -> None:
+    """What an engine sends about a plan."""
+    state.apply(
+        JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=found.spec, target=target))
+    )
+    state.apply(FitPlanned(request=request, target=target, report=found))
+    state.apply(Answer(request=request, title="planned", words="all cards"))
+    state.apply(JobEnded(request=request, ok=True, time_unix_s=2.0))
+    panel.refresh()
+
+
+def begun(panel: FitPanel, state: State, *, request: int) -> None:
+    state.apply(
+        JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="mlp")))
+    )
+    panel.refresh()
+
+
+def ended(panel: FitPanel, state: State, answer: Answer, *, request: int) -> None:
+    state.apply(msgspec.structs.replace(answer, request=request))
+    state.apply(JobEnded(request=request, ok=not answer.failed, time_unix_s=2.0))
+    panel.refresh()
+
+
+def texts(panel: FitPanel, column: int) -> list[str]:
+    return [row.cells[column].text for row in panel.rows_model.rows]
+
+
+# --- the form
+
+
+def test_it_asks_about_the_selected_model_on_every_card(qtbot, panel, sent):
+    panel.set_selection(("mlp:hidden.weight",))
+    type_into(qtbot, panel.batch_edit, "32")
+    click(qtbot, panel.run_button)
+    (command,) = sent
+    assert command == PlanFit(
+        target="mlp",
+        spec=FitSpec(source="", batch=32, train=True, optimizer="adamw", options=False, patience_seconds=60.0),
+    )
+
+
+def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
+    type_into(qtbot, panel.model_edit, "transformers:gpt2")
+    panel.set_selection(("mlp",))
+    panel.precision.choose(("bfloat16", None))
+    type_into(qtbot, panel.cards_edit, "2x t4")
+    click(qtbot, panel.run_button)
+    (command,) = sent
+    assert (command.target, command.spec.source, command.spec.dtype) == ("", "transformers:gpt2", "bfloat16")
+    assert (command.spec.gpus, command.spec.options) == (("2x t4",), True)
+
+
+def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
+    panel.set_selection(("mlp",))
+    panel.checkpointing.setChecked(True)
+    panel.train.click()
+    assert not panel.optimizer.isEnabled()
+    assert "training" in panel.checkpointing.toolTip()
+    click(qtbot, panel.run_button)
+    assert (sent[0].spec.train, sent[0].spec.checkpointing) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda panel: panel.model_edit.clear(), "Choose a model"),
+        (lambda panel: panel.model_edit.setText("net.py:Net"), "open the model first"),
+        (lambda panel: panel.model_edit.setText("a:b:c d"), "cannot be the name"),
+        (lambda panel: panel.batch_edit.setText("none"), "none"),
+        (lambda panel: panel.cards_edit.setText("T5"), "There is no profile 'T5'"),
+        (lambda panel: panel.inputs_edit.setText("4x"), "4x"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_before_it_is_asked(qtbot, panel, sent, change, words):
+    panel.set_selection(("mlp",))
+    change(panel)
+    assert not panel.run_button.isEnabled()
+    assert words in panel.hint.full_text
+    click(qtbot, panel.run_button)
+    assert sent == []
+
+
+def test_a_plan_under_way_shows_how_far_it_is_and_can_be_stopped(qtbot, panel, state, sent):
+    panel.set_selection(("mlp",))
+    state.apply(
+        JobStarted(request=9, title="planning mlp", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="mlp")))
+    )
+    state.apply(JobProgress(request=9, done=0.4, text="a step of mlp"))
+    panel.refresh()
+    assert panel.hint.full_text == "a step of mlp  40 %"
+    assert not panel.run_button.isEnabled()
+    click(qtbot, panel.stop_button)
+    assert sent == [Cancel(job=9)]
+
+
+# --- the table
+
+
+def test_every_card_has_a_row_with_its_figures(panel, state):
+    planned(panel, state, report())
+    assert texts(panel, CARD) == list(load_profiles())
+    row = panel.rows_model.rows[texts(panel, CARD).index(T4)]
+    assert [row.cells[column].text for column in (TOTAL, CAPACITY, FITS, BATCH, STEP)] == [
+        "17.55", "15.0", "✕ no", "0", "—",
+    ]  # fmt: skip
+    assert row.cells[FITS].tip.lower().startswith(fit(T4, 1).reason.lower())
+    large = panel.rows_model.rows[texts(panel, CARD).index("NVIDIA H100 80GB HBM3")]
+    assert large.cells[FITS].text == "✓ yes"
+    assert large.cells[RATE].text == "25.8"
+
+
+def test_the_parts_of_the_bar_add_up_to_what_it_takes():
+    assert sum(size for _, size in sizes(BYTES)) == BYTES.total
+    cells = fit_rows((fit(T4, 2 * BYTES.total),), DARK)[0].cells
+    assert cells[MEMORY].text == "50 %"
+    assert "optimizer state: 6.00 GiB" in cells[MEMORY].tip
+
+
+def test_times_say_that_they_are_simulated():
+    assert all("simulated" in COLUMNS[column].title for column in (STEP, RATE))
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
+def test_neighbouring_parts_can_be_told_apart_in_grey(theme):
+    keys = ["parameters", "gradients", "optimizer", "activations", "buffers"]
+    for one, other in itertools.pairwise(keys):
+        assert contrast(part_colour(one, theme), part_colour(other, theme)) > 1.2
+
+
+def test_a_search_that_ended_at_its_limit_says_so():
+    cells = fit_rows((fit(T4, 1 << 40, largest_batch=65536, at_least=True),), DARK)[0].cells
+    assert cells[BATCH].text == "≥ 65,536"
+
+
+# --- one card
+
+
+def test_the_chosen_card_is_shown_in_detail(panel, state):
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    assert panel.details.title.text() == "Tesla T4, simulated"
+    assert "largest part is optimizer state" in panel.details.verdict.text()
+    assert panel.details.parts.numbers["activations"].text() == "5.00 GiB"
+    assert "cuBLAS keeps a workspace" in panel.details.rests.text()
+
+
+def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot, panel, state, sent):
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    click(qtbot, panel.details.helps.ask_button)
+    (asked,) = sent
+    assert (asked.spec.gpus, asked.spec.options, asked.spec.source) == ((T4,), True, "transformers:gpt2")
+    planned(panel, state, report(asked.spec, HELPS), request=8)
+    assert len(panel.rows_model.rows) == len(load_profiles())
+    assert panel.table.selected_key == T4
+    QApplication.processEvents()
+    assert [line.title.isVisibleTo(panel.details) for line in panel.details.helps.lines] == [True, True]
+    assert not panel.details.helps.ask_button.isVisibleTo(panel.details)
+    panel.table.selectRow(len(panel.rows_model.rows) - 1)
+    assert panel.details.helps.lines == []
+    assert panel.details.helps.ask_button.isVisibleTo(panel.details)
+
+
+def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    type_into(qtbot, panel.model_edit, "lenet")  # the help is about the plan of the table all the same
+    type_into(qtbot, panel.batch_edit, "nothing")
+    first, second = panel.details.helps.lines
+    assert not second.button.isVisibleTo(panel.details), "nothing in the form is about states of 8 bits"
+    click(qtbot, first.button)
+    assert panel.checkpointing.isChecked()
+    (asked,) = sent
+    assert (asked.spec.source, asked.spec.batch, asked.spec.gpus, asked.spec.checkpointing) == (
+        "transformers:gpt2",
+        8,
+        (T4,),
+        True,
+    )
+
+
+def test_another_plan_takes_the_place_of_the_table(panel, state):
+    planned(panel, state, report())
+    other = msgspec.structs.replace(report().spec, batch=16, gpus=(T4,), options=True)
+    planned(panel, state, report(other, HELPS), request=8)
+    assert texts(panel, CARD) == [T4]
+
+
+def test_a_plan_that_failed_says_why(panel, state):
+    state.apply(JobStarted(request=7, title="planning", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="x"))))
+    state.apply(Answer(request=7, title="There is no plan", words="There is no sample model 'x'.", failed=True))
+    state.apply(JobEnded(request=7, ok=False, time_unix_s=2.0))
+    panel.refresh()
+    assert panel.answer.isVisibleTo(panel)
+    assert "no sample model" in panel.answer.words.text()
+
+
+def test_a_failed_plan_leaves_the_table_in_its_place(panel, state):
+    planned(panel, state, report())
+    begun(panel, state, request=9)
+    ended(
+        panel, state, Answer(title="There is no plan", words="It has no parameters to train.", failed=True), request=9
+    )
+    QApplication.processEvents()
+    below = panel.table.mapTo(panel, panel.table.rect().topLeft()).y()
+    assert panel.answer.isVisible()
+    assert panel.answer.geometry().bottom() < below
+    assert panel.table.width() + panel.details.width() > 1200  # as wide as before
+    assert len(panel.rows_model.rows) == len(load_profiles())
+
+
+def test_a_plan_that_was_stopped_leaves_what_there_was(panel, state):
+    begun(panel, state, request=6)
+    assert panel.nothing_words.text() == AT_WORK
+    stopped = Answer(title="There is no plan", words="Cancelled; nothing has changed.", failed=True)
+    ended(panel, state, stopped, request=6)
+    assert panel.is_empty
+    assert panel.nothing_words.text() == FitPanel.nothing
+    planned(panel, state, report())
+    begun(panel, state, request=9)
+    ended(panel, state, stopped, request=9)
+    assert not panel.answer.isVisible()
+    assert panel.table.isVisible()
+
+
+def test_the_line_above_the_table_says_what_was_planned(panel, state):
+    planned(panel, state, report())
+    assert panel.caption.isVisible()
+    assert panel.caption.full_text == (
+        "transformers:gpt2 fits 17 of 22 cards (simulated): training with AdamW, batch 8, inputs 8x1024:int64"
+    )  # fmt: skip
+    begun(panel, state, request=9)
+    assert not panel.caption.isVisible(), "how it goes stands there"
+    assert panel.hint.isVisible()
+
+
+def test_what_is_far_too_large_is_told_in_times():
+    assert share_text(15, 10) == "150 %"
+    assert share_text(5646, 1) == "5,646 ×"
+    assert share_text(0, 1) == "—"
+
+
+def test_every_figure_says_that_it_is_simulated(panel, state):
+    planned(panel, state, report())
+    for row in panel.rows_model.rows:
+        assert all("imulated" in row.cells[column].tip for column in (MEMORY, TOTAL))
+        assert all("imulated" in row.cells[column].tip or row.cells[column].text == "—" for column in (STEP, RATE))
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS), request=8)
+    assert "(simulated)" in panel.details.helps.lines[0].takes.toolTip()
+    assert "simulated" in panel.details.parts.numbers["parameters"].accessibleName()
+    assert "simulated" in panel.details.accessibleName()
+
+
+def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    QApplication.processEvents()
+    first = panel.details.helps.lines[0]
+    for widget in (first.title, first.takes, first.button):
+        seen = widget.mapTo(panel.details.viewport(), widget.rect().bottomRight())
+        assert panel.details.viewport().rect().contains(seen)
+    assert panel.table.horizontalScrollBar().maximum() == 0
+
+
+@pytest.mark.parametrize("width", [1260, 1264, 1420, 1900, 2540])
+def test_no_column_is_out_of_sight_and_every_field_has_its_room(qtbot, state, width):
+    panel = panel_for(qtbot, state, width)
+    planned(panel, state, report())
+    QApplication.processEvents()
+    assert panel.width() == width
+    assert panel.table.horizontalScrollBar().maximum() == 0
+    assert panel._fields.horizontalScrollBar().maximum() == 0
+    inside = panel.details.widget()
+    assert inside is not None
+    assert inside.width() <= panel.details.viewport().width()
+    assert panel.table.isColumnHidden(CAPACITY) == (width < 1420)
+
+
+def test_where_nothing_helps_it_says_so(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), ()))
+    assert panel.details.helps.nothing.isVisible()
+    assert not panel.details.helps.ask_button.isVisible()
+
+
+def test_what_there_was_no_time_for_is_named(panel, state):
+    asked = msgspec.structs.replace(report().spec, gpus=(T4,), options=True)
+    planned(panel, state, msgspec.structs.replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")))
+    assert panel.details.helps.nothing.text() == "Not worked out for want of time: SGD without momentum, two cards."
+    assert panel.details.helps.nothing.isVisibleTo(panel.details)
+    assert len(panel.details.helps.lines) == len(HELPS)
+
+
+def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):
+    planned(panel, state, report())
+    panel.table.setFocus()
+    qtbot.keyClick(panel.table, Qt.Key.Key_Down)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Return)
+    (asked,) = sent
+    name = texts(panel, CARD)[1]
+    assert (asked.spec.gpus, asked.spec.options) == ((name,), True)
+    planned(panel, state, report(asked.spec, HELPS), request=8)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Return)
+    assert len(sent) == 1
+
+
+def test_nothing_can_be_used_while_a_plan_is_under_way(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    assert panel.details.helps.lines[0].button.isEnabled()
+    begun(panel, state, request=9)
+    assert not panel.details.helps.lines[0].button.isEnabled()
+
+
+def test_the_rows_are_made_once_for_a_report(panel, state, monkeypatch):
+    planned(panel, state, report())
+    monkeypatch.setattr(panel.rows_model, "set_rows", lambda rows: pytest.fail("this is called at every event"))
+    panel.refresh()
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_it_is_painted_in_both_themes(panel, state, theme):
+    planned(panel, state, report())
+    panel.set_theme(theme)
+    assert not panel.table.grab().toImage().isNull()
+
+
+def test_tab_goes_through_the_helps_in_their_order(panel, state):
+    behind = QPushButton("behind the tab", panel.parentWidget())  # made before the helps are
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS * 2))
+    chain, at = [panel.details], panel.details.nextInFocusChain()
+    while at is not panel.details:
+        chain.append(at)
+        at = at.nextInFocusChain()
+    places = [chain.index(line.button) for line in panel.details.helps.lines]
+    assert places == sorted(places)
+    assert places[-1] < chain.index(behind)
+
+
+def test_a_recording_shows_nothing_of_the_live_plan_which_comes_back(panel, state):
+    planned(panel, state, report())
+    aside = State()
+    state.exchange(aside)
+    panel.refresh()
+    assert panel.is_empty
+    assert not panel.caption.isVisible()
+    state.exchange(aside)
+    panel.refresh()
+    assert panel.caption.isVisible()
+    assert len(panel.rows_model.rows) == len(load_profiles())
+
+
+def test_a_plan_stays_however_much_was_done_since(panel, state):
+    planned(panel, state, report())
+    state.done.clear()  # it keeps the newest only
+    panel.refresh()
+    assert not panel.is_empty
+    assert panel.table.isVisible()

@@ -1,0 +1,211 @@
+"""Runs side by side: intervals on one axis, what the difference is worth, conditions that differ."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.host import hosted
+from fakes.look_records import state_with
+from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, matmul, scaling, spread, stored
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.benchmark.history.compare import compare
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.gui.history.compare import CompareDialog, ComparePanel
+from devexplorer.gui.history.intervals import Axis, Intervals
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme
+
+
+def panel_with(
+    qtbot: QtBot, *runs: StoredRun, width: int = 1024, height: int = 620, theme: Theme = DARK
+) -> ComparePanel:
+    panel = hosted(qtbot, lambda host: ComparePanel(state_with(HERE_CPU, H200, T4), theme, host), width, height)
+    panel.show_comparison(compare(runs, mixed=True))
+    QApplication.processEvents()
+    return panel
+
+
+def two() -> tuple[StoredRun, StoredRun]:
+    return stored(matmul(798.0), 1), stored(matmul(823.0), 2, driver_version="575.57.08", sm_clock_mhz=spread(1830))
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_stand_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, *two())
+    picture = panel.intervals
+    first, second = picture.entries
+    assert picture.axis.unit == "TFLOP/s"
+    assert picture.heads == []
+    assert picture.axis.low < first.cell.figure.spread.p20
+    assert picture.axis.high > second.cell.figure.spread.p80
+    assert picture.axis.left < picture.axis.x(798.0) < picture.axis.x(823.0) < picture.axis.right
+    assert (first.is_first, second.is_first) == (True, False)
+    assert panel.title.text() == "2 matmul runs side by side"
+    assert "Compared with #1" in panel.facts.text()
+
+
+def test_what_the_difference_is_worth_stands_beside_it(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, *two())
+    words = panel.intervals.tip_at(panel.intervals.entries[1].box.center().toPoint())
+    assert "3.1 % faster, more than the noise of either run" in words
+    assert "× 1.031 (1.0" in words
+    assert "823 TFLOP/s, middle 60 % from 816 to 830" in words
+    assert "3.1 % faster" in panel.intervals.accessibleDescription()
+    assert panel.intervals.tip_at(QPoint(4, 2)) == ""
+
+
+def test_equal_runs_are_not_drawn_far_apart(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(matmul(800.0), 1), stored(matmul(800.4), 2))
+    axis = panel.intervals.axis
+    assert axis.high - axis.low >= 0.04 * 800
+    assert axis.x(800.4) - axis.x(800.0) < (axis.right - axis.left) * 0.02
+
+
+def test_many_quantities_share_an_axis_of_ratios(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(bandwidth(), 1), stored(bandwidth(gb_per_s=1900.0), 2))
+    picture = panel.intervals
+    assert picture.axis.unit == "times the first run"
+    assert [head.text for head in picture.heads][:2] == [
+        "cpu → cuda:0, 64.00 KiB, pinned, GB/s",
+        "cpu → cuda:0, 16.00 MiB, pinned, GB/s",
+    ]
+    assert len(picture.entries) == 2 * len(picture.heads) == 12
+    for entry in picture.entries:
+        assert picture.axis.low <= entry.cell.figure.spread.median / entry.scale <= picture.axis.high
+
+
+def test_the_speed_up_has_a_name(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(scaling(T4), 1, T4), stored(scaling(T4), 2, T4))
+    assert [head.text for head in panel.intervals.heads] == ["at once, s", "one after the other, s", "speed-up, times"]
+
+
+def test_runs_far_apart_stand_on_a_logarithmic_axis(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(23.4, info=T4), 2, T4))
+    assert panel.intervals.axis.is_log
+    assert (
+        panel.intervals.axis.left
+        < panel.intervals.axis.x(23.4)
+        < panel.intervals.axis.x(798.0)
+        < panel.intervals.axis.right
+    )
+
+
+@pytest.mark.parametrize("width", [620, 1024, 2400])
+def test_entries_and_columns_never_overlap(qtbot: QtBot, width: int) -> None:
+    panel = panel_with(qtbot, *(stored(matmul(700.0 + 9 * number), number) for number in range(1, 13)), width=width)
+    picture = panel.intervals
+    boxes = [entry.box for entry in picture.entries]
+    assert len(boxes) == 12
+    assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
+    assert 12 < picture.axis.left < picture.axis.right < picture.width() - 100
+    assert boxes[-1].bottom() <= picture.height()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_log"), [(790.0, 830.0, False), (0.9, 1.1, False), (3.0, 9000.0, True), (0.0, 1e-12, False)]
+)
+@pytest.mark.parametrize("most", [2, 4, 9])
+def test_ticks_are_few_round_and_on_the_axis(low: float, high: float, is_log: bool, most: int) -> None:
+    ticks = Axis(low, high, is_log, 0.0, 400.0, "").ticks(most)
+    assert 1 <= len(ticks) <= max(most, 2) + 1
+    assert ticks == sorted(ticks)
+    assert all(low * (1 - 1e-9) <= tick <= high * (1 + 1e-9) for tick in ticks)
+
+
+def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
+    themes.apply(QApplication.instance(), DARK)
+    simulated = stored(matmul(52.0, info=T4, tflops=spread(52.0, 0.05)), 2, T4)
+    picture = hosted(qtbot, lambda host: Intervals(DARK, lambda _run: "#FF0000", host), 900, 200)
+    picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated], mixed=True))
+    QApplication.processEvents()
+    image = picture.grab().toImage()
+    measured, hollow = picture.entries
+    shades = []
+    for entry in (measured, hollow):
+        x = picture.axis.x(entry.cell.figure.spread.median * 1.03)
+        shades.append(QColor(image.pixelColor(round(x), round(entry.box.center().y()))))
+    assert shades[0].red() > shades[1].red() + 40, "a measured interval is filled, a simulated one is not"
+    assert "simulated" in picture.tip_at(hollow.box.center().toPoint())
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+
+def test_conditions_that_differ_are_highlighted(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, *two())
+    rows = {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in panel.model.rows}
+    assert rows["driver"] == ["570.124.06", "575.57.08"]
+    assert "torch" not in rows, "what is the same is not listed"
+    index = panel.model.index(list(rows).index("driver"), 2)
+    assert panel.model.data(index, Qt.ItemDataRole.BackgroundRole) == QColor(DARK.selection)
+    assert panel.model.data(index, Qt.ItemDataRole.FontRole).weight() > 500, "never colour alone"
+    first = panel.model.index(index.row(), 1)
+    assert panel.model.data(first, Qt.ItemDataRole.BackgroundRole) is None
+    assert panel.model.headerData(2, Qt.Orientation.Horizontal) == "#2  cuda:0"
+
+
+def test_what_is_not_known_is_not_highlighted(qtbot: QtBot) -> None:
+    runs = [
+        stored(matmul(), 1, throttle_reasons=()),
+        stored(matmul(), 2, throttle_reasons=None),
+        stored(matmul(), 3, throttle_reasons=("heat",)),
+    ]
+    panel = panel_with(qtbot, *runs)
+    [row] = panel.model.rows
+    assert [cell.text for cell in row.cells] == ["clocks held down by", "nothing", "—", "heat"]
+    assert [panel.model.is_different(panel.model.index(0, column)) for column in (1, 2, 3)] == [False, False, True]
+
+
+def test_runs_under_the_same_conditions_say_so(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(799.0), 2))
+    assert panel.alike.isVisible()
+    assert not panel.table.isVisible()
+    assert "repeat both" in panel.remarks.text()
+
+
+def test_simulated_beside_measured_runs_are_warned_about(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(700.0, info=T4), 2, T4))
+    assert panel.warning.isVisible()
+    assert panel.warning.text().startswith("▲ Simulated and measured runs stand side by side")
+    panel.show_comparison(compare(two(), mixed=True))
+    assert not panel.warning.isVisible()
+
+
+def test_while_it_is_computed_and_when_it_failed_there_are_words(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, *two())
+    panel.wait_for(3)
+    assert panel.waiting.isVisible()
+    assert panel.waiting.text() == "Comparing 3 runs…"
+    panel.show_failure("These runs have no figure in common.")
+    assert panel.waiting.text() == "✕ These runs have no figure in common."
+    panel.show_comparison(compare(two(), mixed=True))
+    assert not panel.waiting.isVisible()
+
+
+def test_the_window_grows_so_that_it_shows_what_there_is(qtbot: QtBot) -> None:
+    dialog = CompareDialog(state_with(HERE_CPU, H200), DARK)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    before = dialog.height()
+    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 7)], mixed=True))
+    assert before < dialog.height() <= 760
+    dialog.close()
+
+
+def test_both_themes_are_painted(qtbot: QtBot) -> None:
+    panel = panel_with(qtbot, *two())
+    looks = []
+    for theme in (DARK, LIGHT):
+        themes.apply(QApplication.instance(), theme)
+        panel.set_theme(theme)
+        QApplication.processEvents()
+        entry, image = panel.intervals.entries[1], panel.intervals.grab().toImage()
+        looks.append(image)
+        x = panel.intervals.axis.x(entry.cell.figure.spread.median)
+        assert image.pixelColor(round(x), round(entry.box.center().y()) + 7).name().upper() == theme.devices[0]
+    assert looks[0] != looks[1]

@@ -1,0 +1,597 @@
+"""The history tab: every stored run is found, tagged, compared, deleted, exported by clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes.host import hosted
+from fakes.look_records import ENGINE, state_with
+from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, spread, stored, sweep
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QFontMetrics
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.benchmark.history.compare import Comparison, compare
+from devexplorer.core.benchmark.history.filter import Filter, matches
+from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.benchmark import StoredRun
+from devexplorer.core.session.state import State
+from devexplorer.gui.history.page import HistoryPanel
+from devexplorer.gui.history.rows import COLUMNS, TAGS, headline, history_row, short_when_text
+from devexplorer.gui.history.source import Say, ShowRuns
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.table import PAD_PX
+from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+
+LEFT = Qt.MouseButton.LeftButton
+COLUMN = {column.title: number for number, column in enumerate(COLUMNS)}
+
+
+class FakeSource:
+    """Keeps runs in a list and answers at once."""
+
+    def __init__(self, runs: Sequence[StoredRun] = ()) -> None:
+        self.runs = list(runs)
+        self.asked: list[tuple[Filter, int]] = []
+        self.exported: list[tuple[str, Path, tuple[int, ...], bool]] = []
+        self.imported: list[Path] = []
+        self.panel: HistoryPanel | None = None
+        self.fails = ""
+
+    def request(self, wanted: Filter, limit: int, show: ShowRuns) -> None:
+        self.asked.append((wanted, limit))
+        found = [run for run in self.runs if matches(run, wanted)]
+        show(found[:limit], len(found))
+
+    def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say) -> None:
+        if self.fails:
+            say(self.fails, True)
+            return
+        wanted = dict(tags)
+        self.runs = [msgspec.structs.replace(run, tags=wanted.get(run.id, run.tags)) for run in self.runs]
+        self._changed()
+
+    def delete(self, ids: Sequence[int], say: Say) -> None:
+        self.runs = [run for run in self.runs if run.id not in ids]
+        say(f"{len(ids)} runs deleted from the history.", False)
+        self._changed()
+
+    def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say) -> None:
+        self.exported.append((kind, path, tuple(ids), names))
+        say(f"{len(ids)} runs are in {path}.", False)
+
+    def import_file(self, path: Path, say: Say) -> None:
+        self.imported.append(path)
+        say(f"{path.name} is no export of DevExplorer.", True)
+
+    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
+        show(compare(runs, mixed=True))
+
+    def _changed(self) -> None:
+        assert self.panel is not None
+        self.panel.refresh()
+
+
+def here() -> State:
+    return state_with(HERE_CPU, H200, T4)
+
+
+def panel_with(qtbot: QtBot, *runs: StoredRun, width: int = 1264, height: int = 280) -> tuple[HistoryPanel, FakeSource]:
+    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), width, height)
+    source = FakeSource(runs)
+    source.panel = panel
+    panel.set_source(source)
+    QApplication.processEvents()
+    return panel, source
+
+
+def cells(panel: HistoryPanel, row: int = 0) -> dict[str, str]:
+    return {column.title: cell.text for column, cell in zip(COLUMNS, panel.model.row(row).cells, strict=True)}
+
+
+def click_row(
+    qtbot: QtBot, panel: HistoryPanel, row: int, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier
+) -> None:
+    place = panel.table.visualRect(panel.model.index(row, 1)).center()
+    qtbot.mouseClick(panel.table.viewport(), LEFT, modifier, place)
+
+
+def file_dialog(panel: HistoryPanel) -> QFileDialog:
+    return next(dialog for dialog in panel.findChildren(QFileDialog) if dialog.isVisible())
+
+
+# --- what is listed ---------------------------------------------------------------------------------------------------
+
+
+def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> None:
+    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), 1264, 280)
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "The history is not open yet."
+    assert not panel.import_button.isEnabled()
+    panel.refresh()
+
+
+def test_without_a_run_the_panel_says_so_and_offers_a_benchmark(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot)
+    assert panel.empty.isVisible()
+    assert "No run is kept yet" in panel.empty.sentence.text()
+    assert not panel.export_button.isEnabled()
+    assert panel.import_button.isEnabled()
+    with qtbot.waitSignal(panel.benchmark_requested):
+        qtbot.mouseClick(panel.empty.button, LEFT)
+
+
+def test_a_run_is_listed_with_its_conditions_and_what_it_is_worth(qtbot: QtBot) -> None:
+    panel, _ = panel_with(
+        qtbot, stored(matmul(798.0), 7, tags=("before", "driver-570"), throttle_reasons=("power cap",))
+    )
+    found = cells(panel)
+    assert (found["kind"], found["device"], found["what"], found["dtype"]) == (
+        "matmul",
+        "cuda:0",
+        "8192×8192×8192",
+        "bfloat16",
+    )
+    assert (found["median"], found[""]) == ("798", "TFLOP/s")
+    assert (found["% of datasheet"], found["% of best"], found["noise %"]) == ("81", "94", "0.9")
+    assert (found["MHz"], found["W"], found["°C"]) == ("1755", "612", "64")
+    assert (found["remarks"], found["tags"]) == ("▲ power cap", "before, driver-570")
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK)
+    conditions = panel.model.row(0).cells[COLUMN["when"]].tip
+    assert "driver: 570.124.06" in conditions
+    assert "power cap: 700 W" in conditions
+    assert "threads" not in conditions, "what nobody knows is not listed"
+
+
+def test_every_kind_of_run_has_its_own_figure(qtbot: QtBot) -> None:
+    runs = [stored(result, number) for number, result in enumerate((bandwidth(), sweep(), scaling(), model_run()), 1)]
+    panel, _ = panel_with(qtbot, *runs)
+    listed = [(found["kind"], found["what"], found[""]) for found in (cells(panel, row) for row in range(4))]
+    assert listed == [
+        ("bandwidth", "cuda:0 → cuda:0 of 6", "GB/s"),
+        ("sweep", "8192×8192×8192 of 7", "TFLOP/s"),
+        ("scaling", "1,000 × 1000³ on 2", "times"),
+        ("model", "vgg16-bn, train with adamw, batch 32, autocast bfloat16", "samples/s"),
+    ]
+    assert cells(panel, 0)["median"] == "2,092"
+    assert cells(panel, 2)["median"] == "1.94"
+    assert cells(panel, 0)["dtype"] == "—"
+
+
+def test_simulated_runs_are_marked_and_have_no_readings(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(matmul(23.4, 4096, "float16", T4), 1, T4))
+    found = cells(panel)
+    assert found["device"] == "vgpu:0  simulated"
+    assert (found["MHz"], found["W"], found["°C"]) == ("—", "—", "—")
+    assert panel.model.row(0).cells[COLUMN["W"]].tip == "not modelled"
+
+
+def test_what_went_wrong_stands_in_words_and_in_colour(qtbot: QtBot) -> None:
+    wrong = stored(matmul(verified=False), 1)
+    lost = stored(matmul(stopped=True, failure="the device was lost"), 2)
+    stopped = stored(matmul(stopped=True), 3, imported=True)
+    panel, _ = panel_with(qtbot, wrong, lost, stopped)
+    remarks = [panel.model.row(row).cells[COLUMN["remarks"]] for row in range(3)]
+    assert [cell.text for cell in remarks] == [
+        "✕ values are wrong",
+        "▲ ended early: the device was lost",
+        "stopped, imported",
+    ]
+    assert [cell.colour for cell in remarks] == [DARK.error, DARK.warning, DARK.dim]
+
+
+def test_the_speed_of_data_that_arrived_wrong_is_nobodys_headline() -> None:
+    found = bandwidth()
+    slow, fast = (
+        msgspec.structs.replace(found.rows[0], gb_per_s=spread(rate), verified=rate < 100) for rate in (20.0, 900.0)
+    )
+    result = msgspec.structs.replace(found, rows=(slow, fast), verified=False)
+    assert headline(result).spread == slow.gb_per_s
+    assert headline(msgspec.structs.replace(result, rows=(fast,))).spread is None
+
+
+def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
+    elsewhere = stored(matmul(), 1, imported=True, uuid=None)
+    other_card = stored(matmul(), 2, uuid="GPU-ffffffff-1111-2222-3333-444444444444")
+    panel, _ = panel_with(qtbot, elsewhere, other_card)
+    assert cells(panel)["device"] == "NVIDIA H200", "the number of somebody else's card says nothing here"
+    assert [panel.model.row(row).cells[COLUMN["device"]].colour for row in range(2)] == [DARK.dim, DARK.dim]
+    same_card, _ = panel_with(qtbot, stored(matmul(), 3, imported=True))
+    assert same_card.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK), (
+        "the UUID says that it is this card"
+    )
+
+
+def test_text_from_a_file_is_no_markup(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(matmul(), 1, tags=("<b>bold</b>",), host="<img src=x>"))
+    row = panel.model.row(0)
+    assert "<img" not in row.cells[COLUMN["when"]].tip
+    assert "&lt;b&gt;" in row.cells[TAGS].tip
+
+
+def test_moments_are_short_and_tell_runs_apart() -> None:
+    now = 1_794_900_000.0
+    assert len(short_when_text(now - 3600, now)) == len("11-18 13:47")
+    assert short_when_text(now - 400 * 86400, now).startswith("2025-")
+    assert len(short_when_text(now + 86400, now)) == len("2026-11-18"), "a clock that goes wrong elsewhere"
+
+
+def test_rows_are_made_when_they_are_looked_at(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(
+        "devexplorer.gui.history.rows.history_row", lambda run, *more: made.append(run.id) or history_row(run, *more)
+    )
+    runs = [stored(matmul(), number) for number in range(200, 0, -1)]
+    panel, _ = panel_with(qtbot, *runs)
+    assert panel.model.rowCount() == 200
+    assert 0 < len(set(made)) < 40
+
+
+def test_nothing_is_cut_off_at_the_smallest_window(qtbot: QtBot) -> None:
+    themes.apply(QApplication.instance(), DARK)
+    panel, _ = panel_with(qtbot, *fifty())
+    metrics = QFontMetrics(panel.table.font())
+    cut = set()
+    for row in range(panel.model.rowCount()):
+        for column in range(COLUMN["remarks"]):
+            room = panel.table.columnWidth(column) - (2 * PAD_PX if column == 0 else PAD_PX) - 3
+            text = panel.model.row(row).cells[column].text
+            if metrics.horizontalAdvance(text) > room and column != COLUMN["what"]:
+                cut.add(text)
+    assert not cut
+    assert panel.table.horizontalScrollBar().maximum() == 0
+
+
+def test_more_than_a_page_is_listed_when_asked_for(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in range(230, 0, -1)))
+    assert panel.model.rowCount() == 200
+    assert panel.count.full_text == "200 of 230 runs"
+    assert panel.more_button.text() == "Show 30 more of 230"
+    qtbot.mouseClick(panel.more_button, LEFT)
+    assert panel.model.rowCount() == 230
+    assert not panel.more_button.isVisible()
+    assert source.asked[-1][1] == 400
+
+
+def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1))
+    panel.hide()
+    source.runs.insert(0, stored(matmul(), 2))
+    count = len(source.asked)
+    panel.refresh()
+    panel.refresh()
+    assert len(source.asked) == count
+    panel.show()
+    assert len(source.asked) == count + 1
+    assert panel.model.rowCount() == 2
+
+
+def test_a_run_that_ends_stands_at_the_top_and_leaves_the_selection_alone(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
+    click_row(qtbot, panel, 1)
+    assert [run.id for run in panel.table.chosen] == [2]
+    source.runs.insert(0, stored(matmul(), 4))
+    panel.refresh()
+    assert [run.id for run in panel.model.runs] == [4, 3, 2, 1]
+    assert [run.id for run in panel.table.chosen] == [2]
+    source.runs = source.runs[1:3]
+    panel.refresh()
+    assert [run.id for run in panel.table.chosen] == [2]
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_typing_filters_once_after_a_pause(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, *fifty())
+    count = len(source.asked)
+    qtbot.keyClicks(panel.filter, "tesla float16")
+    assert len(source.asked) == count, "not for every letter"
+    qtbot.waitUntil(lambda: len(source.asked) > count)
+    assert source.asked[-1][0] == Filter(text="tesla float16")
+    assert len(source.asked) == count + 1
+    assert panel.model.runs
+    assert all(run.conditions.device_name == "Tesla T4" for run in panel.model.runs)
+
+
+def test_return_filters_at_once_and_a_kind_can_be_chosen(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, *fifty())
+    qtbot.keyClicks(panel.filter, "nobody")
+    qtbot.keyClick(panel.filter, Qt.Key.Key_Return)
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text().startswith("No run is like that")
+    assert panel.filter.text() == "nobody"
+    panel.filter.clear()
+    panel.kind.setFocus()
+    qtbot.keyClick(panel.kind, Qt.Key.Key_Down)
+    assert source.asked[-1][0] == Filter(kind="matmul")
+    assert {cells(panel, row)["kind"] for row in range(panel.model.rowCount())} == {"matmul"}
+
+
+def test_a_run_that_is_asked_for_elsewhere_is_found_behind_any_filter(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, *(stored(matmul(), number) for number in range(300, 0, -1)))
+    panel.show_run(290)
+    assert [run.id for run in panel.table.chosen] == [290]
+    panel.kind.setCurrentIndex(3)
+    assert panel.nothing.isVisible()
+    panel.show_run(12)
+    assert [run.id for run in panel.table.chosen] == [12]
+    assert panel.kind.currentIndex() == 0
+    shown = panel.table.visualRect(panel.model.index(288, 0))
+    assert panel.table.viewport().rect().contains(shown.center())
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+def test_tags_are_edited_in_place_by_a_double_click(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 2), stored(matmul(), 1, tags=("old",)))
+    place = panel.table.visualRect(panel.model.index(1, TAGS)).center()
+    qtbot.mouseClick(panel.table.viewport(), LEFT, pos=place)
+    qtbot.mouseDClick(panel.table.viewport(), LEFT, pos=place)
+    editor = panel.table.findChild(QLineEdit)
+    assert editor is not None
+    assert editor.text() == "old"
+    editor.selectAll()
+    qtbot.keyClicks(editor, "nightly,  after ,")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: source.runs[1].tags == ("nightly", "after"))
+    assert cells(panel, 1)["tags"] == "nightly, after"
+
+
+def test_f2_edits_and_escape_changes_nothing(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1, tags=("old",)))
+    click_row(qtbot, panel, 0)
+    qtbot.keyClick(panel.table, Qt.Key.Key_F2)
+    editor = panel.table.findChild(QLineEdit)
+    assert editor is not None
+    qtbot.keyClicks(editor, "new")
+    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    assert source.runs[0].tags == ("old",)
+
+
+def test_the_button_changes_the_tags_of_one_run(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1, tags=("old",)))
+    assert not panel.tags_button.isEnabled()
+    click_row(qtbot, panel, 0)
+    qtbot.mouseClick(panel.tags_button, LEFT)
+    assert panel.question.isVisible()
+    assert panel.question.edit.text() == "old"
+    qtbot.keyClicks(panel.question.edit, "new")  # what was there is selected, and replaced
+    qtbot.keyClick(panel.question.edit, Qt.Key.Key_Return)
+    assert not panel.question.isVisible()
+    assert source.runs[0].tags == ("new",)
+
+
+def test_several_runs_get_tags_added(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 2, tags=("a",)), stored(matmul(), 1))
+    click_row(qtbot, panel, 0)
+    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.mouseClick(panel.tags_button, LEFT)
+    qtbot.keyClicks(panel.question.edit, "a, b")
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    assert [run.tags for run in source.runs] == [("a", "b"), ("a", "b")]
+
+
+def test_tags_that_are_none_are_refused_in_one_line(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1))
+    source.fails = "The tag 'aaaaaaaaaaaaaaaaaaaa…' is no tag; write at most 40 letters."
+    click_row(qtbot, panel, 0)
+    qtbot.mouseClick(panel.tags_button, LEFT)
+    qtbot.keyClicks(panel.question.edit, "a" * 50)
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    assert panel.message.isVisible()
+    assert panel.message.text() == f"✕ {source.fails}"
+
+
+def test_deleting_is_asked_about_and_return_does_not_do_it(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
+    click_row(qtbot, panel, 0)
+    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ShiftModifier)
+    assert panel.delete_button.text() == "Delete 2…"
+    qtbot.mouseClick(panel.delete_button, LEFT)
+    assert panel.question.words.text() == "Delete 2 runs from the history? They cannot be brought back."
+    assert panel.question.no.hasFocus()
+    qtbot.keyClick(panel.question.no, Qt.Key.Key_Return)
+    assert not panel.question.isVisible()
+    assert len(source.runs) == 3
+    qtbot.mouseClick(panel.delete_button, LEFT)
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    assert [run.id for run in panel.model.runs] == [1]
+    assert panel.message.text() == "2 runs deleted from the history."
+    assert not panel.delete_button.isEnabled()
+
+
+def test_escape_takes_the_question_away(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1))
+    click_row(qtbot, panel, 0)
+    qtbot.mouseClick(panel.delete_button, LEFT)
+    qtbot.keyClick(panel.question, Qt.Key.Key_Escape)
+    assert not panel.question.isVisible()
+    assert len(source.runs) == 1
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+def test_compare_says_what_it_needs(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(bandwidth(), 3), stored(matmul(), 2), stored(matmul(), 1))
+    assert panel.compare_button.toolTip() == "Choose at least two runs to compare"
+    click_row(qtbot, panel, 0)
+    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
+    assert not panel.compare_button.isEnabled()
+    assert "measure different things" in panel.compare_button.toolTip()
+
+
+def test_two_runs_are_compared_the_older_first(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(matmul(823.0), 2), stored(matmul(798.0), 1))
+    click_row(qtbot, panel, 0)
+    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
+    assert panel.compare_button.text() == "Compare 2"
+    qtbot.mouseClick(panel.compare_button, LEFT)
+    dialog = panel.comparing
+    assert dialog is not None
+    assert dialog.isVisible()
+    comparison = dialog.panel.comparison
+    assert comparison is not None
+    assert [run.id for run in comparison.runs] == [1, 2]
+    dialog.close()
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "html"])
+def test_the_chosen_runs_are_exported_without_names_until_asked_for(qtbot: QtBot, kind: str, tmp_path: Path) -> None:
+    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
+    click_row(qtbot, panel, 1)
+    action = panel.export_menu.actions()[["csv", "json", "html"].index(kind)]
+    action.trigger()
+    dialog = file_dialog(panel)
+    assert dialog.defaultSuffix() == kind
+    dialog.fileSelected.emit(str(tmp_path / f"runs.{kind}"))
+    dialog.close()
+    assert source.exported == [(kind, tmp_path / f"runs.{kind}", (2,), False)]
+    assert panel.message.text() == f"1 runs are in {tmp_path / f'runs.{kind}'}."
+
+
+def test_without_a_choice_all_that_are_listed_are_exported(qtbot: QtBot, tmp_path: Path) -> None:
+    panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
+    panel.names_action.trigger()
+    panel.export_menu.actions()[0].trigger()
+    dialog = file_dialog(panel)
+    dialog.fileSelected.emit(str(tmp_path / "runs.csv"))
+    dialog.close()
+    assert source.exported == [("csv", tmp_path / "runs.csv", (3, 2, 1), True)]
+    assert panel.folder == str(tmp_path)
+
+
+def test_a_file_that_is_no_export_is_refused_in_words(qtbot: QtBot, tmp_path: Path) -> None:
+    panel, source = panel_with(qtbot, stored(matmul(), 1))
+    qtbot.mouseClick(panel.import_button, LEFT)
+    dialog = file_dialog(panel)
+    dialog.fileSelected.emit(str(tmp_path / "x.json"))
+    dialog.close()
+    assert source.imported == [tmp_path / "x.json"]
+    assert panel.message.text() == "✕ x.json is no export of DevExplorer."
+    assert panel.message.property("words") == "error"
+
+
+def test_rows_can_be_copied(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(matmul(), 2), stored(matmul(), 1))
+    click_row(qtbot, panel, 0)
+    qtbot.keyClick(panel.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    head, line = QApplication.clipboard().text().splitlines()
+    assert head.split("\t")[:3] == ["when", "kind", "device"]
+    assert "8192×8192×8192" in line
+
+
+def test_what_does_not_work_stays_in_sight(qtbot: QtBot) -> None:
+    panel, _ = panel_with(qtbot, stored(matmul(), 1))
+    panel.show_problem("The history is locked by another process; 1 run is kept in memory and written when it is free.")
+    assert panel.message.text().startswith("▲ The history is locked")
+    assert panel.message.property("words") == "warning"
+    click_row(qtbot, panel, 0)
+    qtbot.mouseClick(panel.tags_button, LEFT)
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    assert panel.message.text().startswith("▲ The history is locked"), "an answer does not hide it for good"
+    panel.show_problem("")
+    assert not panel.message.isVisible()
+
+
+# --- looks ------------------------------------------------------------------------------------------------------------
+
+
+def test_both_themes_paint_tags_and_devices(qtbot: QtBot) -> None:
+    panel, _ = panel_with(
+        qtbot, stored(matmul(), 1, tags=("before", "a tag that is much too long for this column", "x"))
+    )
+    looks = []
+    for theme in (DARK, LIGHT):
+        themes.apply(QApplication.instance(), theme)
+        panel.set_theme(theme)
+        QApplication.processEvents()
+        image = panel.table.viewport().grab().toImage()
+        looks.append(image)
+        row = panel.table.visualRect(panel.model.index(0, COLUMN["device"]))
+        wanted = theme.devices[0]
+        places = (QPoint(x, y) for x in range(row.left(), row.right()) for y in range(row.top(), row.bottom()))
+        found = {image.pixelColor(place).name().upper() for place in places}
+        assert any(_near(colour, wanted) for colour in found)
+        assert panel.model.row(0).cells[COLUMN["device"]].colour == wanted
+    assert looks[0] != looks[1]
+
+
+def _near(one: str, other: str) -> bool:
+    return all(abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) < 24 for at in (1, 3, 5))
+
+
+def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
+    state = state_with(HERE_CPU)
+    panel = hosted(qtbot, lambda host: HistoryPanel(state, DARK, parent=host), 1264, 280)
+    panel.set_source(FakeSource([stored(matmul(), 1)]))
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == DARK.dim
+    state.apply(ENGINE)
+    state.set_catalog(Catalog((HERE_CPU, H200)))
+    panel.refresh()
+    assert panel.model.row(0).cells[COLUMN["device"]].colour == device_colour(0, DARK)
+
+
+# --- with the real store ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[StoreThread]:
+    thread = StoreThread(lambda: Store(tmp_path / "history.sqlite3"))
+    thread.start()
+    yield thread
+    assert thread.close()
+
+
+def test_the_whole_way_with_a_real_history(qtbot: QtBot, keeper: StoreThread, tmp_path: Path) -> None:
+    panel = hosted(qtbot, lambda host: HistoryPanel(here(), DARK, parent=host), 1264, 280)
+    keeper.on_change = panel.refresh
+    panel.set_source(keeper)
+
+    def until(true: Callable[[], bool]) -> None:
+        qtbot.waitUntil(lambda: keeper.deliver() >= 0 and true())
+
+    until(panel.empty.isVisible)
+    for number, median in enumerate((798.0, 823.0, 811.0), 1):
+        run = stored(matmul(median), number)
+        keeper.add(run.result, run.conditions)
+    until(lambda: [cells(panel, row)["median"] for row in range(panel.model.rowCount())] == ["811", "823", "798"])
+    click_row(qtbot, panel, 2)
+    qtbot.mouseClick(panel.tags_button, LEFT)
+    qtbot.keyClicks(panel.question.edit, "before")
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    until(lambda: cells(panel, 2)["tags"] == "before")
+    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.mouseClick(panel.compare_button, LEFT)
+    dialog = panel.comparing
+    assert dialog is not None
+    until(lambda: dialog.panel.comparison is not None)
+    assert dialog.panel.comparison is not None
+    assert dialog.panel.comparison.rows[0].cells[1].words == "3.1 % faster, more than the noise of either run"
+    dialog.close()
+    panel.export_menu.actions()[1].trigger()
+    chooser = file_dialog(panel)
+    chooser.fileSelected.emit(str(tmp_path / "runs.json"))
+    chooser.close()
+    until(lambda: (tmp_path / "runs.json").exists() and panel.message.text().startswith("2 runs are in"))
+    assert b"gpu-7" not in (tmp_path / "runs.json").read_bytes(), "the name of the host is left out until asked for"
+    qtbot.mouseClick(panel.delete_button, LEFT)
+    qtbot.mouseClick(panel.question.yes, LEFT)
+    until(lambda: panel.model.rowCount() == 1)
+    qtbot.mouseClick(panel.import_button, LEFT)
+    chooser = file_dialog(panel)
+    chooser.fileSelected.emit(str(tmp_path / "runs.json"))
+    chooser.close()
+    until(lambda: panel.model.rowCount() == 3)
+    assert sorted(cells(panel, row)["remarks"] for row in range(3)) == ["", "imported", "imported"]

@@ -1,0 +1,59 @@
+"""What is moved when things are chosen, and what that would do, without any widget."""
+
+from __future__ import annotations
+
+from fakes.look_records import CPU, CUDA, mlp, model, module_row, show, state_with, tensor, tensor_row
+
+from devexplorer.core.records.messages import Move
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.objects.dragging import movable, row_of, verdicts
+
+
+def filled():
+    state = state_with(CPU, CUDA)
+    show(state, mlp(gradients=True), tensor("x"), model("flat", module_row("", 0, "M", ("cpu",)), tensor_row("w", 1)))
+    return state
+
+
+def test_modules_and_tensors_of_the_workspace_are_moved_as_they_are():
+    assert movable(filled(), ("mlp:hidden", "x", "mlp:out")) == (("mlp:hidden", "x", "mlp:out"), "")
+
+
+def test_a_tensor_inside_a_module_moves_with_the_module_that_holds_it():
+    moved = movable(filled(), ("mlp:hidden.weight",))
+    assert moved.targets == ("mlp:hidden",)
+    assert moved.words == "hidden.weight moves with what holds it: hidden of mlp."
+    assert movable(filled(), ("flat:w",)) == (("flat",), "w moves with what holds it: flat.")
+
+
+def test_many_tensors_are_told_of_once_and_each_module_moves_once():
+    moved = movable(filled(), ("mlp:hidden.weight", "mlp:hidden.bias.grad", "mlp:out", "mlp:out.bias", "x"))
+    assert moved.targets == ("mlp:hidden", "mlp:out", "x")
+    assert moved.words == "3 of the chosen tensors move with the modules that hold them."
+
+
+def test_a_card_tells_what_would_really_move():
+    state = filled()
+    needed = verdicts(state, ("mlp:hidden.bias",), ("cpu", "cuda:0"))
+    assert needed["cpu"].words == "already here"
+    assert needed == verdicts(state, ("mlp:hidden",), ("cpu", "cuda:0"))
+
+
+def test_the_controller_moves_the_module_and_says_so():
+    state, sent, said = filled(), [], []
+    controller = Controller(
+        state, lambda command: sent.append(command) or 1, lambda: ("mlp:out.weight", "x"), said.append
+    )
+    controller.move("cuda:0")
+    assert sent == [Move(targets=("mlp:out", "x"), device="cuda:0")]
+    assert said == ["out.weight moves with what holds it: out of mlp."]
+    controller.move("cuda:0", ("x",))
+    assert len(said) == 1
+
+
+def test_rows_are_found_by_target():
+    state = filled()
+    assert row_of(state, "mlp:out.bias").path == "out.bias"
+    assert row_of(state, "x").kind == "tensor"
+    assert row_of(state, "mlp:nowhere") is None
+    assert row_of(state, "gone") is None

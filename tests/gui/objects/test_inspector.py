@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from fakes.host import hosted
+from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Undo
+from devexplorer.core.session.state import State
+from devexplorer.core.session.welcome import this_machine
+from devexplorer.gui.objects.inspector import InspectorPanel
+from devexplorer.gui.objects.selection_facts import selection_facts
+from devexplorer.gui.widgets.text_block import TextBlock
+from devexplorer.gui.widgets.theme import DARK, LIGHT
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+def panel_for(qtbot: QtBot, state: State) -> InspectorPanel:
+    return hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), 328, 520)
+
+
+def facts_of(state: State, *targets: str) -> dict[str, str]:
+    return {fact.label: fact.value for fact in selection_facts(state, targets)}
+
+
+def test_with_nothing_to_say_it_offers_the_first_model(qtbot: QtBot):
+    panel = panel_for(qtbot, state_with(CPU))
+    assert panel.is_empty
+    assert panel.subtitle == ""
+
+
+def test_an_answer_is_shown_with_words_facts_and_code(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    code = 'model = model.to("cuda:0")'
+    state.apply(Answer(title="mlp moved", words="In place.", facts=(Fact("was on", "cpu"),), code=code, subject="mlp"))
+    panel.refresh()
+    assert not panel.is_empty
+    assert (panel.title.text(), panel.words.text(), panel.code.code) == ("mlp moved", "In place.", code)
+    assert panel.facts.facts == (Fact("was on", "cpu"),)
+    assert panel.code.isVisible()
+
+
+def test_what_the_engine_says_is_never_taken_for_markup(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    evil = '<img src="x"> & <b>bold</b>'
+    state.apply(Answer(title=evil, words=evil, facts=(Fact(evil, evil),), code=evil, failed=True))
+    panel.refresh()
+    for text in (panel.title, panel.words):
+        assert text.text() == evil
+        assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
+    assert panel.code.code == evil
+    assert "<" not in panel.code.document().toPlainText().replace(evil, "")
+
+
+def test_a_failure_has_a_cross_and_not_only_a_colour(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="x stayed", words="No room.", failed=True))
+    panel.refresh()
+    assert panel.title.property("words") == "error"
+    assert panel.sign.isVisible()
+    state.apply(Answer(title="x moved", words="Now it fits."))
+    panel.refresh()
+    assert panel.title.property("words") == ""
+    assert not panel.sign.isVisible()
+
+
+def test_each_offer_is_a_button_that_says_which_was_taken(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    offers = (Offer("Add two & go", AddVirtual(spec="2x Tesla T4")), Offer("Undo", Undo()))
+    state.apply(Answer(title="t", words="w", offers=offers))
+    panel.refresh()
+    assert [button.text() for button in panel.offers] == ["Add two && go", "Undo"]
+    with qtbot.waitSignal(panel.offer_chosen) as chosen:
+        qtbot.mouseClick(panel.offers[1], LEFT)
+    assert chosen.args == [offers[1]]
+    state.apply(Answer(title="t", words="w"))
+    panel.refresh()
+    assert panel.offers == []
+
+
+def test_the_code_is_copied_with_one_click(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="t", words="w", code="x = x.cpu()"))
+    panel.refresh()
+    qtbot.mouseClick(panel.code.copy_button, LEFT)
+    assert QGuiApplication.clipboard().text() == "x = x.cpu()"
+    assert panel.code.copy_button.text() == "copied"
+
+
+def test_device_names_in_code_have_their_devices_colours(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="t", words="w", code='x.to("cuda:0")  # "cuda:0" again'))
+    panel.refresh()
+    for theme in (DARK, LIGHT):
+        panel.set_theme(theme)
+        block = panel.code.document().firstBlock()
+        found = {
+            block.text()[f.start : f.start + f.length]: f.format.foreground().color().name()
+            for f in block.layout().formats()
+        }
+        assert found == {'"cuda:0"': theme.devices[0].lower(), '# "cuda:0" again': theme.dim.lower()}
+
+
+def test_choosing_an_object_shows_its_own_latest_answer(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp(), tensor("x"), tensor("y"))
+    panel = panel_for(qtbot, state)
+    state.apply(Answer(title="about x", words="w", subject="x"))
+    state.apply(Answer(title="about mlp", words="w", subject="mlp"))
+    panel.refresh()
+    panel.set_selection(("x",))
+    assert panel.title.text() == "about x"
+    panel.set_selection(("y",))
+    assert panel.answer is None
+    panel.set_selection(("mlp:hidden",))
+    assert panel.title.text() == "about mlp"
+    assert panel.subtitle == "hidden of mlp"
+    assert panel.heading.text() == "Placement of hidden of mlp"
+    panel.set_selection(("x", "y"))
+    assert panel.subtitle == "2 objects"
+    state.apply(Answer(title="both moved", words="w"))
+    panel.refresh()
+    assert panel.title.text() == "both moved"
+
+
+def test_a_part_never_has_the_headline_of_its_sibling(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp:hidden",))
+    state.apply(Answer(title="mlp is built", words="w", subject="mlp"))
+    state.apply(Answer(title="mlp:hidden is now on cuda:0", words="w", subject="mlp", part="hidden"))
+    panel.refresh()
+    assert panel.title.text() == "mlp:hidden is now on cuda:0"
+    panel.set_selection(("mlp:out",))
+    assert panel.title.text() == "mlp is built"
+    panel.set_selection(("mlp:hidden.weight",))
+    assert panel.title.text() == "mlp:hidden is now on cuda:0", "it is in what was moved"
+    panel.set_selection(("mlp:out.weight",))
+    assert panel.title.text() == "mlp is built"
+    panel.set_selection(("mlp",))
+    assert panel.title.text() == "mlp:hidden is now on cuda:0", "the newest about anything in it"
+    state.apply(Answer(title="mlp is now on cpu", words="w", subject="mlp"))
+    panel.set_selection(("mlp:hidden",))
+    panel.refresh()
+    assert panel.title.text() == "mlp is now on cpu"
+
+
+def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    rows = (
+        module_row("", 0, "M", ("cpu", "cuda:0")),
+        tensor_row("a", 1, "cpu", 4),
+        tensor_row("b", 1, "cpu", 4, tied_to="a"),
+        tensor_row("c", 1, "cuda:0", 2, requires_grad=False),
+        tensor_row("mean", 1, "cuda:0", 1, kind="buffer"),
+        tensor_row("heads[0]", 1, "cpu", 8, kind="tensor", registered=False),
+    )
+    show(state, model("m", *rows))
+    facts = facts_of(state, "m")
+    assert facts == {
+        "parameters": "1,572,864 in 2 tensors",
+        "trainable": "1,048,576",
+        "buffers": "1, 1.00 MiB",
+        "on cpu": "4.00 MiB, 1 tensor",
+        "on cuda:0": "3.00 MiB, 2 tensors",
+        "tied": "1",
+        "not registered": "1",
+        "mode": "training",
+    }
+
+
+def test_a_part_and_several_objects_are_summed_up_too():
+    state = state_with(CPU, VGPU)
+    show(state, mlp(), tensor("x", "vgpu:0", 3))
+    assert facts_of(state, "mlp:hidden")["on cpu"] == "3.00 MiB, all"
+    facts = facts_of(state, "mlp:hidden", "x", "gone")
+    assert facts["selected"] == "2 objects"
+    assert facts["on vgpu:0"] == "3.00 MiB, 1 tensor"
+
+
+def test_one_tensor_shows_everything_about_it():
+    state = state_with(CPU)
+    show(state, tensor("y", is_leaf=False, grad_fn="AddBackward0", storage=0x7F00, identity=140_000))
+    facts = facts_of(state, "y")
+    assert facts["shape"] == "1×256×1024"
+    assert facts["bytes"] == "1.00 MiB (1,048,576)"
+    assert facts["leaf"].startswith("no")
+    assert facts["grad_fn"] == "AddBackward0"
+    assert facts["storage"] == "0x7f00"
+    assert facts["id()"] == "140000"
+
+
+def test_the_placement_follows_a_move(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp",))
+    show(state, mlp(device="vgpu:0"))
+    panel.refresh()
+    assert Fact("on vgpu:0", "6.00 MiB, all") in panel.placement.facts
+
+
+def test_where_a_model_is_from_and_what_was_done_with_it_is_said_of_the_whole_model():
+    state = state_with(CPU)
+    rows = (
+        module_row("", 0, "M", ("cpu",)),
+        module_row("a", 1, "Linear", ("cpu",)),
+        tensor_row("a.w", 2),
+        tensor_row("a.w.exp_avg", 3, kind="state", mib=2),
+    )
+    made = msgspec.structs.replace(
+        model("m", *rows),
+        source="transformers:gpt2",
+        optimizer="Adam, lr 0.001",
+        hops=True,
+        dispatched="accelerate placed its parts.",
+    )
+    show(state, made)
+    facts = facts_of(state, "m")
+    assert list(facts)[:4] == ["made from", "optimizer", "hops", "dispatched"]
+    assert (facts["made from"], facts["optimizer"], facts["dispatched"]) == (
+        "transformers:gpt2", "Adam, lr 0.001", "accelerate placed its parts.",
+    )  # fmt: skip
+    assert facts["optimizer state"] == "1, 2.00 MiB"
+    assert "made from" not in facts_of(state, "m:a")
+
+
+def big(device: str = "cpu"):
+    rows = [module_row("", 0, "Big", (device,), 5_000)]
+    for layer in range(1_000):
+        rows.append(module_row(f"layers.{layer}", 1, "Linear", (device,), 5))
+        rows += [tensor_row(f"layers.{layer}.{part}", 2, device) for part in "abcde"]
+    return model("big", *rows)
+
+
+def test_a_large_model_is_summed_up_when_its_rows_have_been_read_and_keeps_what_it_says_until_then(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    show(state, big())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("big",))
+    qtbot.waitUntil(lambda: Fact("on cpu", "4.88 GiB, all") in panel.placement.facts)
+    show(state, big("vgpu:0"))
+    panel.refresh()
+    assert Fact("on cpu", "4.88 GiB, all") in panel.placement.facts
+    qtbot.waitUntil(lambda: Fact("on vgpu:0", "4.88 GiB, all") in panel.placement.facts)
+
+
+def test_an_answer_alone_does_not_sum_up_the_selection_again(qtbot: QtBot, monkeypatch):
+    state = state_with(CPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp",))
+    asked = []
+    monkeypatch.setattr("devexplorer.gui.objects.inspector.selection_facts", lambda *_: asked.append("sums") or ())
+    state.apply(Answer(title="t", words="w"))
+    panel.refresh()
+    assert asked == []
+    show(state, mlp())
+    panel.refresh()
+    assert asked == ["sums"]
+
+
+LONG = "a_module_whose_name_has_no_place_to_break.AndAClassInItThatIsJustAsLongAsTheModule"
+
+
+def long_answer(title: str) -> Answer:
+    """Everything in it is longer than the panel is wide."""
+    return Answer(
+        title=f"{title} {LONG}",
+        words=f"From {LONG} on. " * 5,
+        facts=tuple(
+            Fact(f"a label of its own, number {at}, {LONG}", f"/home/somebody/{LONG}/{at}.py") for at in range(8)
+        ),
+        code=f"x = {LONG}()\n" * 12,
+        offers=(Offer(f"Move {LONG} to vgpu:0 & go on", Undo()),),
+    )
+
+
+@pytest.mark.parametrize("width", [240, 328])
+def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
+    state = state_with(CPU)
+    show(state, msgspec.structs.replace(tensor("x"), values="[" + "1.2345, " * 40 + "]"))
+    panel = panel_for(qtbot, state)
+    panel.resize(width, 420)
+    panel.set_selection(("x",))
+    state.apply(long_answer("What happened to"))
+    panel.refresh()
+    for _ in range(3):
+        QApplication.processEvents()
+    area = panel.scroll_area
+    room = area.viewport().width()
+    assert area.widget().width() == room
+    for widget in area.widget().findChildren(QWidget):
+        if widget.isVisible() and not isinstance(widget.parentWidget(), QAbstractScrollArea):
+            assert widget.mapTo(area.widget(), widget.rect().topRight()).x() < room, widget
+    for block in area.widget().findChildren(TextBlock):
+        if block.isVisible():
+            assert block.document().size().width() <= block.viewport().width() + 1, "long words are broken"
+            assert block.height() >= block.heightForWidth(block.width()), "and every line is shown"
+    for code in (panel.code, panel.values):
+        assert code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
+        assert code.rect().contains(code.copy_button.geometry())
+    [offer] = panel.offers
+    assert offer.text().endswith("…")
+    assert LONG in offer.toolTip()
+
+
+def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
+    state = state_with(CPU)
+    panel = panel_for(qtbot, state)
+    panel.resize(300, 300)
+    state.apply(long_answer("First"))
+    panel.refresh()
+    QApplication.processEvents()
+    bar = panel.scroll_area.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    assert bar.value() > 100
+    panel.refresh()
+    assert bar.value() > 100, "what was scrolled to stays while nothing new is said"
+    state.apply(long_answer("Second"))
+    panel.refresh()
+    QApplication.processEvents()
+    assert bar.value() == 0
+    assert panel.title.text().startswith("Second")
+
+
+@pytest.mark.parametrize("width", [290, 328, 420])
+def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, width: int) -> None:
+    state = state_with(CPU, VGPU)
+    panel = hosted(qtbot, lambda host: InspectorPanel(state, DARK, host), width, 520)
+    state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
+    panel.refresh()
+    QApplication.processEvents()
+    names = {name.full_text: name.text() for name, _ in panel.facts._cells}
+    assert names["CUDA_VISIBLE_DEVICES"] == "CUDA_VISIBLE_DEVICES"
+    assert all(value.width() >= 80 for _, value in panel.facts._cells)
+    state.apply(Answer(title="A name of any length", words="", facts=(Fact("x" * 300, "value"),)))
+    panel.refresh()
+    QApplication.processEvents()
+    assert panel.facts._cells[0][0].text().endswith("…")
+    assert panel.facts._cells[0][1].width() >= 80

@@ -1,0 +1,152 @@
+"""The page of values: nothing is computed before somebody asks; statistics, histogram and gradient of what was
+asked."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.look_records import CPU, ENGINE, VGPU, mlp, show, state_with
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
+from devexplorer.core.records.messages import ObjectRemoved
+from devexplorer.core.session.state import State
+from devexplorer.gui.objects.values import ValuesPanel
+from devexplorer.gui.widgets.theme import DARK, LIGHT
+
+LEFT = Qt.MouseButton.LeftButton
+TARGET = "mlp:hidden.weight"
+
+
+def values(**changed: object) -> Values:
+    fields: dict[str, object] = {
+        "target": TARGET, "shape": (256, 20), "dtype": "float32", "device": "cpu", "elements": 5120, "simulated": False,
+        "mean": 0.5,
+        "std": 0.25, "minimum": 0.0, "maximum": 1.0, "norm": 40.0, "counts": (1, 3, 0, 4), "low": 0.0, "high": 1.0,
+        "first": "[[0.1]]",
+    }  # fmt: skip
+    return Values(**(fields | changed))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def state() -> State:
+    state = state_with(CPU, VGPU)
+    state.apply(ENGINE)
+    show(state, mlp())
+    return state
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, state: State) -> ValuesPanel:
+    panel = ValuesPanel(state, DARK)
+    qtbot.addWidget(panel)
+    panel.resize(1200, 300)
+    panel.show()
+    return panel
+
+
+def facts(panel: ValuesPanel) -> dict[str, str]:
+    return {fact.label: fact.value for fact in panel.facts.facts}
+
+
+def test_nothing_is_asked_until_the_button_is_clicked(panel: ValuesPanel, qtbot: QtBot):
+    with qtbot.assertNotEmitted(panel.command_requested):
+        panel.set_selection((TARGET,))
+    assert panel.empty.isVisible()
+    assert TARGET in panel.empty.sentence.text()
+    with qtbot.waitSignal(panel.command_requested) as sent:
+        qtbot.mouseClick(panel.empty.button, LEFT)
+    assert sent.args == [Describe(target=TARGET)]
+
+
+@pytest.mark.parametrize("selection", [(), ("mlp",), (TARGET, "mlp:hidden.bias")])
+def test_what_is_no_single_tensor_gets_a_sentence_and_no_button(panel: ValuesPanel, selection: tuple[str, ...]):
+    panel.set_selection(selection)
+    assert panel.empty.sentence.text().startswith("Select one tensor")
+    assert not panel.empty.button.isVisible()
+
+
+def test_statistics_stand_beside_the_histogram(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(nans=2)))
+    panel.refresh()
+    assert panel.histogram.isVisible()
+    assert panel.subtitle.text() == "256×20 float32 on cpu"
+    assert facts(panel)["mean"] == "0.5"
+    assert facts(panel)["NaN"] == "▲ 2"
+    assert panel.first.text() == "[[0.1]]"
+
+
+def test_simulated_values_say_so(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(device="vgpu:0", simulated=True)))
+    panel.refresh()
+    assert panel.subtitle.text().endswith("on vgpu:0, simulated")
+    assert facts(panel)["computed in"].endswith("(simulated)")
+
+
+def test_a_bar_tells_its_edges_and_its_count(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values()))
+    panel.refresh()
+    histogram = panel.histogram
+    histogram.repaint()
+    width = histogram.width()
+    assert histogram.words_at(width * 0.95) == "4 values from 0.75 to 1"
+    assert histogram.words_at(width * 0.3) == "3 values from 0.25 to 0.5"
+    assert histogram.words_at(-5) == ""
+
+
+def test_before_and_after_share_one_axis(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(), before=values(low=-3.0, high=0.5)))
+    panel.refresh()
+    assert panel.histogram.span == (-3.0, 1.0)
+    panel.set_theme(LIGHT)
+    panel.histogram.repaint()
+
+
+def test_the_gradient_is_a_tick_away(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values()))
+    panel.refresh()
+    assert not panel.gradient.isVisible()
+    state.apply(ValuesDescribed(values=values(gradient=values(mean=-7.0))))
+    panel.refresh()
+    panel.gradient.setChecked(True)
+    assert facts(panel)["mean"] == "-7"
+
+
+def test_values_without_an_order_have_no_histogram(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(counts=(), mean=None)))
+    panel.refresh()
+    assert not panel.histogram.isVisible()
+    assert panel.none.isVisible()
+    assert facts(panel)["mean"] == "—"
+
+
+def test_all_values_the_same_still_make_a_bar(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(counts=(8,), low=2.0, high=2.0)))
+    panel.refresh()
+    panel.histogram.repaint()
+    assert panel.histogram.span == (1.5, 2.5)
+
+
+def test_what_is_gone_is_not_shown_any_more(panel: ValuesPanel, state: State):
+    panel.set_selection((TARGET,))
+    state.apply(ObjectRemoved(name="mlp"))
+    panel.set_selection(())
+    assert panel.empty.isVisible()
+
+
+def test_a_sample_says_so_and_every_element_is_one_click(panel: ValuesPanel, state: State, qtbot: QtBot):
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(sampled=4096)))
+    panel.refresh()
+    assert "from a sample of 4,096" in panel.sample.full_text
+    assert facts(panel)["from a sample of"] == "4,096"  # where there is no room for the words
+    with qtbot.waitSignal(panel.command_requested) as sent:
+        qtbot.mouseClick(panel.exact, LEFT)
+    assert sent.args == [Describe(target=TARGET, exact=True)]

@@ -1,0 +1,294 @@
+"""The whole window with the real engine in this process: the main job by clicks and keys, the heartbeat driven by
+hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.window import Driver, open_window
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
+
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.objects.dragging import encode
+from devexplorer.gui.shell import tour as tour_module
+from devexplorer.gui.shell.menus import palette_choices
+from devexplorer.gui.shell.tour import Tour
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
+    drivers: list[Driver] = []
+
+    def make(virtual: str | None = "2x Tesla T4", folder: Path | None = None) -> Driver:
+        drivers.append(open_window(qapp, folder or tmp_path, virtual, Driver))
+        return drivers[-1].ready()
+
+    yield make
+    for driver in drivers:
+        driver.end()
+
+
+CTRL = Qt.KeyboardModifier.ControlModifier
+
+
+def test_the_first_page_says_what_this_machine_is(start: Start) -> None:
+    driver = start(virtual=None)
+    driver.until(lambda: driver.state.answer is not None)
+    answer = driver.state.answer
+    assert answer is not None
+    facts = {fact.label: fact.value for fact in answer.facts}
+    assert facts["cuda.is_available()"] in ("True", "False")
+    assert facts["torch"].startswith("2.")
+    assert {"CUDA of this torch", "cuda.device_count()", "driver"} <= set(facts)
+    assert answer.title == "No GPU can be used here"
+    assert driver.window.inspector.answer == answer
+
+
+def test_a_model_moves_by_button_key_and_undo(start: Start) -> None:
+    driver = start()
+    driver.build("mlp")
+    driver.select("mlp")
+    driver.choose(driver.window.toolbar.move_button, "vgpu:1")
+    driver.on("mlp", "vgpu:1")
+    assert driver.window.inspector.title.text() == "mlp is now on vgpu:1"
+    assert "simulated" in driver.window.inspector.words.text()
+    assert [marker.text for marker in driver.state.markers] == ["mlp → vgpu:1"]
+    driver.key(Qt.Key.Key_1, CTRL)
+    driver.on("mlp", "vgpu:0")
+    driver.key(Qt.Key.Key_Z, CTRL)
+    driver.on("mlp", "vgpu:1")
+    driver.key(Qt.Key.Key_Z, CTRL | Qt.KeyboardModifier.ShiftModifier)
+    driver.on("mlp", "vgpu:0")
+    driver.key(Qt.Key.Key_0, CTRL)
+    driver.on("mlp", "cpu")
+
+
+def test_a_model_moves_by_drop_onto_a_card(start: Start) -> None:
+    driver = start()
+    driver.build("mlp")
+    card = driver.window.devices.items["vgpu:1"]
+    data = encode(("mlp",))
+    actions, left, none = (
+        Qt.DropAction.CopyAction | Qt.DropAction.MoveAction,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    QApplication.sendEvent(card, QDragEnterEvent(QPoint(5, 5), actions, data, left, none))
+    assert card.verdict is not None
+    assert "fits" in card.verdict.words
+    QApplication.sendEvent(card, QDropEvent(QPointF(5, 5), actions, data, left, none))
+    driver.on("mlp", "vgpu:1")
+
+
+def test_a_part_of_a_model_moves_by_the_context_menu(start: Start) -> None:
+    driver = start()
+    driver.build("two-towers")
+    part = next(row.path for row in driver.state.objects["two-towers"].rows if row.kind == "module" and row.depth == 1)
+    driver.window.objects.expand("two-towers")
+    driver.select(f"two-towers:{part}")
+    driver.window.objects.context_menu_requested.emit(QPoint(10, 10))
+    menu = next(widget for widget in QApplication.topLevelWidgets() if isinstance(widget, QMenu) and widget.isVisible())
+    moves = menu.actions()[0].menu()
+    next(action for action in moves.actions() if action.data() == "vgpu:0").trigger()
+    menu.close()
+    driver.until(lambda: driver.where("two-towers") == {"cpu", "vgpu:0"})
+
+
+def test_with_one_device_nothing_moves_and_virtual_gpus_are_offered(start: Start) -> None:
+    driver = start(virtual=None)
+    driver.build("mlp")
+    driver.select("mlp")
+    assert not driver.window.toolbar.move_button.isEnabled()
+    assert "only one device" in driver.window.toolbar.move_button.toolTip()
+    assert driver.window.devices.offer.isVisible()
+    driver.click(driver.window.devices.offer_button)
+    driver.until(lambda: driver.state.usable_devices == ["cpu", "vgpu:0", "vgpu:1"])
+    assert driver.window.toolbar.move_button.isEnabled()
+    assert not driver.window.devices.offer.isVisible()
+
+
+def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) -> None:
+    driver = start()
+    panel = driver.window.below.benchmark
+    panel.devices.choose(["vgpu:0"])
+    panel.size_edit.setText("2048")
+    driver.click(panel.start_button)
+    driver.until(lambda: any(run.points >= 3 for run in driver.state.runs.values()), "points")
+    run = next(iter(driver.state.runs.values()))
+    assert driver.window.toolbar.benchmark.text() == "Stop benchmark"
+    driver.until(
+        lambda: len(driver.window.throughput.curve_data("vgpu:0")[0]) >= 3,
+        "drawn: a curve waits for half a pixel of news",
+    )
+    assert driver.window.throughput.curve_data("vgpu:0")[1].max() > 0
+    driver.click(driver.window.toolbar.benchmark)
+    driver.until(lambda: run.ended, "stopped")
+    assert run.result is not None
+    assert run.result.stopped
+    assert run.result.simulated
+    assert driver.window.toolbar.benchmark.text() == "Benchmark"
+
+
+def test_memory_is_read_and_drawn(start: Start) -> None:
+    driver = start()
+    driver.build("lenet")
+    driver.select("lenet")
+    engine = driver.engines[-1].engine
+    engine.gauge.read()
+    driver.key(Qt.Key.Key_2, CTRL)
+    driver.on("lenet", "vgpu:1")
+    engine.gauge.read()
+
+    def drawn() -> bool:
+        values = driver.window.memory.curve_data("vgpu:1")[1]
+        return len(values) > 1 and bool(values[-1] > values[0])
+
+    driver.until(drawn, "drawn: a curve waits for half a pixel of news")
+    held = driver.state.objects["lenet"].bytes_by_device["vgpu:1"]
+    parts = driver.state.devices["vgpu:1"].parts
+    assert parts.workspace is not None
+    assert parts.workspace >= held
+    assert parts.context
+    assert (
+        parts.workspace + (parts.other_allocated or 0) + (parts.cached or 0) + parts.context
+        == driver.state.devices["vgpu:1"].used_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [("0", "at least 1"), ("abc", "not a size"), ("200000", "needs"), ("-3", "at least 1")]
+)
+def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> None:
+    driver = start()
+    panel = driver.window.below.benchmark
+    panel.devices.choose(["vgpu:0"])
+    panel.size_edit.setText(size)
+    driver.click(panel.start_button)
+    assert words in panel.message.text()
+    assert not driver.state.runs
+
+
+def test_a_lost_engine_is_said_and_the_workspace_comes_back(start: Start) -> None:
+    driver = start()
+    driver.build("mlp")
+    driver.select("mlp")
+    driver.key(Qt.Key.Key_2, CTRL)
+    driver.on("mlp", "vgpu:1")
+    driver.engines[-1].kill()
+    driver.until(lambda: len(driver.engines) == 2, "another engine")
+    assert "SIGKILL" in driver.window.banner.words.text()
+    driver.until(
+        lambda: driver.state.answer is not None and driver.state.answer.title == "The workspace was rebuilt", "rebuilt"
+    )
+    assert driver.where("mlp") == {"vgpu:1"}
+
+
+def test_the_tour_begins_with_an_empty_workspace_only(start: Start) -> None:
+    driver = start()
+    driver.until(driver.window.toolbar.tour_button.isEnabled)
+    driver.build("mlp")
+    assert not driver.window.toolbar.tour_button.isEnabled()
+    assert "empty workspace" in driver.window.toolbar.tour_button.toolTip()
+
+
+def test_a_tour_whose_model_is_taken_away_ends_and_says_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = start()
+    monkeypatch.setattr(tour_module, "MODEL", "mlp")
+    steps = {step.title: step for step in Tour(driver.app, None, lambda failed: None)._plan()}
+    driver.build("mlp")
+    ended: list[str | None] = []
+    tour = Tour(driver.app, None, ended.append)
+    tour._steps = [steps["selected mlp"], steps["moved the model"]]
+    tour._poll()
+    driver.until(lambda: driver.window.controller.selection() == ("mlp",))
+    driver.key(Qt.Key.Key_Delete)
+    driver.until(lambda: "mlp" not in driver.state.objects)
+    tour._current = steps["moved the model"]
+    tour._poll()
+    assert ended == ["The tour ended at “moved the model”: what it works with was taken away."]
+
+
+def test_a_tour_that_cannot_click_ends_and_says_what(start: Start) -> None:
+    driver = start()
+    ended: list[str | None] = []
+    tour = Tour(driver.app, None, ended.append)
+    tour._steps = [step for step in tour._plan() if step.title == "moved the model"]
+    assert not driver.window.toolbar.move_button.isEnabled(), "there is nothing to move"
+    tour._poll()
+    assert len(ended) == 1
+    assert "cannot be clicked now" in (ended[0] or "")
+
+
+def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
+    driver = start()
+    driver.window.show_palette()
+    palette = driver.window.findChild(QWidget, "palette")
+    assert palette is not None
+    QTest.keyClicks(palette.field, "mlp build")  # type: ignore[attr-defined]
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
+    driver.until(lambda: "mlp" in driver.state.objects)
+    choices = palette_choices(driver.window._specs, driver.window.controller)
+    reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
+    assert reasons["Redo"] == "Nothing has been undone."
+
+
+def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:
+    driver = start(folder=tmp_path)
+    driver.window.toggle_theme()
+    driver.window.axis.set_span(30.0)
+    driver.app.stop()
+    saved = SettingsFile(tmp_path).load()
+    assert (saved.theme, saved.span_s) == ("light", 30.0)
+    again = start(folder=tmp_path)
+    assert again.window.axis.span_s == 30.0
+
+
+def test_a_configuration_folder_that_cannot_be_written_is_said_at_the_start(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *arguments: False)
+    driver = start(folder=tmp_path)
+    assert "not writable" in driver.window.banner.words.text()
+
+
+def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
+    driver = start()
+    driver.heartbeat.tick()
+    for action in driver.window.actions_by_id.values():
+        assert len(action.toolTip()) > 10, action.objectName()
+
+
+def test_two_engine_errors_are_one_banner(start: Start) -> None:
+    driver = start()
+    for number in range(3):
+        driver.session.put(_log(f"trouble {number}"))
+    driver.heartbeat.tick()
+    assert driver.window.banner.isVisible()
+    assert driver.window.banner.words.text() == "trouble 2"
+
+
+def _log(text: str):  # type: ignore[no-untyped-def]
+    from devexplorer.core.records.messages import Log
+
+    return Log(level="error", text=text, time_unix_s=0.0)
+
+
+def test_damaged_settings_are_put_aside_and_the_window_and_the_command_line_say_where(
+    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = SettingsFile(tmp_path)
+    file.path.write_bytes(b'{"theme": "light", ')
+    driver = start(virtual=None)
+    (aside,) = tmp_path.glob("window.damaged-*.json")
+    assert aside.read_bytes() == b'{"theme": "light", '
+    assert str(aside) in driver.window.banner.words.text()
+    said = capfd.readouterr().err
+    assert said.startswith("devexplorer: The settings are damaged")
+    assert said.count("\n") == 1

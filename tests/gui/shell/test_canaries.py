@@ -1,0 +1,49 @@
+"""Traps in what we build on that were measured once: when one of these fails, a way around is still needed, or no
+longer."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.devices import DeviceSample
+from devexplorer.core.telemetry.mailbox import Mailbox
+
+
+class _Sender(QObject):
+    value = Signal(object)
+
+
+def test_pyside_keeps_the_reference_counts_of_none(qtbot: QtBot) -> None:
+    """PySide6 6.12.0 drops one per void call on CPython 3.10 and 3.11, and aborts after some thousands."""
+    label = QLabel()
+    qtbot.addWidget(label)
+    before = sys.getrefcount(None)
+    for number in range(200):
+        label.setText(str(number))
+    assert abs(sys.getrefcount(None) - before) < 100
+
+
+def test_large_numbers_cross_signals_as_objects() -> None:
+    """`Signal(int)` is a C int: 141 GiB would not pass."""
+    sender, seen = _Sender(), []
+    sender.value.connect(seen.append)
+    sender.value.emit(151_397_597_184)
+    assert seen == [151_397_597_184]
+
+
+def test_the_collector_sleeps_while_the_window_is_open() -> None:
+    """Collecting on a worker thread crashes Qt; the heartbeat collects on the main thread."""
+    assert not gc.isenabled()
+
+
+def test_a_flood_of_samples_is_bounded_and_counted() -> None:
+    mailbox = Mailbox(100)
+    for number in range(1000):
+        mailbox.put(DeviceSample(device="cpu", time_unix_s=float(number)))
+    assert len(mailbox.drain()) == 100
+    assert mailbox.dropped == 900

@@ -1,0 +1,123 @@
+"""The console script: what it hands on, and what it refuses in one line before Qt is asked for a window."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devexplorer.gui.shell.main import main
+
+
+@pytest.fixture(autouse=True)
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refused(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a refused command line gets."""
+    assert main(list(argv)) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("devexplorer: ")
+    assert err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems always have a display")
+@pytest.mark.parametrize("display", [None, ":987"])
+def test_without_a_display_the_window_names_what_works_there(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, display: str | None
+) -> None:
+    if display is not None:
+        monkeypatch.setenv("DISPLAY", display)
+    line = refused(capfd)
+    for command in ("tour", "devices", "watch", "bench", "place", "env"):
+        assert command in line
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems always have a display")
+def test_without_a_display_as_a_process_no_qt_is_loaded() -> None:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY")
+    }
+    script = (
+        "import sys; from devexplorer.gui.shell.main import main; code = main([]); assert 'PySide6' not in sys.modules;"
+        " sys.exit(code)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, env=environment, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == b""
+    assert b"devexplorer tour" in ended.stderr
+    assert ended.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("--virtual Voodoo", "there is no profile 'Voodoo'"),
+        ("tour --virtual Voodoo", "there is no profile 'Voodoo'"),
+        ("--theme pink", "'pink'"),
+        ("tour --screenshots", "--screenshots"),
+        ("tour --frob", "--frob"),
+        ("frobnicate", "'frobnicate'"),
+        ("bench convolution", "convolution"),
+    ],
+)
+def test_bad_input_is_refused_before_there_is_a_window(
+    capfd: pytest.CaptureFixture[str], argv: str, words: str
+) -> None:
+    assert words in refused(capfd, *argv.split())
+
+
+def test_screenshots_into_a_file_are_refused_before_there_is_a_window(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "a-file"
+    file.write_text("")
+    assert "is a file; name a folder" in refused(capfd, "tour", "--screenshots", str(file))
+    assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"), [("/proc/nowhere/pictures", "no picture can be saved in"), ("", "names no folder")]
+)
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="this system has no folder that takes no file")
+def test_screenshots_into_nowhere_are_refused_before_there_is_a_window(
+    capfd: pytest.CaptureFixture[str], folder: str, words: str
+) -> None:
+    assert words in refused(capfd, "tour", "--screenshots", folder)
+
+
+def test_a_folder_for_screenshots_that_takes_no_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    if not Path("/proc").is_dir():
+        pytest.skip("this system has no folder that takes no file")
+    assert "no picture can be saved in /proc" in refused(capfd, "tour", "--screenshots", "/proc")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_what_is_no_file_is_no_recording_and_is_not_waited_for(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fifo, address = tmp_path / "fifo", tmp_path / "socket"
+    os.mkfifo(fifo)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(address))
+        kinds = {str(fifo): "a FIFO", str(address): "a socket", os.devnull: "a device", str(tmp_path): "a folder"}
+        for path, kind in kinds.items():
+            assert f"is {kind}" in refused(capfd, "--replay", path)
+
+
+def test_other_commands_are_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", "mlp", "--json"]) == 0
+    assert len(json.loads(capfd.readouterr().out)["rows"]) == 4

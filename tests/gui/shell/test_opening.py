@@ -1,0 +1,226 @@
+"""Files that are dropped or chosen open by what they are; Ctrl+O chooses, Ctrl+Q quits; a model that failed is not
+offered again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread, Timer, current_thread, main_thread
+from typing import IO, Any
+
+import numpy as np
+import pytest
+from fakes import recordings
+from fakes.look_records import VGPU
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog
+
+from devexplorer.core.records.laboratory import ListFile, OpenModel
+from devexplorer.core.records.messages import Answer, EngineLost, JobEnded, JobStarted, OpenSnapshot
+from devexplorer.core.session.session import PollResult
+from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.open_model import OpenModelDialog
+
+
+@pytest.fixture
+def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    quiet = QuietWindow(qapp, tmp_path / "settings", VGPU)
+    yield quiet
+    quiet.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    np.save(tmp_path / "a.npy", np.ones(3))
+    np.save(tmp_path / "b.npy", np.ones(3))
+    recordings.write(tmp_path / "run.devrec", 5)
+    (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04}\x8c\x08segments]s.")
+    (tmp_path / "nets.py").write_text("def make(): ...\n")
+    (tmp_path / "notes.txt").write_text("hello")
+    return tmp_path
+
+
+def drop(quiet: QuietWindow, *paths: Path) -> bool:
+    """Drag files onto the middle of the window, let go, and wait until it is known what they are; whether the window
+    took them."""
+    taken = let_go(quiet, *paths)
+    quiet.answered()
+    return taken
+
+
+def let_go(quiet: QuietWindow, *paths: Path) -> bool:
+    """The same without waiting."""
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    actions, left, none = (
+        Qt.DropAction.CopyAction | Qt.DropAction.MoveAction,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    enters = QDragEnterEvent(QPoint(700, 400), actions, data, left, none)
+    enters.setAccepted(False)
+    QApplication.sendEvent(quiet.window, enters)
+    if not enters.isAccepted():
+        return False
+    event = QDropEvent(QPointF(700, 400), actions, data, left, none)
+    QApplication.sendEvent(quiet.window, event)
+    assert event.dropAction() == Qt.DropAction.CopyAction, "the file stays where it is"
+    quiet.settle()
+    return event.isAccepted()
+
+
+def dialogs(quiet: QuietWindow) -> list[QDialog]:
+    return [dialog for dialog in quiet.window.findChildren(QDialog) if dialog.isVisible()]
+
+
+def test_a_dropped_model_asks_for_its_class(quiet: QuietWindow, files: Path) -> None:
+    assert drop(quiet, files / "nets.py")
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    assert dialog.file.path == files / "nets.py"
+    assert dialog.message.text() == "Enter the class or function that creates the model."
+    dialog.reject()
+
+
+def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietWindow, files: Path) -> None:
+    assert drop(
+        quiet, files / "a.npy", files / "snapshot.pickle", files / "b.npy", files / "notes.txt", files / "nets.py"
+    )
+    assert [command for command in quiet.sent if isinstance(command, OpenSnapshot)] == [
+        OpenSnapshot(path=str(files / "snapshot.pickle"))
+    ]
+    assert quiet.window.banner.isVisible()
+    assert quiet.window.banner.words.text().startswith(
+        "notes.txt cannot be opened: DevExplorer opens a model (.py), tensors"
+    )
+    for name in ("a.npy", "b.npy"):
+        [dialog] = dialogs(quiet)
+        assert isinstance(dialog, LoadFileDialog)
+        assert dialog.file.path == files / name
+        assert ListFile(path=str(files / name)) in quiet.sent, "it is looked into at once"
+        QTest.keyClick(dialog, Qt.Key.Key_Escape)
+        quiet.settle()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    quiet.settle()
+    assert dialogs(quiet) == []
+
+
+def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path) -> None:
+    shown: list[Path] = []
+    quiet.window.opening.recording_chosen.disconnect()
+    quiet.window.opening.recording_chosen.connect(shown.append)
+    drop(quiet, files / "run.devrec")
+    assert shown == [files / "run.devrec"]
+    assert not quiet.window.banner.isVisible()
+    again = files / "again.devrec"
+    again.write_bytes((files / "run.devrec").read_bytes())
+    drop(quiet, files / "run.devrec", again)
+    assert shown[1:] == [files / "run.devrec"]
+    assert "only one recording" in quiet.window.banner.words.text()
+
+
+class Silence:
+    """A session in which nothing happens."""
+
+    def drain(self) -> PollResult:
+        return PollResult([], None)
+
+
+def test_a_slow_disk_keeps_its_own_thread_waiting_and_not_the_window(
+    quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heartbeat = quiet.app._heart(Silence())
+    heartbeat.stop()
+    reads, readers, read = Event(), list[Thread](), Path.open
+
+    def slow(path: Path, *arguments: Any, **others: Any) -> IO[Any]:
+        if path.parent == files:
+            readers.append(current_thread())
+            assert reads.wait(60)
+        return read(path, *arguments, **others)
+
+    rescue = Timer(20.0, reads.set)  # a window that waits fails this test, and does not stop it
+    rescue.start()
+    monkeypatch.setattr(Path, "open", slow)
+    assert let_go(quiet, files / "notes.txt")
+    assert not reads.is_set(), "the window goes on while the disk is slow"
+    heartbeat.tick()
+    assert not quiet.window.banner.isVisible()
+    reads.set()
+    rescue.cancel()
+    assert quiet.app.background.join(10.0)
+    assert not quiet.window.banner.isVisible(), "what came of it is for the next beat"
+    heartbeat.tick()
+    assert quiet.window.banner.words.text().startswith("notes.txt cannot be opened")
+    assert readers
+    assert main_thread() not in readers
+
+
+def test_what_is_not_a_file_of_this_machine_is_not_taken(quiet: QuietWindow) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl("https://example.org/w.pt")])
+    event = QDragEnterEvent(
+        QPoint(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    )
+    event.setAccepted(False)
+    QApplication.sendEvent(quiet.window, event)
+    assert not event.isAccepted()
+
+
+def test_without_an_engine_it_says_so_once(quiet: QuietWindow, files: Path) -> None:
+    quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=True, time_unix_s=quiet.now))
+    drop(quiet, files / "a.npy", files / "b.npy")
+    assert dialogs(quiet) == []
+    assert quiet.window.banner.words.text() == "The engine is not ready yet."
+
+
+def test_ctrl_o_chooses_any_number_of_files_of_any_kind(quiet: QuietWindow, files: Path) -> None:
+    press(quiet, Qt.Key.Key_O)
+    [chooser] = dialogs(quiet)
+    assert isinstance(chooser, QFileDialog)
+    assert chooser.fileMode() == QFileDialog.FileMode.ExistingFiles
+    for suffix in ("*.py", "*.safetensors", "*.npy", "*.devrec", "*.pickle"):
+        assert suffix in chooser.nameFilters()[0]
+    chooser.filesSelected.emit([str(files / "a.npy"), str(files / "nets.py")])
+    chooser.close()
+    quiet.answered()
+    assert [type(dialog) for dialog in dialogs(quiet)] == [LoadFileDialog]
+    dialogs(quiet)[0].reject()
+    quiet.settle()
+    dialogs(quiet)[0].reject()
+
+
+def test_ctrl_q_quits(quiet: QuietWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    quits: list[bool] = []
+    monkeypatch.setattr(QApplication, "quit", lambda *_: quits.append(True))
+    press(quiet, Qt.Key.Key_Q)
+    assert quits
+    assert not quiet.window.isVisible()
+
+
+def press(quiet: QuietWindow, key: Qt.Key) -> None:
+    quiet.window.activateWindow()
+    quiet.settle()
+    quiet.window.objects.tree.setFocus()
+    QTest.keyClick(quiet.window.objects.tree, key, Qt.KeyboardModifier.ControlModifier)
+    quiet.settle()
+
+
+def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: QuietWindow) -> None:
+    dialogs_ = quiet.window.laboratory_dialogs
+    for number, (source, ok) in enumerate((("good.py:make", True), ("bad.py:make", False), ("good.py:Other", True)), 1):
+        command = OpenModel(source=source, folder="/somewhere")
+        dialogs_._send_model(command)
+        assert (source, "/somewhere") not in dialogs_.recent_models, "not before it is known"
+        quiet.tell(
+            JobStarted(request=number, title="opening", time_unix_s=quiet.now, command=command),
+            Answer(request=number, title="opened" if ok else "not opened", words="…", failed=not ok),
+            JobEnded(request=number, ok=ok, time_unix_s=quiet.now),
+        )
+    assert dialogs_.recent_models == [("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere")]
+    assert quiet.window.settings().recent_models == (("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere"))

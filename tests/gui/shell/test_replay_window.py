@@ -1,0 +1,356 @@
+"""A recording in the real window: open it, slide, look at cards and plots, play, and back to this machine, which went
+on meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import recordings
+from fakes.nvml import FakeNvml
+from fakes.recordings import START_UNIX_S
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.records.messages import Command, EngineReady, Event, Log
+from devexplorer.core.session.session import Session
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.devices.card_text import card_texts
+from devexplorer.gui.shell.app import App
+from devexplorer.gui.shell.main import main
+
+DEADLINE_S = 30.0
+
+
+class SilentEngine:
+    """Says that it is ready, and nothing more: this is about what is watched."""
+
+    def __init__(self, put: Callable[[Event], None]) -> None:
+        self.put = put
+        self.sent: list[Command] = []
+
+    def start(self) -> None:
+        self.put(
+            EngineReady(
+                pid=1, python_version="3", torch_version="2.13", cuda_version=None, cuda_available=False,
+                cuda_device_count=0,
+                cuda_visible_devices=None, threads=2, virtual_unavailable=None, recipes={"mlp": "a small model"},
+            )
+        )  # fmt: skip
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def kill(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def join(self, deadline_s: float) -> bool:
+        return True
+
+    def set_group_nice(self, nice: int) -> bool:
+        return False
+
+
+class Driver:
+    """The window, beaten by hand."""
+
+    def __init__(self, qapp: QApplication, folder: Path) -> None:
+        self.app = App(qapp, SettingsFile(folder))
+        self.window, self.state = self.app.window, self.app.state
+        self.bar = self.window.replay_bar
+        self.app.show()
+        self.engine: SilentEngine | None = None
+        self.app.go_live = self.go_live
+
+    def go_live(self) -> None:
+        def engine(put: Callable[[Event], None], *_: object) -> SilentEngine:
+            self.engine = SilentEngine(put)
+            return self.engine
+
+        session = Session(make_engine=engine, nvml=Nvml(FakeNvml()))
+        self.app.connect(session).stop()
+        self.until(lambda: self.state.engine is not None and self.state.devices, "this machine is known")
+
+    def open(self, path: Path) -> None:
+        self.app.replay(path)
+        assert self.app.heartbeat is not None
+        self.app.heartbeat.stop()
+
+    def beat(self) -> None:
+        assert self.app.heartbeat is not None
+        QApplication.processEvents()
+        self.app.heartbeat.tick()
+
+    def until(self, happened: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while not happened():
+            assert time.monotonic() < end, f"did not happen: {what}"
+            self.beat()
+            time.sleep(0.002)
+        self.beat()
+
+    def ready(self) -> None:
+        replay = self.app.replaying.replay
+        assert replay is not None
+        self.until(
+            lambda: replay.view.opened and not replay.view.seeking and replay.view.progress == 1,
+            "the recording is wound",
+        )
+
+    def slide_to(self, at_s: float) -> None:
+        """Click into the slider where that moment is."""
+        slider = self.bar.slider
+        room = slider.width() - 20
+        at = 10 + round(at_s * 1000 / self.view.length_ms * room)
+        QTest.mouseClick(slider, Qt.MouseButton.LeftButton, pos=QPoint(at, slider.height() // 2))
+        self.ready()
+
+    @property
+    def view(self):  # type: ignore[no-untyped-def]
+        assert self.app.replaying.replay is not None
+        return self.app.replaying.replay.view
+
+
+@pytest.fixture
+def driver(qapp: QApplication, tmp_path: Path) -> Iterator[Driver]:
+    driver = Driver(qapp, tmp_path)
+    yield driver
+    driver.app.stop()
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Path:
+    return recordings.write(tmp_path / "forge.devx", 120)
+
+
+def test_recordings_that_were_left_are_let_go(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    left = []
+    for _ in range(3):
+        driver.open(forge)
+        driver.ready()
+        left.append(weakref.ref(driver.app.replaying.replay))
+        replay = driver.app.replaying.replay
+        driver.app.replaying.back()
+        assert replay is not None
+        assert replay.close(DEADLINE_S)
+        del replay
+        driver.beat()
+    driver.open(forge)
+    driver.ready()
+    driver.app.replaying.back()
+    gc.collect()
+    assert [one() for one in left] == [None] * 3, "each may hold hundreds of megabytes"
+
+
+def test_a_recording_is_opened_slid_and_left(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    here = set(driver.state.devices)
+    assert not driver.bar.isVisible()
+    driver.open(forge)
+    driver.ready()
+    assert driver.bar.isVisible()
+    assert driver.bar.title.full_text.startswith("Recording of forge, 2023-11-1")
+    assert list(driver.window.devices.items) == ["cpu", "cuda:0", "cuda:1"]
+    assert driver.window.inspector.answer is driver.state.answer
+    QTest.mouseClick(driver.bar.play, Qt.MouseButton.LeftButton)
+    assert not driver.view.playing
+
+    for at_s in (100, 25, 60):
+        driver.slide_to(at_s)
+        at_ms = driver.view.position_ms
+        assert at_ms == pytest.approx(at_s * 1000, abs=1500)
+        used = recordings.used_at("cuda:1", at_ms / 1000)
+        assert driver.state.devices["cuda:1"].used_bytes == used
+        assert (
+            card_texts(driver.state.devices["cuda:1"]).used
+            in driver.window.devices.items["cuda:1"].accessibleDescription()
+        )
+        times, values = driver.window.memory.plot.curve_data("cuda:1")[:2]
+        shown = times <= START_UNIX_S + at_ms / 1000
+        assert driver.window.axis.now_unix_s == pytest.approx(START_UNIX_S + at_ms / 1000)
+        assert values[shown][-1] == used
+        assert np.all(shown), "the plot ends at this moment"
+
+    QTest.mouseClick(driver.bar.back, Qt.MouseButton.LeftButton)
+    driver.beat()
+    assert not driver.bar.isVisible()
+    assert set(driver.state.devices) == here
+    assert driver.state.recording is None
+    assert set(driver.window.devices.items) == here
+    assert driver.window.axis.now_unix_s == pytest.approx(time.time(), abs=DEADLINE_S)
+
+
+def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    driver.open(forge)
+    driver.ready()
+    before = len(driver.app.replaying._aside.devices["cpu"].history)
+    driver.until(lambda: len(driver.app.replaying._aside.devices["cpu"].history) > before, "a reading of this machine")
+    assert "cuda:1" in driver.state.devices
+    driver.app.replaying.back()
+    assert len(driver.state.devices["cpu"].history) > before
+
+
+def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Path) -> None:
+    driver.open(forge)
+    driver.ready()
+    replay = driver.app.replaying.replay
+    assert replay is not None
+    replay.pause()
+    for at_s, markers, lines in ((50, 2, 1), (5, 0, 0), (25, 2, 0)):
+        replay.seek(at_s * 1000)
+        driver.ready()
+        assert len(driver.window.memory.plot.marker_labels) == markers
+        assert driver.window.below.log.text.toPlainText().count("a card was lost") == lines
+    assert driver.window.throughput.plot.curve_data("cuda:0")[1][-1] == 2.0
+    assert not driver.window.throughput.plot.is_empty
+
+
+def test_it_plays_by_itself_and_faster(driver: Driver, forge: Path) -> None:
+    driver.open(forge)
+    driver.ready()
+    QTest.mouseClick(driver.bar.speeds[60], Qt.MouseButton.LeftButton)
+    driver.until(lambda: driver.view.position_ms > 10_000, "it plays")
+    assert driver.bar.speeds[60].isChecked()
+    assert driver.bar.slider.value() == driver.view.position_ms // 100
+    driver.until(lambda: not driver.view.playing, "it came to the end")
+    assert driver.view.position_ms == 120_000
+    assert driver.bar.play.accessibleName() == "Play"
+
+
+def test_keys_wind_it(driver: Driver, forge: Path) -> None:
+    driver.open(forge)
+    driver.ready()
+    driver.window.activateWindow()
+    driver.until(driver.window.isActiveWindow, "active")
+    driver.bar.play.setFocus()
+    QTest.keyClick(driver.bar.play, Qt.Key.Key_Space)
+    assert not driver.view.playing
+    assert not driver.window.axis.paused, "Space went to the button alone"
+    driver.bar.slider.setFocus()
+    QTest.keyClick(driver.bar.slider, Qt.Key.Key_End)
+    driver.ready()
+    assert driver.view.position_ms == 120_000
+    QTest.keyClick(driver.bar.slider, Qt.Key.Key_Left)
+    driver.ready()
+    assert driver.view.position_ms == 119_000
+    QTest.keyClick(driver.bar.slider, Qt.Key.Key_PageDown)
+    driver.ready()
+    assert driver.view.position_ms == 113_000
+    QTest.keyClick(driver.bar.slider, Qt.Key.Key_Home)
+    driver.ready()
+    assert driver.view.position_ms == 0
+
+
+def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    driver.open(forge)
+    driver.ready()
+    assert not driver.window.actions_by_id["new_tensor"].isEnabled()
+    why = "This is a recording: nothing in it can be changed."
+    assert driver.window.actions_by_id["new_tensor"].toolTip() == why
+    window = driver.window
+    for button in (window.toolbar.build, window.devices.add_button, window.below.benchmark.start_button):
+        assert (button.isEnabled(), button.toolTip()) == (False, why), button.text()
+    assert not window.devices.offer.isVisible()
+    driver.app.controller.build("mlp")
+    driver.window.restart_requested.emit()
+    driver.beat()
+    assert driver.window.inspector.answer is not None
+    assert driver.window.inspector.answer.title == "A recording cannot be changed"
+    assert driver.engine is not None
+    assert driver.engine.sent == []
+    assert "recording of forge" in driver.window.status.engine.text()
+
+
+def test_a_window_opened_on_a_recording_needs_nothing_of_this_machine(driver: Driver, forge: Path) -> None:
+    driver.open(forge)
+    driver.ready()
+    assert driver.engine is None
+    driver.app.record(forge.with_name("other"))
+    assert "go back to live first" in driver.window.banner.words.text()
+    QTest.mouseClick(driver.bar.back, Qt.MouseButton.LeftButton)
+    assert driver.engine is not None
+    driver.until(lambda: driver.state.engine is not None, "this machine")
+
+
+def test_what_cannot_be_opened_leaves_everything_as_it_was(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    here = set(driver.state.devices)
+    broken = forge.with_name("broken")
+    broken.write_bytes(recordings.recording(3)[0] + bytes(500))
+    driver.open(broken)
+    driver.until(lambda: driver.app.replaying.replay is None, "it was given up")
+    assert "without a single reading" in driver.window.banner.words.text()
+    assert set(driver.state.devices) == here
+    assert not driver.bar.isVisible()
+
+
+def test_another_recording_takes_its_place(driver: Driver, forge: Path) -> None:
+    driver.go_live()
+    here = set(driver.state.devices)
+    driver.open(forge)
+    driver.ready()
+    other = forge.with_name("other")
+    pieces = recordings.recording(30, devices=(recordings.CPU, recordings.CARDS[1]))
+    other.write_bytes(b"".join(pieces[:-2]))
+    driver.open(other)
+    driver.ready()
+    assert list(driver.state.devices) == ["cpu", "cuda:1"]
+    assert driver.bar.incomplete.isVisible()
+    assert "not ended properly" in driver.bar.incomplete.toolTip()
+    driver.app.replaying.back()
+    assert set(driver.state.devices) == here
+
+
+def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path) -> None:
+    driver.go_live()
+    path = tmp_path / "here.devx"
+    driver.app.record(path)
+    session = driver.app.session
+    assert session is not None
+    assert session.recording is not None
+    driver.until(lambda: session.recording is None or session.recording.bytes_written > 3000, "something was recorded")
+    session.put(Log(level="error", text="for the record", time_unix_s=time.time()))
+    driver.beat()
+    driver.app.record(path)
+    assert "exists already" in driver.window.banner.words.text()
+    assert session.recording is not None, "the one that runs goes on"
+    here = {name: device.info.name for name, device in driver.state.devices.items()}
+    driver.app.stop_recording()
+    assert session.recording is None
+    driver.until(lambda: session._tap._ending[0].closed, "the file has its end")
+    driver.open(path)
+    driver.ready()
+    driver.app.replaying.replay.seek(10**9)  # type: ignore[union-attr]
+    driver.ready()
+    assert {name: device.info.name for name, device in driver.state.devices.items()} == here
+    assert all(device.sample is not None for device in driver.state.devices.values())
+    assert [entry.text for entry in driver.state.log] == ["for the record"]
+
+
+def test_the_command_line_says_in_one_line_what_cannot_be_replayed(
+    tmp_path: Path, forge: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("nothing")
+    for arguments, words in (
+        (["--replay", str(tmp_path / "absent")], "there is no file"),
+        (["--replay", str(text)], "is no recording of DevExplorer"),
+        (["--replay", str(forge), "devices"], "--replay opens the window; leave devices away, or --replay"),
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1

@@ -1,0 +1,135 @@
+"""Parts that several panels share: sentences, cut lines, the code block's button, the command palette, banners, the
+first focus."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.host import hosted
+from fakes.look_records import CPU, VGPU, state_with
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.base.formats import sentence
+from devexplorer.core.records.devices import Problem
+from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.shell.main_window import MainWindow
+from devexplorer.gui.shell.palette import Choice, CommandPalette
+from devexplorer.gui.widgets.banner import Banner
+from devexplorer.gui.widgets.code_view import CodeView
+from devexplorer.gui.widgets.panel import ElidedLabel
+from devexplorer.gui.widgets.theme import DARK
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("no driver is installed", "No driver is installed."),
+        ("It is too old.", "It is too old."),
+        ("", ""),
+        (" x ", "X."),
+    ],
+)
+def test_a_reason_becomes_a_sentence(text: str, wanted: str):
+    assert sentence(text) == wanted
+
+
+def test_a_line_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
+    line = hosted(qtbot, lambda host: ElidedLabel(parent=host), 120, 20)
+    line.set_full_text("No NVIDIA driver is installed here, and this torch is a CPU build.")
+    assert line.text().endswith("…")
+    assert line.toolTip() == line.full_text == line.accessibleName()
+    line.resize(600, 20)
+    assert (line.text(), line.toolTip()) == (line.full_text, "")
+
+
+def test_what_is_missing_stands_in_one_line_below_the_cards(qtbot: QtBot):
+    problems = (
+        Problem("no NVIDIA driver is installed here"),
+        Problem("this torch is a CPU build"),
+        Problem("this torch is a CPU build"),
+    )
+    panel = hosted(qtbot, lambda host: DevicesPanel(state_with(CPU, VGPU, problems=problems), DARK, host), 276, 500)
+    assert panel.machine.isVisible()
+    assert panel.machine.full_text == "No NVIDIA driver is installed here. This torch is a CPU build."
+
+
+def test_the_copy_button_never_stands_on_code(qtbot: QtBot):
+    view = hosted(qtbot, lambda host: CodeView(DARK, lambda _: None, host), 300, 120)
+    view.set_code('y = x.to("cuda:1")')
+    beside = view.sizeHint().height()
+    assert view.viewport().y() < view.copy_button.geometry().bottom()
+    view.set_code('vgg16_bn = zoo.build("vgg16-bn", seed=0).to("cuda:1")')
+    assert view.viewport().y() >= view.copy_button.geometry().bottom()
+    assert view.sizeHint().height() > beside
+    view.set_code("x")
+    assert view.sizeHint().height() == beside
+
+
+def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
+    ran: list[str] = []
+    choices = [
+        Choice("Undo move", "Nothing has been moved yet.", False, lambda: ran.append("undo")),
+        Choice("Build mlp", "a perceptron", True, lambda: ran.append("mlp")),
+    ]
+    palette = CommandPalette(choices)
+    qtbot.addWidget(palette)
+    palette.show()
+    assert palette.list.item(0).data(Qt.ItemDataRole.AccessibleTextRole) == "Undo move, Nothing has been moved yet."
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)  # it cannot be done: nothing happens, the palette stays
+    assert (ran, palette.isVisible()) == ([], True)
+    qtbot.keyClicks(palette.field, "zzz")
+    assert palette.nothing.isVisible()
+    assert not palette.list.isVisible()
+    palette.field.setText("mlp build")
+    assert not palette.nothing.isVisible()
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    assert ran == ["mlp"]
+
+
+def test_a_hint_goes_by_itself_and_an_error_stays(qtbot: QtBot):
+    banner = hosted(qtbot, lambda host: Banner(DARK, host), 600, 30)
+    banner.passing.setInterval(1)
+    banner.say("Select an object first.", passing=True)
+    assert banner.isVisible()
+    qtbot.waitUntil(lambda: not banner.isVisible())
+    banner.say("Select an object first.", passing=True)
+    banner.say("The engine ended.", error=True)
+    assert not banner.passing.isActive()
+    assert banner.isVisible()
+
+
+def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
+    panel = hosted(qtbot, lambda host: BenchmarkPanel(State(), DARK, host), 1280, 160)
+    assert panel.message.isHidden()
+    panel.start()
+    assert "no device is chosen" in panel.message.text()
+
+
+class _Windows(QObject):
+    """Collects what is shown as a window of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[QObject] = []
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+            self.seen.append(watched)
+        return False
+
+
+def test_the_keyboard_starts_at_the_objects_and_no_other_window_flashes(qtbot: QtBot, qapp: QApplication):
+    windows = _Windows()
+    qapp.installEventFilter(windows)
+    state = State()
+    window = MainWindow(state, Controller(state, lambda _: 0, selection=tuple, say=str), Settings(), DARK)
+    qtbot.addWidget(window)
+    window.show()
+    qapp.removeEventFilter(windows)
+    assert windows.seen == [window]
+    assert window.focusWidget() is window.objects

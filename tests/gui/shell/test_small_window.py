@@ -1,0 +1,202 @@
+"""The window at 1000x650: nothing is cut off that cannot be reached, and the status line with its buttons is always
+there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fakes.quiet_window import QuietWindow
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdit, QScrollArea, QWidget
+
+from devexplorer.core.records.devices import DeviceInfo
+from devexplorer.core.records.messages import JobProgress, JobStarted, ObjectChanged, UndoState
+from devexplorer.core.records.objects import ObjectSnapshot, Row
+from devexplorer.gui.shell.bottom import PAGES
+
+SIZE = 1000, 650
+CARDS = [
+    DeviceInfo(
+        id=f"vgpu:{at}",
+        kind="virtual",
+        name="NVIDIA RTX PRO 6000 Blackwell",
+        memory_total_bytes=96 << 30,
+        simulated=True,
+    )
+    for at in range(2)
+]
+ROW = Row(
+    path="",
+    name="m",
+    kind="tensor",
+    type="Tensor",
+    depth=0,
+    shape=(4, 4),
+    dtype="float32",
+    devices=("vgpu:0",),
+    bytes=64,
+)
+
+
+@pytest.fixture
+def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
+    quiet = QuietWindow(qapp, tmp_path, *CARDS, size=SIZE)
+    quiet.tell(
+        ObjectChanged(
+            snapshot=ObjectSnapshot(
+                name="m",
+                kind="tensor",
+                type="Tensor",
+                rows=(ROW,),
+                bytes_by_device={"vgpu:0": 64},
+                tensors_by_device={"vgpu:0": 1},
+            )
+        ),
+        UndoState(title="the move of a-model-with-a-long-name to vgpu:1", kept_bytes=1 << 30),
+    )
+    yield quiet
+    quiet.close()
+
+
+def busy(quiet: QuietWindow) -> None:
+    """Everything at the bottom speaks at once: a job with progress, a recording, versions, what Undo would do."""
+    quiet.tell(
+        JobStarted(request=1, title="moving a-model-with-a-long-name to vgpu:1", time_unix_s=1.0),
+        JobProgress(request=1, done=0.5),
+    )
+    quiet.window.recorder = lambda: SimpleNamespace(problem=None, bytes_written=123 << 20, path="/somewhere/run.devrec")  # type: ignore[assignment,return-value]
+    quiet.tell()
+
+
+def unreachable(window: QWidget) -> list[str]:
+    """Controls that are shown and are not wholly in the window, nor in something that scrolls to them."""
+    lost = []
+    for kind in (QAbstractButton, QLineEdit, QComboBox):
+        for control in window.findChildren(kind):
+            if not control.isVisible() or (not control.accessibleName() and not getattr(control, "text", str)()):
+                continue
+            shown, at = QRect(QPoint(0, 0), control.size()), control
+            while at is not window:
+                parent = at.parentWidget()
+                if isinstance(parent, QScrollArea) or (
+                    parent is not None and isinstance(parent.parentWidget(), QScrollArea)
+                ):
+                    break  # scrolls
+                shown = shown.translated(at.pos())
+                if parent is None or not parent.rect().contains(shown):
+                    lost.append(f"{type(control).__name__} {control.accessibleName()}: {shown} in {parent}")
+                    break
+                at = parent
+    return lost
+
+
+def test_it_becomes_so_small_and_every_control_can_be_reached(quiet: QuietWindow) -> None:
+    window = quiet.window
+    busy(quiet)
+    assert window.minimumSizeHint().width() <= SIZE[0]
+    assert window.minimumSizeHint().height() <= SIZE[1]
+    for page in PAGES:
+        window.below.show_page(page)
+        quiet.settle()
+        assert (window.width(), window.height()) == SIZE, f"{page} makes the window larger"
+        assert unreachable(window) == [], page
+
+
+def test_status_progress_and_record_are_always_in_the_window(quiet: QuietWindow) -> None:
+    busy(quiet)
+    for size in (SIZE, (1366, 700)):
+        quiet.resize(*size)
+        status = quiet.window.status
+        for widget in (status.engine, status.job, status.progress, status.cancel, quiet.window.record):
+            assert widget.isVisible()
+            corner = widget.mapTo(quiet.window, widget.rect().bottomRight())
+            assert quiet.window.rect().contains(corner)
+            assert widget.width() >= widget.minimumSizeHint().width()
+    quiet.resize(*SIZE)
+    job = quiet.window.status.job
+    assert job.text() == job.full_text or job.toolTip(), "what is cut short has a tooltip"
+
+
+def test_tabs_change_nothing_above_them_in_the_window(quiet: QuietWindow) -> None:
+    rows = quiet.window.splitters["rows"]
+    for size in (SIZE, (1440, 900)):
+        quiet.resize(*size)
+        before = rows.sizes()
+        for page in PAGES:
+            quiet.window.below.show_page(page)
+            quiet.settle()
+            assert rows.sizes() == before, page
+
+
+def test_what_has_no_room_in_the_toolbar_is_in_its_menu_and_works(quiet: QuietWindow) -> None:
+    toolbar = quiet.window.toolbar
+    quiet.resize(1600, 900)
+    assert toolbar.overflow == []
+    assert not toolbar.more_button.isVisible()
+    quiet.resize(*SIZE)
+    names = [button.accessibleName() for button in toolbar.overflow]
+    assert "Light or dark theme" in names
+    assert toolbar.more_button.isVisible()
+    quiet.resize(quiet.window.minimumSizeHint().width(), 650)
+    assert toolbar.move_button.isVisible()
+    assert toolbar.benchmark.isVisible()
+    assert {"Lab", "Redo", "dtype"} <= {button.accessibleName() for button in toolbar.overflow}
+
+    quiet.window.objects.select("m")
+    QTest.mouseMove(toolbar.more_button)  # a click where the pointer was when the menu opened is none to Qt
+    QTest.mouseClick(toolbar.more_button, Qt.MouseButton.LeftButton)
+    menu = toolbar.more_button.menu()
+    lines = {action.text(): action for action in menu.actions()}
+    assert {"Redo", "Light or dark theme", "dtype", "Copy to"} <= set(lines)
+    assert lines["dtype"].isEnabled()
+    lines["dtype"].menu().actions()[2].trigger()
+    menu.close()
+    [command] = quiet.sent
+    assert command.dtype == "float16"  # type: ignore[union-attr]
+
+
+def test_the_height_of_the_tabs_is_remembered(quiet: QuietWindow, tmp_path: Path) -> None:
+    rows = quiet.window.splitters["rows"]
+    quiet.resize(1440, 900)
+    grip = rows.handle(2)
+    QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
+    QTest.mouseMove(grip, grip.rect().center() - QPoint(0, 70))
+    QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
+    height = rows.sizes()[2]
+    assert height > 250
+    quiet.resize(*SIZE)  # where there is less room for it
+    assert quiet.window.settings().splitters["rows"][2] == height
+
+
+def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWindow) -> None:
+    tree = quiet.window.objects.tree
+    header = tree.header()
+    visible = [
+        header.logicalIndex(at) for at in range(header.count()) if not header.isSectionHidden(header.logicalIndex(at))
+    ]
+    ends = {column: header.sectionViewportPosition(column) + header.sectionSize(column) for column in visible}
+    assert header.sectionSize(0) >= 120
+    assert all(end <= tree.viewport().width() for end in ends.values())
+
+
+def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow) -> None:
+    quiet.window.below.show_page("alerts")
+    quiet.settle()
+    quiet.settle()  # the page tells its height to what is around it, which then has another one
+    area = quiet.window.below.area(PAGES.index("alerts"))
+    form = quiet.window.below.alerts.form
+    scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
+    assert scrolls == [area]
+    form._add("fan_percent")
+    quiet.settle()
+    quiet.settle()
+    assert [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0] == [area]
+    last = form.rows[-1].raise_at
+    place = QRect(last.mapTo(area.viewport(), QPoint(0, 0)), last.size())
+    assert area.viewport().rect().contains(place), "a rule that was added is in sight"
+    quiet.resize(1440, 900)
+    assert area.verticalScrollBar().maximum() == 0

@@ -1,0 +1,100 @@
+"""The line at the bottom: a job has a bar and can be cancelled, a benchmark says how long it still takes and can be
+stopped."""
+
+from __future__ import annotations
+
+from fakes.host import hosted
+from fakes.look_records import CPU, VGPU, state_with
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.records.benchmark import MatmulSpec
+from devexplorer.core.records.messages import (
+    BenchPreparing,
+    BenchStarted,
+    Cancel,
+    Command,
+    JobProgress,
+    JobStarted,
+    StopBenchmark,
+)
+from devexplorer.core.session.state import State
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.shell.status_bar import StatusBar
+from devexplorer.gui.widgets.theme import DARK
+
+START = 1000.0
+
+
+def bar_for(qtbot: QtBot, state: State, now: float) -> StatusBar:
+    return hosted(qtbot, lambda host: StatusBar(state, DARK, host, clock=lambda: now), 1200, 26)
+
+
+def run(state: State, number: int, device: str, seconds: float | None = 30.0, *, started: bool = True) -> None:
+    spec = MatmulSpec(device=device, m=64, n=64, k=64, seconds=seconds)
+    state.apply(JobStarted(request=number, title=f"benchmark on {device}", time_unix_s=START))
+    state.apply(BenchPreparing(request=number, run=number, spec=spec, simulated=True))
+    if started:
+        state.apply(BenchStarted(request=number, run=number, time_unix_s=START))
+
+
+def test_a_job_shows_its_progress_and_time_left_and_is_cancelled(qtbot: QtBot):
+    state = state_with(CPU)
+    state.apply(JobStarted(request=7, title="move vgg16-bn", time_unix_s=START))
+    state.apply(JobProgress(request=7, done=0.5))
+    bar = bar_for(qtbot, state, START + 4)
+    assert bar.job.full_text == "move vgg16-bn, 4 s left"
+    assert (bar.progress.isVisible(), bar.progress.value(), bar.cancel.text()) == (True, 500, "Cancel")
+    with qtbot.waitSignal(bar.cancel_requested) as asked:
+        bar.cancel.click()
+    assert asked.args == [7]
+
+
+def test_a_short_job_comes_and_goes_unseen(qtbot: QtBot):
+    state = state_with(CPU)
+    state.apply(JobStarted(request=7, title="move x", time_unix_s=START))
+    assert not bar_for(qtbot, state, START + 0.1).job.isVisible()
+
+
+def test_a_benchmark_says_how_long_it_takes_and_is_stopped(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    run(state, 3, "vgpu:0")
+    bar = bar_for(qtbot, state, START + 10)
+    assert bar.job.full_text == "benchmark on vgpu:0, 20 s left"
+    assert (bar.progress.isVisible(), bar.cancel.isVisible(), bar.cancel.text()) == (False, True, "Stop")
+    with qtbot.waitSignal(bar.stop_requested):
+        bar.cancel.click()
+
+
+def test_several_benchmarks_are_one_line_and_those_without_an_end_have_none(qtbot: QtBot):
+    state = state_with(CPU, VGPU)
+    run(state, 3, "vgpu:0", seconds=30)
+    run(state, 4, "cpu", seconds=None)
+    assert bar_for(qtbot, state, START + 10).job.full_text == "benchmark on 2 devices"
+
+
+def test_a_benchmark_that_has_not_begun_warms_up(qtbot: QtBot):
+    state = state_with(CPU)
+    run(state, 3, "cpu", started=False)
+    assert bar_for(qtbot, state, START + 1).job.full_text == "benchmark on cpu, warming up"
+
+
+def test_a_job_stands_before_a_benchmark(qtbot: QtBot):
+    state = state_with(CPU)
+    run(state, 3, "cpu")
+    state.apply(JobStarted(request=9, title="build vgg16-bn", time_unix_s=START))
+    bar = bar_for(qtbot, state, START + 1)
+    assert (bar.job.full_text, bar.cancel.text()) == ("build vgg16-bn", "Cancel")
+
+
+def test_cancelling_the_request_of_a_benchmark_stops_it():
+    state, sent = state_with(CPU), list[Command]()
+    run(state, 3, "cpu")
+
+    def send(command: Command) -> int:
+        sent.append(command)
+        return len(sent)
+
+    controller = Controller(state, send, selection=tuple, say=str)
+    controller.cancel(3)
+    controller.cancel(4)
+    assert sent == [StopBenchmark(run=3), Cancel(job=4)]

@@ -1,0 +1,68 @@
+"""No window opens, and nothing takes the focus, unless somebody asked for it: recordings, the engine's death, themes,
+every page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import recordings
+from fakes.opened_windows import OpenedWindows
+from fakes.window import Driver, open_window
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.gui.memory.snapshot import SnapshotDialog
+from devexplorer.gui.shell.bottom import PAGES
+
+
+@pytest.fixture
+def driver(qapp: QApplication, tmp_path: Path) -> Iterator[Driver]:
+    driver = open_window(qapp, tmp_path, "2x Tesla T4", Driver).ready()
+    yield driver
+    driver.end()
+
+
+def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplication, tmp_path: Path) -> None:
+    recording = recordings.write(tmp_path / "forge.devrec", 20)
+    opened = OpenedWindows(qapp, driver.window)
+    try:
+        driver.build("mlp")
+        opened.take()  # the menu that a model was chosen from
+        driver.app.replay(recording)
+        driver.heartbeat.stop()
+        driver.until(
+            lambda: driver.state.recording is not None and "cuda:1" in driver.state.devices, "a recording on show"
+        )
+        assert opened.take() == [], "a recording was opened"
+        QTest.mouseClick(driver.window.replay_bar.back, Qt.MouseButton.LeftButton)
+        driver.until(lambda: "vgpu:1" in driver.state.devices, "this machine on show")
+        assert opened.take() == [], "back to live"
+        driver.engines[-1].kill()
+        driver.until(lambda: len(driver.engines) == 2 and "mlp" in driver.state.objects, "another engine")
+        assert opened.take() == [], "the engine died"
+        for page in PAGES:
+            driver.window.below.show_page(page)
+            driver.heartbeat.tick()
+            assert opened.take() == [], f"page {page}"
+        driver.window.toggle_theme()
+        assert opened.take() == [], "another theme"
+
+        driver.window.controller.open_snapshot(device="vgpu:0")
+        driver.until(lambda: driver.window.findChild(SnapshotDialog) is not None, "the snapshot that was asked for")
+        assert opened.take() == ["Allocator snapshot"]
+        dialog = driver.window.findChild(SnapshotDialog)
+        dialog.close()
+        driver.app.replay(recording)
+        driver.heartbeat.stop()
+        driver.until(lambda: "cuda:1" in driver.state.devices, "a recording on show")
+        QTest.mouseClick(driver.window.replay_bar.back, Qt.MouseButton.LeftButton)
+        driver.until(lambda: "vgpu:1" in driver.state.devices, "this machine on show")
+        assert opened.take() == [], "the snapshot that was closed stays closed"
+        driver.window.controller.open_snapshot(device="vgpu:0")
+        driver.until(dialog.isVisible, "opened again")
+        assert opened.take() == ["Allocator snapshot"]
+    finally:
+        opened.stop()

@@ -1,0 +1,192 @@
+"""Pictures and readings of the plots as files, from the menu to the bytes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from fakes.host import hosted
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
+from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample
+from devexplorer.core.records.messages import Answer, BenchPreparing, Event
+from devexplorer.core.session.background import Background
+from devexplorer.core.session.state import State
+from devexplorer.gui.plots.figure import PNG_SCALE, Figure
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.timelines.export import PlotExport
+from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets.theme import LIGHT
+
+NOW = 1_800_000_000.0
+GIB = 1 << 30
+Work = tuple[str, str, Callable[[], str]]
+
+
+@pytest.fixture
+def state() -> State:
+    state = State()
+    infos = (
+        DeviceInfo(id="cpu", kind="cpu", name="CPU", memory_total_bytes=16 * GIB),
+        DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 * GIB, simulated=True),
+    )
+    state.set_catalog(Catalog(infos))
+    state.apply(
+        AllocatorSample(
+            device="vgpu:0", time_unix_s=NOW, allocated_bytes=GIB, reserved_bytes=2 * GIB, workspace_bytes=GIB
+        )
+    )
+    for age in range(100, 0, -1):
+        state.apply(
+            DeviceSample(device="cpu", time_unix_s=NOW - age, memory_used_bytes=6 * GIB, utilization_percent=age / 2)
+        )
+        state.apply(
+            DeviceSample(device="vgpu:0", time_unix_s=NOW - age, memory_used_bytes=(2 + age % 2) * GIB, power_w=70.0)
+        )
+    spec = MatmulSpec(device="vgpu:0", m=64, n=64, k=64)
+    state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
+    state.apply(BenchPoint(run=1, device="vgpu:0", time_unix_s=NOW - 5, tflops=4.5, iterations=9, seconds=0.05))
+    return state
+
+
+@pytest.fixture
+def window(qtbot: QtBot) -> QWidget:
+    return hosted(qtbot, QWidget, 1200, 300)
+
+
+@pytest.fixture
+def axis() -> TimeAxis:
+    return TimeAxis()
+
+
+@pytest.fixture
+def slots(state: State, axis: TimeAxis, window: QWidget) -> list[PlotSlot]:
+    made = []
+    for place, choice in enumerate(("memory_used_bytes", "parts:vgpu:0")):
+        slot = PlotSlot(state, axis, choice, time_control=place == 1, parent=window)
+        slot.setGeometry(600 * place, 0, 590, 232)
+        slot.set_theme(LIGHT)
+        slot.show()
+        slot.refresh(NOW)
+        made.append(slot)
+    QApplication.processEvents()
+    for slot in made:
+        slot.refresh(NOW)
+    return made
+
+
+def test_a_png_shows_the_curves_at_twice_the_size(slots: list[PlotSlot]) -> None:
+    plot = slots[0].plot
+    image = QImage.fromData(Figure([plot], LIGHT).png())
+    assert image.width() > PNG_SCALE * plot.canvas.width()
+    colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 2)}
+    assert LIGHT.panel.lower() in colours
+    assert LIGHT.devices[0].lower() in colours
+
+
+def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list[PlotSlot]) -> None:
+    root = ElementTree.fromstring(Figure([slot.plot for slot in slots], LIGHT).svg())
+    texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    for wanted in (
+        "Memory used",
+        "cpu",
+        "vgpu:0 simulated",
+        "Memory parts of vgpu:0",
+        "GiB · simulated",
+        "workspace",
+        "other allocations",
+        "now",
+    ):
+        assert wanted in texts
+    assert any(text.startswith("2027-01-15") and text.endswith("DevExplorer") for text in texts)
+    drawings = [element.get("d") for element in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert all(drawings)
+
+
+def test_a_figure_leaves_the_cursor_out_and_where_it_was(slots: list[PlotSlot], axis: TimeAxis) -> None:
+    before = Figure([slots[0].plot], LIGHT).png()
+    axis.set_cursor(-50.0)
+    assert Figure([slots[0].plot], LIGHT).png() == before
+    assert slots[0].plot._cursor.line.isVisible()
+
+
+def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
+    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot]
+) -> None:
+    axis.select(NOW - 50, NOW - 40)
+    dialog = ExportDialog("csv", state, axis, [slot.plot.metrics_shown for slot in slots])
+    qtbot.addWidget(dialog)
+    assert dialog.choice.range_unix_s == (NOW - 50, NOW - 40)
+    assert dialog.choice.devices == ("cpu", "vgpu:0")
+    assert set(dialog.choice.metrics) == {
+        "memory_used_bytes", "workspace_bytes", "other_allocated_bytes", "cached_bytes", "other_processes_bytes",
+    }  # fmt: skip
+    assert dialog.note.text() == "Every reading."
+    labels = [dialog.metrics.item(row).text() for row in range(dialog.metrics.count())]
+    assert "Throughput" in labels
+    assert "Fan" not in labels
+
+    for row in range(dialog.devices.count()):
+        dialog.devices.item(row).setCheckState(Qt.CheckState.Unchecked)
+    assert not dialog.save_button.isEnabled()
+    assert dialog.note.text() == "Choose a device."
+    dialog.devices.item(1).setCheckState(Qt.CheckState.Checked)
+    with qtbot.waitSignal(dialog.chosen) as told:
+        dialog.save_button.click()
+    assert told.args is not None
+    assert told.args[0].devices == ("vgpu:0",)
+
+
+def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(
+    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path
+) -> None:
+    events: list[Event] = []
+    background = Background(events.append, clock=lambda: NOW)
+    export = PlotExport(state, axis, slots, background.start, window)
+    export.save_readings(
+        "csv",
+        tmp_path / "a.csv",
+        Choice((NOW - 10, NOW), ("cpu", "vgpu:0"), ("power_w", "utilization_percent", "tflops")),
+    )
+    qtbot.waitUntil(lambda: bool(events), timeout=5000)
+    assert background.join(5.0)
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()))
+    assert [(row["device"], row["utilization_percent"]) for row in rows][:2] == [("cpu", "5"), ("cpu", "4.5")]
+    assert [row["tflops"] for row in rows if row["tflops"]] == ["4.5"]
+    assert {row["simulated"] for row in rows if row["device"] == "vgpu:0"} == {"true"}
+    [answer] = events
+    assert isinstance(answer, Answer)
+    assert not answer.failed
+    assert "Simulated and marked as such: vgpu:0." in answer.words
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "png", "svg"])
+def test_the_menu_asks_where_and_writes_there(
+    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path, kind: str
+) -> None:
+    work: list[Work] = []
+    export = PlotExport(state, axis, slots, lambda *what: work.append(what), window)
+    slots[1].export_requested.connect(export.ask)
+    slots[1].time_control.exports[kind].trigger()
+    if kind in ("csv", "parquet"):
+        [choosing] = window.findChildren(ExportDialog)
+        choosing.save_button.click()
+    [asking] = window.findChildren(QFileDialog)
+    assert asking.acceptMode() == QFileDialog.AcceptMode.AcceptSave
+    assert asking.defaultSuffix() == kind
+    asking.fileSelected.emit(str(tmp_path / f"out.{kind}"))
+    asking.close()
+    qtbot.waitUntil(lambda: bool(work), timeout=5000)
+    [(thread, _, write)] = work
+    assert thread == "export"
+    assert str(tmp_path) in write()
+    assert (tmp_path / f"out.{kind}").stat().st_size > 500

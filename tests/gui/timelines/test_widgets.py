@@ -1,0 +1,537 @@
+"""The memory and throughput plots on invented histories, refreshed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import pyqtgraph as pg
+import pytest
+from fakes.host import hosted
+from fakes.look_records import ENGINE
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records.benchmark import BenchPoint, MatmulResult, MatmulSpec, ScalingSpec, Spread
+from devexplorer.core.records.devices import DeviceInfo, DeviceSample
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted
+from devexplorer.core.session.state import Marker, State
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.plots.time_control import TimeControl
+from devexplorer.gui.timelines.metric import MetricPlot
+from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour
+
+NOW = 1_800_000_000.0
+GIB = 1024**3
+P = TypeVar("P", MetricPlot, ThroughputPlot)
+Show = Callable[..., MetricPlot]
+ShowThroughput = Callable[..., ThroughputPlot]
+
+
+def make_state(*names: str) -> State:
+    state = State()
+    infos = [
+        DeviceInfo(
+            id=name,
+            kind="virtual" if name.startswith("vgpu") else "cpu" if name == "cpu" else "cuda",
+            name="a card",
+            memory_total_bytes=16 * GIB,
+            simulated=name.startswith("vgpu"),
+        )
+        for name in names
+    ]
+    state.set_catalog(Catalog(devices=tuple(infos)))
+    return state
+
+
+def sample(state: State, name: str, time_s: float, used: float | None) -> None:
+    state.apply(DeviceSample(device=name, time_unix_s=time_s, memory_used_bytes=None if used is None else int(used)))
+
+
+def fill(state: State, name: str, used: Callable[[float], float | None], seconds: float = 150.0) -> None:
+    """One reading a second until now; `used` takes the age in seconds."""
+    for age in np.arange(seconds, 0, -1.0):
+        sample(state, name, NOW - age, used(age))
+
+
+def start_run(
+    state: State, number: int, device: str, *, datasheet: float | None, tflops: float, age: float = 20
+) -> None:
+    spec = MatmulSpec(device=device, dtype="float16", m=4096, n=4096, k=4096)
+    simulated = device.startswith("vgpu")
+    state.apply(BenchPreparing(run=number, spec=spec, simulated=simulated, datasheet_tflops=datasheet))
+    state.apply(BenchStarted(run=number, time_unix_s=NOW - age))
+    for moment in np.arange(NOW - age + 0.5, NOW, 0.5):
+        state.apply(
+            BenchPoint(run=number, device=device, time_unix_s=moment, tflops=tflops, iterations=9, seconds=0.05)
+        )
+
+
+def end_run(state: State, number: int, median: float) -> None:
+    run = state.runs[number]
+    result = MatmulResult(
+        run=number, spec=run.spec, tflops=Spread(median, median, median), iterations=9, blocks=1, seconds=1.0,
+        stopped=False, simulated=run.simulated, datasheet_tflops=run.datasheet_tflops,
+    )  # fmt: skip
+    state.apply(BenchEnded(run=number, time_unix_s=NOW, result=result))
+
+
+@pytest.fixture
+def axis() -> TimeAxis:
+    return TimeAxis()
+
+
+@pytest.fixture
+def show(qtbot: QtBot, axis: TimeAxis) -> Show:
+    return lambda state, width=720: drawn(hosted(qtbot, lambda host: MetricPlot(state, axis, parent=host), width, 232))
+
+
+@pytest.fixture
+def show_throughput(qtbot: QtBot, axis: TimeAxis) -> ShowThroughput:
+    return lambda state, width=900: drawn(hosted(qtbot, lambda host: ThroughputPlot(state, axis, host), width, 232))
+
+
+def drawn(plot: P) -> P:
+    plot.refresh(NOW)
+    QApplication.processEvents()  # header and axes find their sizes
+    plot.refresh(NOW)
+    return plot
+
+
+def curves(plot: QWidget) -> list[pg.PlotCurveItem]:
+    return [item for item in plot.canvas.scene().items() if isinstance(item, pg.PlotCurveItem)]  # type: ignore[attr-defined]
+
+
+def test_a_memory_step_is_drawn_where_and_as_high_as_it_was(show: Show) -> None:
+    state = make_state("cpu", "cuda:0")
+    fill(state, "cuda:0", lambda age: 2 * GIB if age > 40 else 5 * GIB)
+    plot = show(state)
+
+    times, values = plot.curve_data("cuda:0")
+
+    assert times[0] <= NOW - 120 <= times[1]
+    assert times[-1] == NOW - 1
+    assert values[times < NOW - 40].tolist() == [2 * GIB] * int((times < NOW - 40).sum())
+    assert values[-1] == 5 * GIB
+    assert plot.subtitle == "GiB"
+    assert plot.y_ticks == ["0", "2", "4", "6"]
+    assert plot.x_ticks == ["−120 s", "−90", "−60", "−30", "now"]
+
+
+def test_a_gap_is_drawn_as_a_gap(show: Show) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: None if 30 < age < 50 else GIB)
+    plot = show(state)
+
+    times, values = plot.curve_data("cuda:0")
+    assert np.isnan(values[(times > NOW - 50) & (times < NOW - 30)]).all()
+    [curve] = [item for item in curves(plot) if item.isVisible()]
+    assert curve.opts["connect"] == "finite"
+
+
+def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state("cuda:0", "cuda:1")
+    for name in state.devices:
+        fill(state, name, lambda age: GIB)
+    plot = show(state)
+    made, handed = set(curves(plot)), []
+    original = pg.PlotCurveItem.setData
+    monkeypatch.setattr(
+        pg.PlotCurveItem, "setData", lambda self, *args, **kw: (handed.append(self), original(self, *args, **kw))[1]
+    )
+
+    for tick in range(10):
+        plot.refresh(NOW + tick / 30)
+    assert handed == []
+
+    sample(state, "cuda:0", NOW + 0.4, 3 * GIB)
+    plot.refresh(NOW + 0.4)
+    assert len(handed) == 1
+    assert plot.curve_data("cuda:0")[1][-1] == 3 * GIB
+    assert set(curves(plot)) == made
+
+
+def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+    [curve] = curves(plot)
+    before = curve.mapToView(QPointF(0, 0)).x()
+
+    plot.refresh(NOW + 10)
+
+    assert curve.mapToView(QPointF(0, 0)).x() == pytest.approx(before - 10)
+    assert plot.canvas.viewRange()[0] == [-120, 0]
+
+
+def test_the_past_that_left_the_plot_is_dropped(show: Show) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+    for second in range(100):
+        sample(state, "cuda:0", NOW + second, GIB)
+        plot.refresh(NOW + second)
+
+    times, _ = plot.curve_data("cuda:0")
+    assert NOW + 99 - 120 - 40 < times[0] <= NOW + 99 - 120
+
+
+def test_many_readings_are_thinned_to_the_pixels_and_keep_their_peak(show: Show) -> None:
+    state = make_state("cuda:0")
+    for index in range(5900):
+        sample(state, "cuda:0", NOW - 118 + index / 50, 9 * GIB if index == 3000 else GIB)
+    plot = show(state)
+
+    times, values = plot.curve_data("cuda:0")
+    assert len(times) < 2 * 720
+    assert values.max() == 9 * GIB
+    assert times[-1] == pytest.approx(NOW, abs=0.03)
+
+
+def test_a_click_on_the_legend_hides_the_curve_and_fits_the_axis_to_the_rest(show: Show, qtbot: QtBot) -> None:
+    state = make_state("cpu", "cuda:0")
+    fill(state, "cpu", lambda age: 12 * GIB)
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+    assert plot.y_ticks[-1] == "15"
+
+    qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
+    assert len(plot.curve_data("cpu")[0]) == 0
+    assert plot.y_ticks[-1] == "1.25"
+
+    qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
+    assert len(plot.curve_data("cpu")[0]) > 0
+
+
+def test_a_simulated_device_is_dashed_and_says_so(show: Show) -> None:
+    state = make_state("cpu", "vgpu:0")
+    for name in state.devices:
+        fill(state, name, lambda age: GIB)
+    plot = show(state)
+
+    pens = {curve.opts["pen"].color().name(): curve.opts["pen"] for curve in curves(plot)}
+    assert pens[DARK.cpu.lower()].style() == Qt.PenStyle.SolidLine
+    assert pens[DARK.devices[0].lower()].style() == Qt.PenStyle.CustomDashLine
+    assert all(pen.widthF() == 1 for pen in pens.values())
+    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 simulated"
+    assert "simulated" in plot.legend.button("vgpu:0").accessibleName()
+
+
+@pytest.mark.parametrize("width", [560, 720, 1280])
+def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width: int) -> None:
+    names = ["cpu", *(f"vgpu:{index}" for index in range(16))]
+    plot = show(make_state(*names), width)
+
+    in_row = [name for name in names if plot.legend.button(name).isVisible()]
+    assert in_row + plot.legend.in_menu == names
+    assert plot.legend.in_menu
+    rects = [plot.legend.button(name).geometry() for name in in_row]
+    assert all(left.right() < right.left() for left, right in pairwise(rects))
+    assert all(plot.legend.rect().contains(rect) for rect in rects)
+
+
+def test_scale_to_capacity_and_back(show: Show) -> None:
+    state = make_state("cuda:0", "cuda:1")
+    fill(state, "cuda:0", lambda age: GIB / 2)
+    plot = show(state)
+    assert (plot.subtitle, plot.y_ticks[-1]) == ("MiB", "600")
+    assert plot.guide_labels == []
+
+    plot.scale_button.click()
+    assert (plot.subtitle, plot.y_ticks[-1]) == ("GiB", "20")
+    assert plot.guide_labels == ["capacity 16.00 GiB  cuda:0, cuda:1"]
+
+    plot.scale_button.click()
+    assert (plot.subtitle, plot.y_ticks[-1]) == ("MiB", "600")
+
+
+def test_markers_stand_in_the_plot_while_they_are_in_view(show: Show) -> None:
+    state = make_state("cuda:0")
+    plot = show(state)
+    state.markers.append(Marker(NOW - 200, "long ago", None))
+    state.markers.append(Marker(NOW - 110, "build mlp", None))
+    state.markers.append(Marker(NOW - 3, "mlp → cuda:0", "cuda:0"))
+
+    plot.refresh(NOW)
+    assert plot.marker_labels == ["build mlp", "mlp → cuda:0"]
+    plot.refresh(NOW + 20)
+    assert plot.marker_labels == ["mlp → cuda:0"]
+
+
+def test_while_paused_the_picture_stands_still_and_shows_clock_times(show: Show, axis: TimeAxis) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+
+    axis.set_paused(True)
+    sample(state, "cuda:0", NOW + 5, 8 * GIB)
+    plot.refresh(NOW + 5)
+    assert plot.curve_data("cuda:0")[0][-1] <= NOW + 5
+    assert plot.y_ticks[-1] == "1.25"
+    assert all(text.count(":") == 2 for text in plot.x_ticks)
+
+    axis.pan(100)
+    plot.refresh(NOW + 6)
+    assert axis.right_unix_s == NOW + 5
+    assert plot.y_ticks[-1] == "10.0"
+
+    axis.set_paused(False)
+    plot.refresh(NOW + 7)
+    assert plot.x_ticks[-1] == "now"
+
+
+def test_a_paused_plot_can_be_panned_to_what_it_did_not_draw(show: Show, axis: TimeAxis) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB, seconds=500)
+    plot = show(state)
+    axis.set_paused(True)
+
+    axis.pan(-300)
+    plot.refresh(NOW)
+    times, _ = plot.curve_data("cuda:0")
+    assert times[0] <= NOW - 420
+    assert times[-1] < NOW - 250
+
+    axis.pan(300)
+    plot.refresh(NOW)
+    assert plot.curve_data("cuda:0")[0][-1] == NOW - 1
+
+
+def test_a_history_that_starts_anew_replaces_the_old_one(show: Show) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+
+    sample(state, "cuda:0", NOW - 3600, 2 * GIB)  # the system clock was set back
+    plot.refresh(NOW - 3600)
+
+    times, values = plot.curve_data("cuda:0")
+    assert (times.tolist(), values.tolist()) == ([NOW - 3600], [2 * GIB])
+
+
+def test_a_device_that_is_gone_takes_its_curve_along(show: Show) -> None:
+    state = make_state("cpu", "cuda:0")
+    for name in state.devices:
+        fill(state, name, lambda age: GIB)
+    plot = show(state)
+
+    state.set_catalog(Catalog(devices=(state.devices["cpu"].info,)))
+    plot.refresh(NOW + 1)
+
+    assert len(curves(plot)) == 1
+    assert len(plot.curve_data("cuda:0")[0]) == 0
+
+
+def test_the_cursor_reads_the_same_time_in_both_plots(
+    axis: TimeAxis, show: Show, show_throughput: ShowThroughput
+) -> None:
+    state = make_state("cpu", "vgpu:0")
+    fill(state, "cpu", lambda age: 3 * GIB)
+    fill(state, "vgpu:0", lambda age: None if 50 < age < 70 else GIB)
+    start_run(state, 1, "vgpu:0", datasheet=65.0, tflops=41.0)
+    memory = show(state)
+    throughput = show_throughput(state)
+
+    hover(memory, 0.5)
+    assert axis.cursor_s == pytest.approx(-60, abs=1)
+    assert "3.00 GiB" in memory.cursor_text
+    assert "—" in memory.cursor_text
+    assert "vgpu:0 simulated" in memory.cursor_text
+    assert "−60" in throughput.cursor_text or "−59" in throughput.cursor_text
+
+    hover(throughput, 0.95)
+    assert "1.00 GiB" in memory.cursor_text
+    assert "41.0" in throughput.cursor_text
+
+    QApplication.sendEvent(throughput.canvas, QEvent(QEvent.Type.Leave))
+    assert (memory.cursor_text, throughput.cursor_text) == ("", "")
+
+
+def test_names_in_the_cursor_box_are_text_and_not_markup(show: Show, axis: TimeAxis) -> None:
+    state = make_state("cuda:<b>0")
+    fill(state, "cuda:<b>0", lambda age: GIB)
+    plot = show(state)
+    axis.set_cursor(-30)
+    assert "cuda:&lt;b&gt;0" in plot.cursor_text
+
+
+def test_the_keyboard_moves_the_cursor(qtbot: QtBot, show: Show, axis: TimeAxis) -> None:
+    plot = show(make_state("cpu"))
+    qtbot.keyClick(plot.canvas, Qt.Key.Key_Left)
+    assert axis.cursor_s == pytest.approx(-1.2)
+    qtbot.keyClick(plot.canvas, Qt.Key.Key_Escape)
+    assert axis.cursor_s is None
+
+
+def test_the_wheel_changes_the_span_live_and_zooms_while_paused(show: Show, axis: TimeAxis) -> None:
+    plot = show(make_state("cpu"))
+    wheel(plot, -120)
+    assert axis.span_s == 600
+
+    axis.set_paused(True)
+    wheel(plot, 120)
+    assert axis.width_s == pytest.approx(480)
+
+
+def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator(
+    qtbot: QtBot, show_throughput: ShowThroughput
+) -> None:
+    state = make_state("cpu", "vgpu:0")
+    plot = show_throughput(state)
+    assert plot.is_empty
+    assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:0"
+    assert not plot.empty.button.isEnabled()
+
+    state.apply(ENGINE)
+    plot.refresh(NOW)
+
+    with qtbot.waitSignal(plot.start_requested) as asked:
+        plot.empty.button.click()
+    [(spec,)] = asked.args or []
+    assert (spec.device, spec.m, spec.n, spec.k) == ("vgpu:0", 1024, 1024, 1024)
+
+
+def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu", "cuda:0", "vgpu:0")
+    plot = show_throughput(state)
+    start_run(state, 1, "vgpu:0", datasheet=65.0, tflops=41.0)
+    plot.refresh(NOW + 1)
+    QApplication.processEvents()
+
+    assert not plot.is_empty
+    assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
+    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 41.0 simulated"
+    assert plot.guide_labels == ["datasheet 65.0  simulated"]
+    assert plot.y_ticks[-1] == "75"
+    assert plot.curve_data("vgpu:0")[1].tolist() == [41.0] * 39
+    assert len(plot.curve_data("cuda:0")[0]) == 0
+
+    end_run(state, 1, 40.5)
+    plot.refresh(NOW + 2)
+    QApplication.processEvents()
+    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
+    assert np.isnan(plot.curve_data("vgpu:0")[1][-1])
+
+
+def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu", "vgpu:0")
+    plot = show_throughput(state)
+
+    def scaling(number: int, tflops: float | None) -> None:
+        state.apply(BenchPreparing(run=number, spec=ScalingSpec(devices=("vgpu:0", "cpu")), simulated=True))
+        state.apply(BenchStarted(run=number, time_unix_s=NOW - 1))
+        state.apply(
+            BenchPoint(run=number, device="vgpu:0", time_unix_s=NOW - 0.5, tflops=tflops, iterations=1, seconds=0.1)
+        )
+        state.apply(BenchEnded(run=number, time_unix_s=NOW, result=None))
+        plot.refresh(NOW + number)
+        QApplication.processEvents()
+
+    scaling(1, None)
+    assert plot.is_empty, "it has measured nothing that could stand here"
+    start_run(state, 2, "vgpu:0", datasheet=65.0, tflops=41.0)
+    end_run(state, 2, 40.5)
+    scaling(3, 12.0)
+    assert not plot.is_empty
+    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
+    assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
+    assert plot.guide_labels == ["datasheet 65.0  simulated"]
+
+
+def test_a_datasheet_far_above_the_curve_keeps_its_label_and_not_its_line(show_throughput: ShowThroughput) -> None:
+    state = make_state("cuda:0")
+    start_run(state, 1, "cuda:0", datasheet=989.0, tflops=12.0)
+    plot = show_throughput(state)
+
+    assert plot.y_ticks[-1] == "15"
+    assert plot.guide_labels == ["datasheet 989 ↑"]
+
+
+def test_a_slow_device_is_shown_in_gflops(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu")
+    start_run(state, 1, "cpu", datasheet=None, tflops=0.0553)
+    plot = show_throughput(state)
+
+    assert plot.subtitle.startswith("GFLOP/s")
+    assert plot.legend.button("cpu").text_shown == "cpu 55.3"
+    assert plot.y_ticks[-1] == "75"
+
+
+def test_another_theme_recolours_everything(show: Show) -> None:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    plot = show(state)
+
+    plot.set_theme(LIGHT)
+    plot.refresh(NOW)
+
+    [curve] = curves(plot)
+    assert curve.opts["pen"].color() == QColor(device_colour(0, LIGHT))
+    image = plot.canvas.grab().toImage()
+    assert image.pixelColor(2, 2) == QColor(LIGHT.panel)
+
+
+def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) -> None:
+    state = make_state("cuda:0")
+    plot = show(state)
+    plot.hide()
+    fill(state, "cuda:0", lambda age: GIB)
+    plot.refresh(NOW)
+    assert len(plot.curve_data("cuda:0")[0]) == 0
+
+    plot.show()
+    plot.refresh(NOW)
+    assert len(plot.curve_data("cuda:0")[0]) > 100
+
+
+def test_every_control_of_a_plot_has_a_name(show: Show, show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu")
+    memory, throughput = show(state), show_throughput(state)
+    for widget in (memory.canvas, memory.legend, memory.legend.button("cpu"), memory.scale_button, throughput.canvas):
+        assert widget.accessibleName()
+
+
+def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
+    control = TimeControl(axis)
+    qtbot.addWidget(control)
+    control.spans[600.0].trigger()
+    assert axis.span_s == 600
+    assert control.text() == "10 min ▾"
+    control.spans[21_600.0].trigger()
+    assert control.text() == "6 h ▾"
+    control.pause.trigger()
+    assert axis.paused
+    assert control.text() == "paused ▾"
+    assert control.accessibleName()
+
+
+def position(plot: MetricPlot | ThroughputPlot, share: float) -> QPoint:
+    """A point in the plot's area, that share from its left."""
+    view = plot.canvas.getViewBox()
+    return plot.canvas.mapFromScene(view.mapToScene(QPointF(view.width() * share, view.height() / 2)))
+
+
+def hover(plot: MetricPlot | ThroughputPlot, share: float) -> None:
+    at = QPointF(position(plot, share))
+    none = Qt.MouseButton.NoButton
+    event = QMouseEvent(
+        QEvent.Type.MouseMove, at, plot.canvas.viewport().mapToGlobal(at), none, none, Qt.KeyboardModifier.NoModifier
+    )
+    QApplication.sendEvent(plot.canvas.viewport(), event)
+
+
+def wheel(plot: MetricPlot, delta: int) -> None:
+    at = QPointF(position(plot, 0.5))
+    event = QWheelEvent(
+        at, plot.canvas.viewport().mapToGlobal(at), QPoint(), QPoint(0, delta), Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False,
+    )  # fmt: skip
+    QApplication.sendEvent(plot.canvas.viewport(), event)

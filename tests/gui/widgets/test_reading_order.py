@@ -1,0 +1,162 @@
+"""Tab goes where the eye goes, also through what was made late."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.models.source import describe
+from devexplorer.core.records.objects import Row
+from devexplorer.core.session.state import State
+from devexplorer.gui.files.checkpoint import CheckpointDialog
+from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.objects.initialise import InitialiseDialog
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets.form_dialog import FormDialog
+from devexplorer.gui.widgets.reading_order import chain, reading_order
+from devexplorer.gui.widgets.theme import DARK
+
+
+def buttons(*names: str) -> list[QPushButton]:
+    return [QPushButton(name) for name in names]
+
+
+def tab_stops(first: QWidget) -> list[str]:
+    """Names along the chain of focus, once round."""
+    found, at = [], first
+    while True:
+        if at.focusPolicy() & Qt.FocusPolicy.TabFocus:
+            found.append(at.text() if isinstance(at, QPushButton) else at.accessibleName())
+        at = at.nextInFocusChain()
+        if at is first:
+            return found
+
+
+def test_layouts_splitters_and_scroll_areas_are_read_as_they_stand(qtbot: QtBot) -> None:
+    last, second, first, third = buttons("last", "second", "first", "third")  # made in another order than they stand
+    root = QWidget()
+    qtbot.addWidget(root)
+    outer = QVBoxLayout(root)
+    upper = QHBoxLayout()
+    upper.addWidget(first)
+    upper.addWidget(QLabel("not a stop"))
+    upper.addWidget(second)
+    outer.addLayout(upper)
+    area = QScrollArea()
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setWidget(third)
+    splitter = QSplitter()
+    splitter.addWidget(area)
+    splitter.addWidget(last)
+    outer.addWidget(splitter)
+    assert list(reading_order(root)) == [first, second, third, last]
+
+
+def test_what_is_made_late_comes_where_it_stands(qtbot: QtBot) -> None:
+    root = QWidget()
+    qtbot.addWidget(root)
+    layout = QVBoxLayout(root)
+    tab, status = buttons("tab", "status")
+    layout.addWidget(tab)
+    page = QWidget()
+    layout.addWidget(page)
+    layout.addWidget(status)
+    inside = QHBoxLayout(page)
+    start, field = buttons("start", "field")
+    inside.addWidget(field)
+    inside.addWidget(start)
+    chain(tab, page)
+    assert tab_stops(tab) == ["tab", "field", "start", "status"]
+
+
+def test_the_header_of_a_plot_comes_before_its_canvas(qtbot: QtBot) -> None:
+    root = QWidget()
+    qtbot.addWidget(root)
+    layout = QVBoxLayout(root)
+    before, after = buttons("before", "after")
+    slot = PlotSlot(State(), TimeAxis(), "memory_used_bytes", time_control=True)
+    for widget in (before, slot, after):
+        layout.addWidget(widget)
+    root.show()
+    stops = tab_stops(before)
+    names = [name for name in stops if name.startswith(("Shown", "Scale", "Time shown", "Memory used"))]
+    assert names == ["Shown: Memory used", "Scale to capacity", "Time shown: 2 min", "Memory used over time"]
+
+
+def dialogs() -> dict[str, FormDialog]:
+    weight = Row(
+        path="0.weight",
+        name="weight",
+        kind="parameter",
+        type="Parameter",
+        depth=2,
+        shape=(2, 3),
+        dtype="float32",
+        devices=("cpu",),
+    )
+    return {
+        "open": OpenModelDialog(State()),
+        "trust": TrustDialog(describe("nets.py:make", "/")),
+        "load": LoadFileDialog(State(), DARK),
+        "checkpoint": CheckpointDialog(State(), DARK, "mlp"),
+        "save": SaveFileDialog(State(), ()),
+        "initialise": InitialiseDialog("mlp:0.weight", weight),
+    }
+
+
+ORDER = {
+    "open": [
+        "from",
+        "Python file",
+        "Choose: Python file",
+        "class or function",
+        "inputs",
+        "name",
+        "device",
+        "dtype",
+        "seed",
+        "Cancel",
+    ],
+    "trust": ["Cancel", "Run it", "do not ask again for this folder"],
+    "load": ["File", "Choose: File", "to device", "name", "What the file holds", "Cancel"],
+    "checkpoint": [
+        "File",
+        "Choose: File",
+        "take away",
+        "load what fits and leave the rest",
+        "Keys that do not match",
+        "Cancel",
+    ],
+    "save": ["Save to", "Choose: Save to", "Format", "Cancel"],
+    "initialise": ["rule", "mean", "deviation", "seed", "Cancel", "Initialise"],
+}
+"""What Tab reaches in each dialog as it opens; the button that cannot be pressed yet is left out."""
+
+
+@pytest.mark.parametrize("name", list(ORDER))
+def test_tab_goes_down_a_dialog_from_its_first_field(qtbot: QtBot, name: str) -> None:
+    made = dialogs()
+    for other in made.values():
+        qtbot.addWidget(other)
+    dialog = made[name]
+    dialog.show()
+    qtbot.waitExposed(dialog)
+    dialog.activateWindow()
+    qtbot.waitUntil(dialog.isActiveWindow)
+    found = []
+    for _ in ORDER[name]:
+        at = dialog.focusWidget()
+        assert at is not None
+        found.append(at.accessibleName() or getattr(at, "text", str)())
+        QTest.keyClick(at, Qt.Key.Key_Tab)
+    assert found == ORDER[name]
+    assert dialog.focusWidget() is not None
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+    assert not dialog.isVisible()

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from PySide6.QtCore import QEvent, QObject
+from PySide6.QtGui import QColor, QFontMetricsF, QIcon, QPixmap
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.gui.widgets import icons
+from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.style import stylesheet
+from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, Theme, device_colour, device_dash, device_pen, text_pairs
+
+BOTH = pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+
+
+class StyleChanges(QObject):
+    """The events of a widget that cost a new look."""
+
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__()
+        self.seen: list[QEvent.Type] = []
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.StyleChange, QEvent.Type.PaletteChange, QEvent.Type.FontChange):
+            self.seen.append(event.type())
+        return False
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.2."""
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_contrast_of_black_on_white_is_21():
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+
+
+@BOTH
+def test_every_text_can_be_read_on_every_background_it_stands_on(theme: Theme):
+    weak = {what: round(contrast(*pair), 2) for what, pair in text_pairs(theme).items() if contrast(*pair) < 4.5}
+    assert weak == {}
+
+
+@BOTH
+def test_devices_have_different_colours_and_the_cpu_its_own(theme: Theme):
+    colours = [device_colour(index, theme) for index in range(-1, 7)]
+    assert colours[0] == theme.cpu
+    assert len(set(colours)) == 8
+
+
+def test_the_dark_colours_are_those_that_were_asked_for():
+    wanted = ["#8A8F98", "#4FA3E0", "#F2B33D", "#2FC597", "#E39CC4", "#8CCBF2", "#F07F3C", "#F0E442"]
+    assert [device_colour(index, DARK) for index in range(-1, 7)] == wanted
+
+
+@BOTH
+def test_from_the_ninth_device_on_a_dash_pattern_tells_equal_colours_apart(theme: Theme):
+    looks = [(device_colour(index, theme), tuple(device_dash(index, theme))) for index in range(-1, 16)]
+    assert all(dash == () for _, dash in looks[:8])
+    assert all(dash != () for _, dash in looks[8:])
+    assert len(set(looks)) == 17
+
+
+def test_a_simulated_device_is_always_dashed():
+    assert device_pen(0, DARK).dashPattern() == []
+    assert device_pen(0, DARK, simulated=True).dashPattern() != []
+
+
+@BOTH
+def test_the_theme_is_applied_to_palette_font_and_stylesheet(qapp: QApplication, theme: Theme):
+    themes.apply(qapp, theme)
+    assert qapp.palette().window().color() == QColor(theme.window)
+    assert qapp.font().pixelSize() == 13
+    assert theme.panel in qapp.styleSheet()
+    assert themes.theme_of(qapp.palette()) is theme
+
+
+def test_the_theme_that_is_there_already_styles_nothing_again(qtbot: QtBot, qapp: QApplication):
+    button = QPushButton("Move")
+    qtbot.addWidget(button)
+    themes.apply(qapp, DARK)
+    button.show()
+    qapp.processEvents()  # Qt tells of a new font later
+    styled = StyleChanges(button)
+    themes.apply(qapp, DARK)
+    assert styled.seen == []
+    themes.apply(qapp, LIGHT)
+    assert QEvent.Type.StyleChange in styled.seen
+
+
+def test_fonts_have_the_three_sizes_and_digits_of_one_width(qapp: QApplication):
+    assert [themes.font(role).pixelSize() for role in (Role.LABEL, Role.TEXT, Role.STRONG, Role.NUMBER)] == [
+        11,
+        13,
+        13,
+        18,
+    ]
+    metrics = QFontMetricsF(themes.font(Role.TEXT))
+    assert len({metrics.horizontalAdvance(digit) for digit in "0123456789"}) == 1
+
+
+@BOTH
+def test_the_stylesheet_has_no_colour_but_the_themes(theme: Theme):
+    sheet = stylesheet(theme)
+    assert "$" not in sheet
+    assert "font" not in sheet
+
+
+@pytest.mark.parametrize("name", icons.names())
+def test_each_icon_is_drawn_in_the_colour_asked_for(qapp: QApplication, name: str):
+    for ratio in (1.0, 2.0):
+        picture = icons.pixmap(name, "#FF0000", 16, ratio)
+        assert picture.width() == 16 * ratio
+        image = picture.toImage()
+        places = itertools.product(range(image.width()), range(image.height()))
+        inked = [colour for x, y in places if (colour := image.pixelColor(x, y)).alpha() > 200]
+        assert inked
+        if name != "app" and not name.startswith("style-"):
+            assert {(colour.red() > 200, colour.green(), colour.blue()) for colour in inked} == {(True, 0, 0)}
+
+
+def test_the_icons_that_the_window_needs_are_there():
+    needed = (
+        "build tensor open move forward backward benchmark stop undo add remove filter theme copy "
+        "warning error cpu gpu virtual-gpu pause play app"
+    )
+    assert set(needed.split()) <= set(icons.names())
+
+
+def test_a_disabled_icon_has_its_own_colour_and_both_sharpnesses(qapp: QApplication):
+    icon = icons.icon("stop", "#FF0000", "#00FF00")
+    enabled, disabled = (
+        icon.pixmap(16, mode).toImage().pixelColor(8, 8) for mode in (QIcon.Mode.Normal, QIcon.Mode.Disabled)
+    )
+    assert enabled == QColor("#FF0000")
+    assert disabled == QColor("#00FF00")
+    assert {size.width() for size in icon.availableSizes()} >= {16}
+
+
+def test_the_application_icon_is_not_empty(qapp: QApplication):
+    picture: QPixmap = icons.app_icon().pixmap(64)
+    assert picture.toImage().pixelColor(20, 32) == QColor(DARK.devices[0])
+
+
+def test_an_unknown_icon_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        icons.svg("no-such-icon", "#FF0000")

@@ -1,0 +1,232 @@
+"""What the documents show is run: each block of code, each command, each model to open; what cannot be has its reason
+here.
+
+Commands for CUDA devices run on virtual ones, and commands that measure do so for a moment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.bench.arguments import OPTIONS
+from devexplorer.core.cli.run import main
+
+pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LANGUAGES = {"sh", "python", "yaml", "console", "text"}
+"""Of a block; `console` is a command with what it prints, `text` is nothing to run."""
+
+NOT_RUN = {
+    "python3 -m venv": "installs; .ci/run does it in a clean clone",
+    "pip install": "installs",
+    ".venv/bin/python -m pytest": "the tests themselves",
+    "python -m pytest": "the tests themselves",
+    "python -m build": "makes the files for a package index; tests/project/test_packaging.py says what is in them",
+    ".venv/bin/ruff": "a check of the repository, which .ci/run does",
+    ".venv/bin/mypy": "a check of the repository, which .ci/run does",
+    ".venv/bin/lint-imports": "a check of the repository, which .ci/run does",
+    "python tests/": "takes minutes; that the script is there is looked at",
+    ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
+    "devexplorer tour": "needs Qt; tests/gui takes the tour",
+    "devexplorer --replay": "opens the window; tests/gui does",
+    "devexplorer --virtual": "opens the window; tests/gui does",
+}
+"""How a command begins -> why it is not run here. Those of the program are parsed all the same."""
+BEGINS = r"devexplorer( |$)|pip install |python tests/|python -m "
+NAMES = r"devexplorer (place|doctor|fit|bench)|python -m \w+"
+"""The name of a command, and no command."""
+PLACEHOLDERS = {"FILE": "run.devrec", "DIR": "pictures", "TARGET": "mlp", "PORT": "0"}
+
+
+class Piece(NamedTuple):
+    """Something in a document."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Piece]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(r"(?ms)^( *)```(\w*)\n(.*?)^\1```$", text):
+            found.append(Piece(page, text.count("\n", 0, match.start()) + 1, match[2], textwrap.dedent(match[3])))
+    return found
+
+
+def spans() -> list[Piece]:
+    """`Code` within sentences and tables."""
+    found = []
+    for page in PAGES:
+        text = re.sub(
+            r"(?ms)^ *```.*?^ *```$", lambda block: "\n" * block[0].count("\n"), page.read_text(encoding="utf-8")
+        )
+        for match in re.finditer(r"`([^`]+)`", text):
+            found.append(Piece(page, text.count("\n", 0, match.start()) + 1, "", " ".join(match[1].split())))
+    return found
+
+
+def commands() -> dict[str, str]:
+    """Command -> where it stands first. Those of the doctor's pages are run by test_doctor_docs, each on its page's
+    code."""
+    found: dict[str, str] = {}
+    for block in blocks():
+        if block.language in ("sh", "console"):
+            for line in block.text.splitlines():
+                command = line.partition("  # ")[0].partition(" # ")[0].strip()
+                if block.language == "sh" or command.startswith("$ "):
+                    found.setdefault(command.removeprefix("$ "), block.place)
+        for command in re.findall(r"(?m)^ *- run: (devexplorer .*)", block.text) if block.language == "yaml" else ():
+            found.setdefault(command, block.place)
+    for span in spans():
+        if re.fullmatch(NAMES, span.text) is None and re.match(BEGINS, span.text) and span.page.parent.name != "doctor":
+            for command in variants(span.text):
+                found.setdefault(command, span.place)
+    return found
+
+
+def variants(command: str) -> set[str]:
+    """`tour [--screenshots DIR]` is a command without and one with what stands in brackets; `devexplorer[models]` is
+    none."""
+    return {re.sub(r" \[[^\]]*\]", "", command), re.sub(r" \[([^\]]*)\]", r" \1", command)}
+
+
+COMMANDS = commands()
+
+
+def reason(command: str) -> str | None:
+    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert not [block.place for block in blocks() if block.language not in LANGUAGES]
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if reason(one) is not None], ids=COMMANDS.get)
+def test_a_command_that_is_not_run_is_one_of_ours_or_names_a_file_that_is_there(command: str) -> None:
+    for script in re.findall(r"tests/[\w/]+\.py", command):
+        assert (ROOT / script).is_file()
+    if command.startswith("devexplorer"):
+        parse(argv(command))
+
+
+def argv(command: str) -> list[str]:
+    return [PLACEHOLDERS.get(word, word) for word in shlex.split(command)[1:]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands run: with the model of docs/doctor.md in net.py, where the workflow there has it, too."""
+    code = next(block.text for block in blocks() if block.page.name == "doctor.md" and block.language == "python")
+    (tmp_path / "model").mkdir()
+    for name in ("net.py", "model/net.py"):
+        (tmp_path / name).write_text(code)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in COMMANDS if reason(one) is None and one != "devexplorer"], ids=COMMANDS.get
+)
+def test_every_other_command_runs(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [word.replace("cuda:", "vgpu:") for word in argv(command)]
+    if any(word.startswith("vgpu:") for word in words):
+        words += ["--virtual", "2x Tesla T4"]
+    kind = words[1] if words[0] == "bench" else None
+    if kind is not None:
+        words += ["--no-store"]
+        quick = (
+            {"--seconds": "0.02", "--bytes": "4K", "--iterations": "5"} if kind != "matmul" else {"--seconds": "0.02"}
+        )
+        takes = {option.flag for option in OPTIONS if kind in option.kinds}
+        words += [
+            part for flag, value in quick.items() if flag in takes and flag not in words for part in (flag, value)
+        ]
+    if kind == "sweep" and "--device" not in words:
+        words += ["--device", "vgpu:0", "--virtual", "Tesla T4"]  # a CPU would take hours for some of the shapes
+    if words[0] == "watch":
+        words += ["--count", "1", "--interval", "0.02"]
+        words = ["0" if word == "9400" else word for word in words]  # somebody may listen there
+    code = main(words)
+    out, err = capfd.readouterr()
+    assert code in ((0, 1) if words[0] == "doctor" else (0,)), err
+    assert "Traceback" not in err
+    block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
+    if block is not None:  # the rest depends on how quick the machine is
+        _, _, shown = block.text.partition("\n")
+        table = shown.partition("\nwhat would help")[0]
+        assert out.startswith(table)
+
+
+TARGETS = sorted(
+    {span.text for span in spans() if re.fullmatch(r"(transformers|torchvision|net\.py):\w+(\?[\w=&]+)?", span.text)}
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_model_that_is_named_opens(target: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    library = target.partition(":")[0]
+    if library in ("transformers", "torchvision") and importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    if "?" in target and library == "net.py":
+        text = (
+            "from torch import nn\n\ndef Net(width=12, deep=False):\n    return nn.Sequential(*[nn.Linear(width,"
+            " width)] * (1 + deep))\n"
+        )
+        (folder / "net.py").write_text(text)
+    assert main(["place", target]) == 0, capfd.readouterr().err
+
+
+def test_the_test_in_the_doctors_page_fails_as_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(
+        block.text for block in blocks() if block.page.name == "doctor.md" and "def test_placement" in block.text
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    sys.modules.pop("net", None)  # somebody else's
+    names: dict[str, Any] = {}
+    exec(code, names)
+    try:
+        with pytest.raises(AssertionError, match="unregistered-tensor"):
+            names["test_placement"]()
+    finally:
+        del sys.modules["net"]
+
+
+class Takes(nn.Module):
+    """A model whose forward takes what a guess does not give it."""
+
+    def forward(self, batch: dict[str, torch.Tensor], *, scale: float) -> torch.Tensor:
+        return batch["x"] * scale
+
+
+def test_the_wrapper_in_the_doctors_page_makes_such_a_model_runnable() -> None:
+    code = next(block.text for block in blocks() if block.page.name == "doctor.md" and "class Wrapped" in block.text)
+    names: dict[str, Any] = {"nn": nn, "Net": Takes}
+    exec(code, names)
+    assert torch.equal(names["Wrapped"]()(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_every_block_of_python_has_its_test() -> None:
+    """Those of the doctor's pages are examined by test_doctor_docs."""
+    others = [block.place for block in blocks() if block.language == "python" and block.page.parent.name != "doctor"]
+    assert len(others) == 3, f"a new block needs a test here: {others}"
+    assert {place.partition(":")[0] for place in others} == {"docs/doctor.md"}
