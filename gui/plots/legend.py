@@ -133,6 +133,8 @@ class Legend(QWidget):
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._menu = QMenu(self._more)
         self._more.setMenu(self._menu)
+        self._menu.aboutToShow.connect(self._fill_menu)
+        self._left_over: tuple[Entry, ...] = ()
         self._more.hide()
 
     def set_theme(self, theme: Theme) -> None:
@@ -176,7 +178,7 @@ class Legend(QWidget):
     @property
     def in_menu(self) -> list[str]:
         """Devices that had no room and stand in the menu."""
-        return [action.data() for action in self._menu.actions()] if not self._more.isHidden() else []
+        return [entry.device for entry in self._left_over]
 
     def sizeHint(self) -> QSize:
         width = sum(button.width_for(with_word=True) + SPACE_PX for button in self._buttons.values()) - SPACE_PX
@@ -253,24 +255,26 @@ class Legend(QWidget):
         return list(self._entries[:count]), list(self._entries[count:])
 
     def _show_more(self, entries: Sequence[Entry]) -> int:
-        """Fill the menu; returns the pixels that its button takes, the space before it included."""
+        """Keep these for the menu; returns the pixels that its button takes, the space before it included."""
+        self._left_over = tuple(entries)
         for entry in entries:
             self._buttons[entry.device].hide()
-        self._menu.clear()
         self._more.setVisible(bool(entries))
         if not entries:
             return 0
         self._more.setText(f"+{len(entries)}")
         self._more.setAccessibleName(f"{len(entries)} more devices")
-        for entry in entries:
-            action = QAction(
-                f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}".strip(), self._menu
-            )
+        width = max(self._more.sizeHint().width(), 28)
+        self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
+        return width + 4
+
+    def _fill_menu(self) -> None:
+        self._menu.clear()
+        for entry in self._left_over:
+            words = f"{entry.device}{' simulated' if entry.simulated else ''} {entry.value}"
+            action = QAction(words.strip(), self._menu)
             action.setData(entry.device)
             action.setCheckable(True)
             action.setChecked(self.shows(entry.device))
             action.toggled.connect(self._buttons[entry.device].setChecked)
             self._menu.addAction(action)
-        width = max(self._more.sizeHint().width(), 28)
-        self._more.setGeometry(self.width() - width, 0, width, HEIGHT_PX)
-        return width + 4

@@ -36,9 +36,8 @@ PROCESSES = 40
 """More than so many children at once is a fork bomb; each check and each trial has one."""
 
 MOST_DEVICES = 16
-"""The limit of memory is for a machine of so many, the CPU among them; every device has its row, its curves, its 24
-hours of readings."""
-TOO_MANY = f"{MAX_DEVICES + 1}x Tesla T4"
+"""The limit of memory is for a machine of so many, the CPU among them; each has its row, its curves, its 24 hours of
+readings."""
 
 
 class Sample(NamedTuple):
@@ -126,16 +125,17 @@ HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFram
 def limit_devices(app: App) -> None:
     """From here on, whoever asks for more than `MOST_DEVICES` in all asks the engine for more than it ever adds, and is
     refused."""
-    send = Session.send
+    send, most = Session.send, 0
 
     def limited(session: Session, command: Command) -> int:
+        nonlocal most
         if isinstance(command, AddVirtual):
-            coming = [one.spec for one in (*session._pending.values(), command) if isinstance(one, AddVirtual)]
-            if (
-                len(app.state.devices) + sum(len(parse_virtual(spec)) for spec in coming if spec != TOO_MANY)
-                > MOST_DEVICES
-            ):
-                command = msgspec.structs.replace(command, spec=TOO_MANY)
+            most = max(most, len(app.state.devices))  # or more: those on their way, and those that went with an engine
+            more = len(parse_virtual(command.spec))
+            if most + more > MOST_DEVICES:
+                command = msgspec.structs.replace(command, spec=f"{MAX_DEVICES + 1}x Tesla T4")
+            else:
+                most += more
         return send(session, command)
 
     Session.send = limited  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from fakes.host import hosted
 from fakes.look_records import ENGINE
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -236,6 +236,20 @@ def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width
     rects = [plot.legend.button(name).geometry() for name in in_row]
     assert all(left.right() < right.left() for left, right in pairwise(rects))
     assert all(plot.legend.rect().contains(rect) for rect in rects)
+
+
+def test_what_has_no_room_in_the_legend_is_hidden_and_shown_in_its_menu(show: Show) -> None:
+    plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))))
+    last = plot.legend.in_menu[-1]
+    menu = plot.legend.findChild(QMenu)
+    for shown in (False, True, False):
+        menu.popup(QPoint())
+        lines = {action.data(): action for action in menu.actions()}
+        assert list(lines) == plot.legend.in_menu
+        assert lines[last].isChecked() is not shown
+        lines[last].trigger()
+        menu.close()
+        assert plot.legend.shows(last) is shown
 
 
 def test_scale_to_capacity_and_back(show: Show) -> None:
