@@ -1,4 +1,4 @@
-"""Who watches a long job: hears how far it is, and may cancel it. Any thread; no torch."""
+"""Progress of a long job, and whether it was cancelled. Any thread; no torch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What a long job tells while it runs, and what it asks between two steps."""
+class ProgressMonitor:
+    """How a long job reports its progress, and how it learns between two steps that it was cancelled."""
 
-    progress: Callable[[float, str], None] = lambda done, text: None
+    report: Callable[[float, str], None] = lambda done, text: None
     """Gets the share that is done, 0 to 1, and what is being done."""
     cancelled: Callable[[], bool] = lambda: False
 
 
-NOBODY = Watch()
-"""Nobody watches and nobody cancels."""
+NO_PROGRESS = ProgressMonitor()
+"""For jobs that run unobserved and cannot be cancelled."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.commands import doctor, experiments, files, models, parameters, planner, split
 from devexplorer.core.commands import messages as words
 from devexplorer.core.models import samples
@@ -27,7 +28,6 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.workspace.command_result import CommandResult, Handler, Topic
-from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.parameters.state import after_move, with_state
 from devexplorer.core.workspace.reports import Ran
 from devexplorer.core.workspace.workspace import Workspace
@@ -35,30 +35,30 @@ from devexplorer.core.workspace.workspace import Workspace
 __all__ = ["CommandResult", "dispatch"]
 
 
-def dispatch(workspace: Workspace, command: Command, watch: Watch = NOBODY) -> CommandResult:
+def dispatch(workspace: Workspace, command: Command, progress: ProgressMonitor = NO_PROGRESS) -> CommandResult:
     """Do what the command says; raises `DevExplorerError` (see `words.refusal`) when nothing could be done."""
     if isinstance(command, Undo):
-        return _undo(workspace, watch)
+        return _undo(workspace, progress)
     if isinstance(command, Redo):
-        return _redo(workspace, command, watch)
+        return _redo(workspace, command, progress)
     with workspace.history.transaction(command):
-        outcome = _handler(command)(workspace, command, watch)
+        outcome = _handler(command)(workspace, command, progress)
     return _noted(workspace, outcome)
 
 
-def _build(workspace: Workspace, command: BuildModel, watch: Watch) -> CommandResult:
-    built = workspace.build(command, watch)
+def _build(workspace: Workspace, command: BuildModel, progress: ProgressMonitor) -> CommandResult:
+    built = workspace.build(command, progress)
     snapshot = workspace.snapshot(built.name)
     return CommandResult(words.built(built, snapshot, samples.find(built.recipe).summary), (snapshot,))
 
 
-def _new_tensor(workspace: Workspace, command: NewTensor, watch: Watch) -> CommandResult:
+def _new_tensor(workspace: Workspace, command: NewTensor, progress: ProgressMonitor) -> CommandResult:
     created = workspace.tensor(command)
     snapshot = workspace.snapshot(created.name)
     return CommandResult(words.created(created, snapshot, command), (snapshot,))
 
 
-def _remove(workspace: Workspace, command: Remove, watch: Watch) -> CommandResult:
+def _remove(workspace: Workspace, command: Remove, progress: ProgressMonitor) -> CommandResult:
     held = workspace.held_bytes_by_device()
     kept = workspace.remove(command.names, command)
     left = workspace.held_bytes_by_device()
@@ -66,28 +66,28 @@ def _remove(workspace: Workspace, command: Remove, watch: Watch) -> CommandResul
     return CommandResult(words.removed(command.names, freed, kept), removed=tuple(dict.fromkeys(command.names)))
 
 
-def _edit(workspace: Workspace, command: EditElement, watch: Watch) -> CommandResult:
+def _edit(workspace: Workspace, command: EditElement, progress: ProgressMonitor) -> CommandResult:
     edited = workspace.edit(command)
     snapshot = workspace.snapshot(command.target.partition(":")[0])
     return CommandResult(words.edited(edited, snapshot), (snapshot,))
 
 
-def _combine(workspace: Workspace, command: Combine, watch: Watch) -> CommandResult:
+def _combine(workspace: Workspace, command: Combine, progress: ProgressMonitor) -> CommandResult:
     combined = workspace.combine(command)
     return CommandResult(words.combined(combined), (workspace.snapshot(combined.name),))
 
 
-def _move(workspace: Workspace, command: Move, watch: Watch) -> CommandResult:
+def _move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> CommandResult:
     targets = tuple(dict.fromkeys(target.partition(":")[0] for target in command.targets))
     known = [name for name in targets if name in workspace.names]
     sharing = workspace.sharing(known)
     before, beside = (tuple(workspace.seen(name) for name in group) for group in (known, sharing))
-    report = workspace.move(command, watch)
+    report = workspace.move(command, progress)
     after, beside_now = _snapshots(workspace, targets), _snapshots(workspace, sharing)
     answer = words.moved(report, before, after, separated=words.separated((*before, *beside), (*after, *beside_now)))
     if report.copied:
         return CommandResult(answer, _snapshots(workspace, report.created), report=report)
-    state = after_move(workspace, targets, command, watch)
+    state = after_move(workspace, targets, command, progress)
     after = _snapshots(workspace, targets) if state.moved else after
     touched = (
         () if report.already_there and not state.moved else (*after, *(now for now in beside_now if now not in beside))
@@ -95,9 +95,9 @@ def _move(workspace: Workspace, command: Move, watch: Watch) -> CommandResult:
     return CommandResult(with_state(answer, state), touched, report=report)
 
 
-def _undo(workspace: Workspace, watch: Watch) -> CommandResult:
+def _undo(workspace: Workspace, progress: ProgressMonitor) -> CommandResult:
     title = workspace.undo_state().title or ""
-    command, undone = workspace.undo(watch)
+    command, undone = workspace.undo(progress)
     after = _snapshots(workspace, undone.touched)
     beside = _snapshots(workspace, workspace.sharing(undone.touched))
     if undone.report is not None and isinstance(command, Move):
@@ -110,9 +110,9 @@ def _undo(workspace: Workspace, watch: Watch) -> CommandResult:
     return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undoes=True, undid=command)
 
 
-def _redo(workspace: Workspace, redo: Redo, watch: Watch) -> CommandResult:
+def _redo(workspace: Workspace, redo: Redo, progress: ProgressMonitor) -> CommandResult:
     with workspace.history.redoing(redo.request) as command:
-        outcome = _handler(command)(workspace, command, watch)
+        outcome = _handler(command)(workspace, command, progress)
     return replace(_noted(workspace, outcome), redid=command)
 
 
@@ -124,7 +124,7 @@ def _noted(workspace: Workspace, outcome: CommandResult) -> CommandResult:
     return replace(outcome, answer=msgspec.structs.replace(outcome.answer, words=words))
 
 
-def _run(workspace: Workspace, command: Forward | Backward, watch: Watch) -> CommandResult:
+def _run(workspace: Workspace, command: Forward | Backward, progress: ProgressMonitor) -> CommandResult:
     name = command.target.partition(":")[0]
     before = workspace.seen(name)
     waiting = {row.path for row in before.rows if not row.initialised}

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.live import messages
@@ -21,7 +21,7 @@ from devexplorer.core.workspace.command_result import CommandResult, Topic
 from devexplorer.core.workspace.workspace import Workspace
 
 
-def check(workspace: Workspace, command: Check, watch: Watch) -> CommandResult:
+def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> CommandResult:
     """What the doctor says. Changes nothing; raises `BadInput` where there is nothing to check or no such device,
     `Cancelled`."""
     name = command.target.partition(":")[0]
@@ -36,8 +36,8 @@ def check(workspace: Workspace, command: Check, watch: Watch) -> CommandResult:
     if request is None:
         found = examined_here(name, model, workspace.fleet.info(device))
     else:
-        watch.progress(0.0, f"{name} is made again")
-        found = diagnosed(request, watch)
+        progress.report(0.0, f"{name} is made again")
+        found = diagnosed(request, progress)
     found = _with_live(found, name, model, extras)
     return CommandResult(messages.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))
 

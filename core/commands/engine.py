@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.base.formats import sentence
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.memory import commands
 from devexplorer.core.records.messages import (
@@ -32,7 +33,6 @@ from devexplorer.core.records.messages import (
     Undid,
 )
 from devexplorer.core.virtual import backend as virtual
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.engine.engine import Engine
@@ -60,8 +60,8 @@ def handle(engine: Engine, command: Command) -> None:
 
 
 def _on_workspace(engine: Engine, command: Command) -> None:
-    watch = Watch(engine.progress(command.request), engine.cancelled(command.request))
-    outcome = dispatch(engine.workspace, command, watch)
+    progress = ProgressMonitor(engine.progress(command.request), engine.cancelled(command.request))
+    outcome = dispatch(engine.workspace, command, progress)
     for snapshot in outcome.changed:
         engine.send(engine.told.news(snapshot, command.request))
     for name in outcome.removed:

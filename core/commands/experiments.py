@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.experiments.ask import Questions, ask
 from devexplorer.core.experiments.crossover import crossover
 from devexplorer.core.experiments.identity import (
@@ -16,7 +17,6 @@ from devexplorer.core.experiments.replicate import replicate
 from devexplorer.core.experiments.time_work import time_work
 from devexplorer.core.records.experiments import Ask, Crossover, Replicate, TimeWork
 from devexplorer.core.workspace.command_result import CommandResult, Topic
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.workspace import Workspace
 
 QUESTIONS = Questions(
@@ -33,7 +33,7 @@ QUESTIONS = Questions(
 )
 
 
-def _ask(workspace: Workspace, command: Ask, watch: Watch) -> CommandResult:
+def _ask(workspace: Workspace, command: Ask, progress: ProgressMonitor) -> CommandResult:
     return CommandResult(ask(workspace, command, QUESTIONS))
 
 

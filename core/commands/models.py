@@ -13,6 +13,7 @@ import torch
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import messages
 from devexplorer.core.models import build, loading
 from devexplorer.core.models.casts import dtype_name, model_dtype
@@ -26,7 +27,7 @@ from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult, Topic
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
-from devexplorer.core.workspace.moves import Mover, Watch
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import MoveTarget
 
 if TYPE_CHECKING:
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def open_model(workspace: Workspace, command: OpenModel, watch: Watch) -> CommandResult:
+def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonitor) -> CommandResult:
     """A model of somebody else's in the workspace. Nothing that its code does to the process stays, but for what it
     imports."""
     folder = os.path.abspath(command.folder or os.curdir)
     recipe, device, dtype = _checked(workspace, command, folder)
-    sizes = _tried(workspace, recipe, folder, watch)
+    sizes = _tried(workspace, recipe, folder, progress)
     for where, kind in {("cpu", None), (device, dtype)}:
         check_sizes(
             [_cast(one, kind).itemsize * elements for one, elements in sizes], where, workspace.fleet, "this model"
         )
-    if watch.cancelled():
+    if progress.cancelled():
         raise TrialCancelled("cancelled; no model was opened")
     name = command.name.strip() if command.name else python_names.unique(recipe.source.stem, workspace.names)
-    watch.progress(0.5, f"building {recipe.source.text}")
+    progress.report(0.5, f"building {recipe.source.text}")
     started = time.perf_counter()
     made = recipe.make(command.seed)
     same = next((other for other in workspace.names if workspace.get(other) is made.model), None)
@@ -64,7 +65,7 @@ def open_model(workspace: Workspace, command: OpenModel, watch: Watch) -> Comman
     dtype_text = None if dtype is None else dtype_name(dtype)
     dispatched = hasattr(made.model, "hf_device_map") and device == "cpu" and dtype is None
     if not dispatched:  # what accelerate has placed stays where its own map says, unless somebody asks for a device
-        Mover(workspace.fleet).move([MoveTarget(name, "", made.model)], device, dtype_text, _bind_nothing, watch)
+        Mover(workspace.fleet).move([MoveTarget(name, "", made.model)], device, dtype_text, _bind_nothing, progress)
     seconds = time.perf_counter() - started
     workspace.add(name, made.model, Extras(source=recipe.source.text, folder=folder, inputs=command.inputs))
     workspace.changed(f"the new model {name}", CreateChange((name,)), command=command)
@@ -104,12 +105,12 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
     return recipe, device, dtype
 
 
-def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, watch: Watch) -> build.Sizes:
+def _tried(workspace: Workspace, recipe: build.Recipe, folder: str, progress: ProgressMonitor) -> build.Sizes:
     """The sizes of its tensors, found out without allocating them here; none where only the real making tells."""
     if not recipe.source.own_code:
-        watch.progress(0.0, f"looking at {recipe.source.text}")
+        progress.report(0.0, f"looking at {recipe.source.text}")
         return recipe.sizes() or []
-    result = workspace.trials.demand(recipe.source, folder, watch)
+    result = workspace.trials.demand(recipe.source, folder, progress)
     return [(getattr(torch, dtype), elements) for dtype, elements, count in result.sizes for _ in range(count)]
 
 

@@ -10,23 +10,23 @@ from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.words import PARTS
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.planner import Fit, FitPlanned, FitReport, FitSpec, PlanFit
 from devexplorer.core.workspace.command_result import CommandResult, Topic
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.workspace import Workspace
 
 HELPS_TOLD = 3
 """What would help most, in the words of the answer; the planner's panel shows all of it."""
 
 
-def plan_fit(workspace: Workspace, command: PlanFit, watch: Watch) -> CommandResult:
+def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) -> CommandResult:
     """What the planner says. Changes nothing; raises `BadInput` where nobody knows what made the model, `Cancelled`."""
     spec = command.spec if not command.target else _spec_of(workspace, command)
-    report = planned(spec, watch)
+    report = planned(spec, progress)
     return CommandResult(
         _answer(command.target or spec.source, report), events=(FitPlanned(target=command.target, report=report),)
     )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.refusals import VIRTUAL_SPEC
 from devexplorer.core.models.unmovable import refuse_dispatched
 from devexplorer.core.models.walk import is_uninitialised, named_modules
@@ -33,19 +34,18 @@ from devexplorer.core.records.laboratory import (
 from devexplorer.core.records.messages import AddVirtual, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.command_result import CommandResult, Topic
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.workspace import Workspace
 
 
-def _plan(workspace: Workspace, command: PlanSplit, watch: Watch) -> CommandResult:
+def _plan(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:
     name, model = _model(workspace, command.target)
     blocks, _ = blocks_of(model)
     if not blocks:
         raise BadInput(f"'{name}' has no parameters and buffers, so there is nothing to split")
     budgets = budgets_of(workspace.fleet, blocks, command.budgets)
     blocks, forced = blocks_of(model, max(budgets.values()))
-    watch.progress(0.0, "asking accelerate")
+    progress.report(0.0, "asking accelerate")
     proposal = propose(name, blocks, budgets)
     warnings = [
         f"'{path}' ({type(model.get_submodule(path)).__name__}) is larger than every budget and was cut: a forward"
@@ -110,11 +110,11 @@ def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
     )
 
 
-def _split(workspace: Workspace, command: Split, watch: Watch) -> CommandResult:
+def _split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> CommandResult:
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
     parts = placed(name, model, command.device_map, workspace.fleet)
-    reports = workspace.place(parts.aims, parts.devices, f"the split of {name}", command, watch)
+    reports = workspace.place(parts.aims, parts.devices, f"the split of {name}", command, progress)
     extras = workspace.extras(name)
     hops_were_there = extras.hops is not None
     python = code.place(parts.aims, parts.devices, parts.direct)
@@ -136,7 +136,7 @@ def _split(workspace: Workspace, command: Split, watch: Watch) -> CommandResult:
     return CommandResult(answer, (snapshot, *_beside(workspace, name)))
 
 
-def _join(workspace: Workspace, command: Join, watch: Watch) -> CommandResult:
+def _join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
     name, model = _model(workspace, command.target)
     device = workspace.fleet.choose(command.device)
     title = f"the joining of {name}"
@@ -151,12 +151,12 @@ def _join(workspace: Workspace, command: Join, watch: Watch) -> CommandResult:
         else:
             workspace.changed(title, taken, command=command)
     aim = MoveTarget(name, "", model)
-    reports = workspace.place([aim], {aim.title: device}, title, command, watch)
+    reports = workspace.place([aim], {aim.title: device}, title, command, progress)
     answer = words.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
     return CommandResult(answer, (workspace.snapshot(name), *_beside(workspace, name)))
 
 
-def _insert(workspace: Workspace, command: InsertHops, watch: Watch) -> CommandResult:
+def _insert(workspace: Workspace, command: InsertHops, progress: ProgressMonitor) -> CommandResult:
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
     held = _held(workspace.snapshot(name))

@@ -6,7 +6,7 @@ import os
 
 from msgspec.structs import replace
 
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.parent import run_apart
 from devexplorer.core.models.source import parse
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
@@ -14,7 +14,9 @@ from devexplorer.core.records.doctor import Diagnosis, DoctorRequest
 LIMIT_SECONDS = 120.0
 
 
-def diagnosed(request: DoctorRequest, watch: Watch = NOBODY, seconds: float = LIMIT_SECONDS) -> Diagnosis:
+def diagnosed(
+    request: DoctorRequest, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
+) -> Diagnosis:
     """What the doctor says about a model. Raises `BadInput` with the one thing that is wrong, `Cancelled`,
     `Unavailable`."""
     if ":" in request.source:
@@ -27,7 +29,7 @@ def diagnosed(request: DoctorRequest, watch: Watch = NOBODY, seconds: float = LI
         Diagnosis,
         title=title,
         seconds=seconds,
-        watch=watch,
+        progress=progress,
         lacking="no diagnosis",
         virtual=asked.wants_virtual,
     )

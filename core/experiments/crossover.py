@@ -13,6 +13,7 @@ from statistics import median
 import torch
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -20,7 +21,6 @@ from devexplorer.core.experiments.crossover_words import crossed
 from devexplorer.core.experiments.products import ROUGH_CPU_FLOP_PER_S, check_size, make_product, refuse_long
 from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.workspace import Workspace
 
 BLOCKS = 5
@@ -31,7 +31,7 @@ MOST_PER_BLOCK = 1000
 MOST_SIZES = 16
 
 
-def crossover(workspace: Workspace, command: Crossover, watch: Watch) -> CommandResult:
+def crossover(workspace: Workspace, command: Crossover, progress: ProgressMonitor) -> CommandResult:
     """The figures and where the device overtakes. Raises `BadInput` before anything is allocated.
 
     When it is stopped, the sizes that were measured until then are answered with; a `DevExplorerError` where there are
@@ -41,9 +41,9 @@ def crossover(workspace: Workspace, command: Crossover, watch: Watch) -> Command
     device, sizes = _checked(command, fleet)
     points: list[CrossoverPoint] = []
     for number, size in enumerate(sizes):
-        if watch.cancelled():
+        if progress.cancelled():
             break
-        watch.progress(number / len(sizes), f"size {size}")
+        progress.report(number / len(sizes), f"size {size}")
         points.append(_point(size, device, fleet))
     if not points:
         raise DevExplorerError("it was stopped; nothing was measured")

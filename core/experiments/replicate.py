@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.experiments.replica_run import Inputs, ReplicaRun
 from devexplorer.core.experiments.replicate_words import Replica, Replicas, replicated
@@ -21,13 +22,13 @@ from devexplorer.core.models.walk import device_id, is_uninitialised
 from devexplorer.core.records.experiments import Replicate
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Mover, Watch
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.running import inputs_of
 from devexplorer.core.workspace.workspace import Workspace
 
 
-def replicate(workspace: Workspace, command: Replicate, watch: Watch) -> CommandResult:
+def replicate(workspace: Workspace, command: Replicate, progress: ProgressMonitor) -> CommandResult:
     """The copies as new objects, and what their run was like; all of it or nothing.
 
     Raises `BadInput` before anything is copied, `DoesNotFit`, `MoveFailed`, or `RunFailed`.
@@ -40,10 +41,10 @@ def replicate(workspace: Workspace, command: Replicate, watch: Watch) -> Command
     mover = Mover(workspace.fleet)
     copies: list[nn.Module] = []
     for number, device in enumerate(devices):
-        watch.progress(number / (2 * len(devices)), f"a copy on {device}")
-        _, made = mover.duplicate([aim], device, None, watch)
+        progress.report(number / (2 * len(devices)), f"a copy on {device}")
+        _, made = mover.duplicate([aim], device, None, progress)
         copies += [thing for thing in made if isinstance(thing, nn.Module)]
-    watch.progress(0.5, "running")
+    progress.report(0.5, "running")
     ran = ReplicaRun(workspace.fleet, aim.path, devices, copies, workspace.runner.explain).all(inputs, chunks)
     known = _names(workspace, aim, len(devices))
     own = workspace.extras(aim.name)

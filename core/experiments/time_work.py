@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.formats import count_text, number_text, seconds_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import quoted
 from devexplorer.core.benchmark.timing import Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -25,7 +26,6 @@ from devexplorer.core.records.experiments import TimeWork, WorkTimed
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.virtual.device.cost import LAUNCH_SECONDS
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.workspace import Workspace
 
 MOST_ITERATIONS = 10_000
@@ -41,7 +41,7 @@ class Times(NamedTuple):
     """Until the device had done all of it."""
 
 
-def time_work(workspace: Workspace, command: TimeWork, watch: Watch) -> CommandResult:
+def time_work(workspace: Workspace, command: TimeWork, progress: ProgressMonitor) -> CommandResult:
     """Both times, and why they differ. Raises `BadInput` before anything is allocated, or when it would take
     minutes."""
     fleet = workspace.fleet
@@ -54,14 +54,14 @@ def time_work(workspace: Workspace, command: TimeWork, watch: Watch) -> CommandR
         refuse_long(
             2 * command.size**3 / ROUGH_CPU_FLOP_PER_S, work, "smaller ones"
         )  # one of them alone could take minutes
-    watch.progress(0.0, f"{work} on {device}")
+    progress.report(0.0, f"{work} on {device}")
     operation = make_product(spec, fleet).operation
     if info.simulated:
         times = _simulated(fleet, device, operation, command.iterations)
     else:
         each = _real(fleet, device, operation, 1).finished  # also warms up
         refuse_long(each * command.iterations, work, "fewer or smaller ones")
-        times = _real(fleet, device, operation, command.iterations, watch.cancelled)
+        times = _real(fleet, device, operation, command.iterations, progress.cancelled)
     timed = WorkTimed(
         device=device,
         size=command.size,

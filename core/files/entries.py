@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.workspace.moves import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 
 CHUNK_BYTES = 16 << 20
 """Values are read, copied and written in pieces of this size; a multiple of every element size."""
@@ -84,15 +84,15 @@ def cut(flat: Tensor) -> Iterator[Tensor]:
 class Ticker:
     """Passes progress on, and stops where somebody has cancelled; `state` says what is left as it was."""
 
-    def __init__(self, watch: Watch, total_bytes: int, doing: str, state: str) -> None:
-        self._watch, self._total, self._doing, self._state = watch, max(total_bytes, 1), doing, state
+    def __init__(self, progress: ProgressMonitor, total_bytes: int, doing: str, state: str) -> None:
+        self._progress, self._total, self._doing, self._state = progress, max(total_bytes, 1), doing, state
         self._done = 0
 
     def __call__(self, count: int) -> None:
         """`count` bytes are about to be copied."""
-        if self._watch.cancelled():
+        if self._progress.cancelled():
             raise Stopped(f"cancelled; {self._state}")
-        self._watch.progress(min(self._done / self._total, 1.0), self._doing)
+        self._progress.report(min(self._done / self._total, 1.0), self._doing)
         self._done += count
 
 

@@ -14,6 +14,7 @@ import msgspec
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.files import checkpoint_messages
 from devexplorer.core.files.entries import Entry, Ticker, fill, shown
 from devexplorer.core.files.matching import compared, match
@@ -23,14 +24,13 @@ from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheck
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.mementos import ObjectMemento
-from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.plan import MoveTarget
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
-def compare(workspace: Workspace, command: CompareCheckpoint, watch: Watch) -> CommandResult:
+def compare(workspace: Workspace, command: CompareCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Say what the checkpoint would do."""
     aim, model = _model(workspace, command.target)
     with opened(command.path) as file:
@@ -39,7 +39,7 @@ def compare(workspace: Workspace, command: CompareCheckpoint, watch: Watch) -> C
         return CommandResult(checkpoint_messages.compared(command, file, found), events=(event,))
 
 
-def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, watch: Watch) -> CommandResult:
+def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: ProgressMonitor) -> CommandResult:
     """Load what matches; all or nothing."""
     aim, model = _model(workspace, command.target)
     with opened(command.path) as file:
@@ -56,7 +56,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, watch: Watch)
         lazy = sum(is_uninitialised(tensor) for tensor, _ in wanted.values())
         kept = _begin(workspace, command, aim, file, wanted)
         tick = Ticker(
-            watch if kept is not None else NOBODY,
+            progress if kept is not None else NO_PROGRESS,
             found.nbytes,
             f"reading {shown(command.path)}",
             "the model is as it was",
@@ -76,7 +76,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, watch: Watch)
                         f"{line}; '{aim.name}' has some of the new values: it is too large for its old ones to be kept"
                     ) from error
             elif not kept.told:
-                kept.image.undo(workspace, NOBODY)
+                kept.image.undo(workspace, NO_PROGRESS)
             raise
         if kept is None or not kept.told:
             workspace.history.cannot_undo()

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import shown
 from devexplorer.core.files.load import MOST_TENSORS
@@ -15,7 +16,6 @@ from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.records.laboratory import FileContents, FileEntry, FileListed, ListFile, Load
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -24,7 +24,7 @@ LISTED = 5000
 """Entries that are listed."""
 
 
-def list_file(workspace: Workspace, command: ListFile, watch: Watch) -> CommandResult:
+def list_file(workspace: Workspace, command: ListFile, progress: ProgressMonitor) -> CommandResult:
     """Look into the file."""
     with opened(command.path) as file:
         contents = contents_of(file)

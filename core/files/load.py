@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import load_messages
 from devexplorer.core.files.entries import Entry, Ticker, fill, shown
 from devexplorer.core.files.keys import state_of
@@ -24,7 +25,6 @@ from devexplorer.core.records.laboratory import Load
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -57,7 +57,7 @@ class Loaded:
     """Name of a new model -> what it is in the file."""
 
 
-def load(workspace: Workspace, command: Load, watch: Watch) -> CommandResult:
+def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> CommandResult:
     """Load what was chosen, all or nothing."""
     device = workspace.fleet.choose(command.device)
     with opened(command.path) as file:
@@ -66,7 +66,7 @@ def load(workspace: Workspace, command: Load, watch: Watch) -> CommandResult:
             _check_name(workspace, command.name, chosen)
         sizes = _sizes(file, chosen)
         check_sizes(sizes, device, workspace.fleet, "what is to be loaded")
-        tick = Ticker(watch, sum(sizes), f"reading {shown(command.path)}", "nothing was loaded")
+        tick = Ticker(progress, sum(sizes), f"reading {shown(command.path)}", "nothing was loaded")
         loaded = Loaded()
         made: dict[str, nn.Module | Tensor] = {}
         extras: dict[str, Extras] = {}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.files.gathering import Gathered, Item, gather
@@ -20,7 +21,6 @@ from devexplorer.core.records.laboratory import Save
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.virtual.device.books import KIND
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.refused import Refused
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ HEADER_BYTES = 200
 """Room for what is not values, for each tensor, when it is asked whether the disk has room."""
 
 
-def save(workspace: Workspace, command: Save, watch: Watch) -> CommandResult:
+def save(workspace: Workspace, command: Save, progress: ProgressMonitor) -> CommandResult:
     """Write the file."""
     if command.form not in FORMS:
         raise BadInput(f"there is no form '{command.form}'; there are {', '.join(FORMS)}")
@@ -44,7 +44,7 @@ def save(workspace: Workspace, command: Save, watch: Watch) -> CommandResult:
             f"there is a file '{command.path}' already; take another name, or overwrite it",
             offers=(Offer("Overwrite it", again),),
         )
-    tick = Ticker(watch, gathered.nbytes, f"writing {target.name}", "nothing was written")
+    tick = Ticker(progress, gathered.nbytes, f"writing {target.name}", "nothing was written")
     with written(command.path, target, gathered.nbytes + HEADER_BYTES * len(gathered.tensors)) as temporary:
         if command.form == "safetensors":
             size = write_safetensors(temporary, gathered.tensors, _metadata(gathered), tick)

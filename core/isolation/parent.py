@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Envelope, Said
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -47,7 +47,7 @@ def run_apart(
     *,
     title: str,
     seconds: float,
-    watch: Watch = NOBODY,
+    progress: ProgressMonitor = NO_PROGRESS,
     lacking: str = "no result",
     virtual: bool = False,
 ) -> R:
@@ -66,11 +66,11 @@ def run_apart(
     process, readable = _started(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
     last: Said | None = None
     try:
-        for said in _heard(process, readable, title, seconds, watch):
+        for said in _heard(process, readable, title, seconds, progress):
             if said.error is not None or bytes(said.result):
                 last = said
                 break
-            watch.progress(min(max(said.done, 0.0), 1.0), said.text)
+            progress.report(min(max(said.done, 0.0), 1.0), said.text)
     finally:
         os.close(readable)
         code = _ended(process)
@@ -117,7 +117,9 @@ def _started(module: str, envelope: Envelope, environ: dict[str, str] | None) ->
     return process, readable
 
 
-def _heard(process: subprocess.Popen[bytes], readable: int, title: str, seconds: float, watch: Watch) -> Iterator[Said]:
+def _heard(
+    process: subprocess.Popen[bytes], readable: int, title: str, seconds: float, progress: ProgressMonitor
+) -> Iterator[Said]:
     """What the process says until it ends; raises `BadInput` when its time is over, and `Cancelled`.
 
     A child of it may hold the descriptor open for longer than it lives itself, so its end is what counts.
@@ -130,7 +132,7 @@ def _heard(process: subprocess.Popen[bytes], readable: int, title: str, seconds:
         over = _is_over(process)
         ready = waiting.poll(0 if over else 1000 * ASK_SECONDS)
         piece = os.read(readable, 1 << 16) if ready else b""
-        if watch.cancelled():
+        if progress.cancelled():
             raise Cancelled("cancelled; nothing has changed")
         data += piece
         if b"\n" in piece:

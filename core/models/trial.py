@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.parent import Cancelled, run_apart
 from devexplorer.core.models import loading
 from devexplorer.core.models.source import Source
@@ -27,7 +27,7 @@ class Trials:
     limit_seconds: float = LIMIT_SECONDS
     _known: dict[tuple[str, str], TrialResult] = field(default_factory=dict)
 
-    def demand(self, source: Source, folder: str, watch: Watch = NOBODY) -> TrialResult:
+    def demand(self, source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS) -> TrialResult:
         """Try a source, or remember that it worked. Raises `BadInput` with what went wrong, `TrialCancelled`."""
         key = source.text, os.path.abspath(folder or os.curdir)
         known = self._known.get(key)
@@ -36,20 +36,22 @@ class Trials:
         ):
             return known
         self._known.pop(key, None)
-        watch.progress(0.0, f"trying {source.text} in a process of its own")
-        result = tried(source, folder, watch, self.limit_seconds)
+        progress.report(0.0, f"trying {source.text} in a process of its own")
+        result = tried(source, folder, progress, self.limit_seconds)
         if result.files:
             self._known[key] = result
         return result
 
 
-def tried(source: Source, folder: str, watch: Watch = NOBODY, seconds: float = LIMIT_SECONDS) -> TrialResult:
+def tried(
+    source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
+) -> TrialResult:
     """Try a source in a new process. Raises `BadInput` with what went wrong, `TrialCancelled`."""
     request = TrialRequest(source.text, os.path.abspath(folder or os.curdir))
     lacking = "no model; a factory returns its model"
     try:
         return run_apart(
-            PROCESS, request, TrialResult, title=f"'{source.text}'", seconds=seconds, watch=watch, lacking=lacking
+            PROCESS, request, TrialResult, title=f"'{source.text}'", seconds=seconds, progress=progress, lacking=lacking
         )
     except Cancelled as error:
         raise TrialCancelled("cancelled; no model was opened") from error

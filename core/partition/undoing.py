@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import HopHooks
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -25,7 +25,7 @@ class HopsChanged:
         self.names = (name,)
         self._was = _exchange(workspace, name, hops)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """As it was."""
         name = self.names[0]
         now = _exchange(workspace, name, self._was)
@@ -69,7 +69,7 @@ class HooksTaken:
         self.names = (name,)
         self._attributes, self._keys = attributes, keys
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Give them back."""
         self._set(lambda one: one.before)
         return Undone(touched=self.names, back=lambda: self._set(lambda one: one.after))

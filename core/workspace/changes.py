@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.objects import MoveReport
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.plan import TensorOrigin
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Change(Protocol):
         """Memory that it keeps alive."""
         ...
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Make everything as it was before. Changes are taken back in reverse order, so what it finds is what it
         left."""
         ...
@@ -81,9 +81,9 @@ class MoveChange:
         has 50,000 of them."""
         return sum(was.kept_bytes for was in self.was)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Move everything back."""
-        report, back = workspace.move_back(self.names, self.was, watch)
+        report, back = workspace.move_back(self.names, self.was, progress)
         return Undone(report=report, touched=self.names, back=back)
 
     def without(self, name: str) -> MoveChange | None:
@@ -103,7 +103,7 @@ class CreateChange:
     names: tuple[str, ...]
     kept_bytes: int = 0
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Remove them for good: Redo makes them again."""
         return Undone(removed=self.names, back=workspace.drop(self.names))
 

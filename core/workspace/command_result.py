@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.messages import Answer, Command, Event
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -35,7 +35,7 @@ class CommandResult:
     """The command that was carried out again."""
 
 
-Handler = Callable[["Workspace", Any, Watch], CommandResult]
+Handler = Callable[["Workspace", Any, ProgressMonitor], CommandResult]
 """Carries out one command; raises `DevExplorerError` when nothing could be done. What it has changed it tells
 `Workspace.changed`."""
 Topic = Mapping[type, Handler]

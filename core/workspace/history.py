@@ -14,11 +14,11 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.records.messages import Command, UndoState
 from devexplorer.core.records.objects import MoveReport
 from devexplorer.core.workspace.changes import Change, Undone, total_kept
 from devexplorer.core.workspace.mementos import ObjectMemento
-from devexplorer.core.workspace.moves import NOBODY, Watch
 from devexplorer.core.workspace.undo import Entry, UndoStack
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class History:
     def _take_back(self, collected: list[Change]) -> None:
         try:
             for change in reversed(collected):
-                change.undo(self._workspace, NOBODY)
+                change.undo(self._workspace, NO_PROGRESS)
         except BaseException:  # it stays half done, so that what is remembered of before fits no more
             self._stack.barrier()
             raise
@@ -116,7 +116,7 @@ class History:
         if not self._stack.push(entry, again=again):
             self.note = _over(entry.kept_bytes, self.budget_bytes)
 
-    def undo(self, watch: Watch) -> tuple[Command, Undone]:
+    def undo(self, progress: ProgressMonitor) -> tuple[Command, Undone]:
         """Take the newest change back; returns the command that had made it, and what became of it.
 
         When one of its steps fails, those before it are made good again: everything is as it was, and the change can
@@ -130,7 +130,7 @@ class History:
         touched: list[str] = []
         with ExitStack() as made_good:
             for change in reversed(entry.changes):
-                undone = change.undo(self._workspace, watch)
+                undone = change.undo(self._workspace, progress)
                 if undone.back is not None:
                     made_good.callback(undone.back)
                 report = undone.report or report

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.walk import gradient_of, is_uninitialised, leaves_below, size_of
 from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.lazy_mementos import Waiting
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -122,7 +122,7 @@ class ObjectMemento:
 
     # --- giving it back
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Make the object as it was."""
         now = self._now()
         try:
@@ -235,7 +235,7 @@ class Element:
         """The object that holds it."""
         return (self._target.partition(":")[0],)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Set it to what it was."""
         tensor, _ = workspace.leaf(self._target)
         now = tensor[self._index].detach().to("cpu", copy=True)

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
-from devexplorer.core.base.progress import NOBODY as NOBODY
-from devexplorer.core.base.progress import Watch as Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
 from devexplorer.core.models.collector import no_collections
@@ -74,7 +73,7 @@ class Mover:
         device: str,
         dtype: str | None,
         bind: Bind,
-        watch: Watch = NOBODY,
+        progress: ProgressMonitor = NO_PROGRESS,
         around: Sequence[MoveTarget] = (),
     ) -> Result:
         """Move the aims to one device: models in place, tensors by binding their names to the results.
@@ -84,7 +83,9 @@ class Mover:
         back.
         """
         rule = uniform(torch.device(device), wanted_dtype(aims, dtype))
-        return self._carry_out(Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, watch)
+        return self._carry_out(
+            Plan(rule, self._place_lazy, aims, around=around, bind=bind), aims, device, dtype, progress
+        )
 
     @no_collections()
     def restore(
@@ -92,7 +93,7 @@ class Mover:
         aims: Sequence[MoveTarget],
         was: Iterable[TensorOrigin],
         bind: Bind,
-        watch: Watch = NOBODY,
+        progress: ProgressMonitor = NO_PROGRESS,
         around: Sequence[MoveTarget] = (),
     ) -> Result:
         """Move every tensor back to where `was` says that it was; several devices stand in `destination` with
@@ -100,10 +101,10 @@ class Mover:
         entries = tuple(was)
         places = ", ".join(sorted({device_id(entry.device) for entry in entries}))
         plan = Plan(as_before(entries), self._place_lazy, aims, around=around, bind=bind)
-        return self._carry_out(plan, aims, places, None, watch)
+        return self._carry_out(plan, aims, places, None, progress)
 
     def duplicate(
-        self, aims: Sequence[MoveTarget], device: str, dtype: str | None, watch: Watch = NOBODY
+        self, aims: Sequence[MoveTarget], device: str, dtype: str | None, progress: ProgressMonitor = NO_PROGRESS
     ) -> tuple[MoveReport, list[nn.Module | Tensor]]:
         """Make a second object of each aim on the device; the originals are left as they are, gradients are not
         copied."""
@@ -112,7 +113,7 @@ class Mover:
         self._check_fit(plan)
         timing = self._start(plan)
         try:
-            self._copy_all(plan, watch, _always_new(self._copy))
+            self._copy_all(plan, progress, _always_new(self._copy))
             made = self._second_objects(plan, aims)
             self._synchronize(plan.sizes)
         except BaseException as error:
@@ -124,13 +125,13 @@ class Mover:
         return _with_losses(self._report(plan, aims, device, dtype, timing), plan), made
 
     def _carry_out(
-        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, watch: Watch
+        self, plan: Plan, aims: Sequence[MoveTarget], destination: str, dtype: str | None, progress: ProgressMonitor
     ) -> Result:
         self._check_fit(plan)
         timing = self._start(plan)
         committed = 0
         try:
-            self._copy_all(plan, watch, self._copy)
+            self._copy_all(plan, progress, self._copy)
             self._synchronize(plan.sizes)
             self._forget_weak_references(plan)
             commit = self._commit
@@ -170,18 +171,18 @@ class Mover:
         for device in sorted(set(devices).intersection(self._fleet.usable())):  # a source may be gone by now
             self._fleet.backend(device).synchronize(device)
 
-    def _copy_all(self, plan: Plan, watch: Watch, copy: Copy) -> None:
+    def _copy_all(self, plan: Plan, progress: ProgressMonitor, copy: Copy) -> None:
         done = 0
         weights = [*map(_weight, plan.parts)]
         total = max(sum(weights), 1)
-        progress, cancelled = watch.progress, watch.cancelled
+        report, cancelled = progress.report, progress.cancelled
         step = max(len(plan.parts) // 1000, 1)
         with torch.no_grad():
             for number, (part, weight) in enumerate(zip(plan.parts, weights, strict=True)):
                 if number % step == 0:
                     if cancelled():
                         raise MoveCancelled("cancelled")
-                    progress(done / total, part.path)
+                    report(done / total, part.path)
                 part.copy(copy)
                 done += weight
 

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.storages import storage_address, storages_of
 from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised, leaves_below
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import MoveTarget, TensorOrigin
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class Removed:
         """The object."""
         return (self.name,)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Give it its name and its devices again."""
-        return Undone(touched=(self.name,), back=workspace.restore_removed(self, watch))
+        return Undone(touched=(self.name,), back=workspace.restore_removed(self, progress))
 
     def without(self, name: str) -> Removed | None:
         """A removed object cannot be removed again: another one may have its name by now."""
@@ -93,7 +94,7 @@ def park(workspace: Workspace, mover: Mover, name: str) -> Removed:
         was: tuple[TensorOrigin, ...] = ()
         if any(tensor.device.type != "cpu" for tensor in own.values()):
             aim = MoveTarget(name, "", thing)
-            moved = mover.restore([aim], goal, lambda name, tensor: None, NOBODY, [aim])
+            moved = mover.restore([aim], goal, lambda name, tensor: None, NO_PROGRESS, [aim])
             taken_back.callback(moved.rollback)
             was = moved.was
         state = []
@@ -110,7 +111,7 @@ def parked_bytes(thing: nn.Module | Tensor, extras: Extras) -> int:
     return sum(storages_of(thing).values()) + sum(tensor.nbytes for tensor in extras.tensors())
 
 
-def unpark(mover: Mover, removed: Removed, watch: Watch) -> tuple[nn.Module | Tensor, Callable[[], None]]:
+def unpark(mover: Mover, removed: Removed, progress: ProgressMonitor) -> tuple[nn.Module | Tensor, Callable[[], None]]:
     """The object on its devices again, and how to take that back."""
     thing = removed.thing
     if isinstance(thing, Tensor):
@@ -118,7 +119,7 @@ def unpark(mover: Mover, removed: Removed, watch: Watch) -> tuple[nn.Module | Te
     with ExitStack() as taken_back:
         if removed.back:
             aim = MoveTarget(removed.name, "", thing)
-            moved = mover.restore([aim], removed.back, lambda name, tensor: None, watch, [aim])
+            moved = mover.restore([aim], removed.back, lambda name, tensor: None, progress, [aim])
             taken_back.callback(moved.rollback)
         for state, key, device in removed.state:
             taken_back.callback(state.__setitem__, key, state[key])

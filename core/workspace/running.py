@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import NO_PROGRESS
 from devexplorer.core.models.inputs import sampled
 from devexplorer.core.records.messages import Backward, Forward
 from devexplorer.core.workspace.changes import CreateChange
 from devexplorer.core.workspace.mementos import ObjectMemento, before_leaves
-from devexplorer.core.workspace.moves import NOBODY
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.reports import Ran
 
@@ -83,7 +83,7 @@ def _run(workspace: Workspace, command: Forward | Backward) -> tuple[Ran, Tensor
     except BaseException:  # it can have come far enough to change statistics, or to give lazy parameters their shape
         for image in before:
             if image is not None:
-                image.undo(workspace, NOBODY)
+                image.undo(workspace, NO_PROGRESS)
         raise
     # the first forward of a lazy model makes its parameters; gradients arrive in every tensor that led to an input
     finally:

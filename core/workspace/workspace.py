@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import python_names as names
 from devexplorer.core.base.errors import BadInput, DevExplorerError, first_line
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
 from devexplorer.core.models.casts import dtype_name, model_dtype, refuse_value
@@ -44,7 +45,7 @@ from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.history import History
 from devexplorer.core.workspace.mementos import Element, ObjectMemento
 from devexplorer.core.workspace.meter import Meter
-from devexplorer.core.workspace.moves import NOBODY, Mover, Watch
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.offload import Removed, park, parked_bytes, unpark
 from devexplorer.core.workspace.placement import snapshot
 from devexplorer.core.workspace.plan import MoveTarget, TensorOrigin
@@ -180,7 +181,7 @@ class Workspace:
 
     # making
 
-    def build(self, command: BuildModel, watch: Watch = NOBODY) -> Built:
+    def build(self, command: BuildModel, progress: ProgressMonitor = NO_PROGRESS) -> Built:
         """Build a sample model on the CPU, then move it to its device."""
         findings: list[str] = []
         helps = False
@@ -208,10 +209,10 @@ class Workspace:
         for where, kind in {("cpu", None), (device, dtype)}:
             check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
-        watch.progress(0.0, f"building {recipe.name}")
+        progress.report(0.0, f"building {recipe.name}")
         model = samples.build(recipe.name, command.seed)
         dtype_text = None if dtype is None else dtype_name(dtype)
-        self._mover.move([MoveTarget(name, "", model)], device, dtype_text, _bind_nothing, watch)
+        self._mover.move([MoveTarget(name, "", model)], device, dtype_text, _bind_nothing, progress)
         self.add(name, model, Extras(recipe=recipe.name, source=recipe.name, seed=command.seed))
         self.changed(f"the new model {name}", CreateChange((name,)), command=command)
         return Built(name, recipe.name, device, dtype_text, command.seed, self._wall() - started)
@@ -240,7 +241,7 @@ class Workspace:
 
     # moving
 
-    def move(self, command: Move, watch: Watch = NOBODY) -> MoveReport:
+    def move(self, command: Move, progress: ProgressMonitor = NO_PROGRESS) -> MoveReport:
         """Move or copy objects and parts of models, all or none; one undo takes all of it back."""
         findings: list[str] = []
         aims: list[MoveTarget] = []
@@ -262,14 +263,16 @@ class Workspace:
             raise BadInput(*findings, virtual_helps=helps)
         try:
             return (
-                self._copy(aims, device, command, watch) if command.copy else self._move(aims, device, command, watch)
+                self._copy(aims, device, command, progress)
+                if command.copy
+                else self._move(aims, device, command, progress)
             )
         finally:
             self.publish(*(aim.name for aim in aims))
 
-    def _move(self, aims: list[MoveTarget], device: str, command: Move, watch: Watch) -> MoveReport:
+    def _move(self, aims: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
         around = self._around(list(dict.fromkeys(aim.name for aim in aims)))
-        result = self._mover.move(aims, device, command.dtype, self._bind, watch, around)
+        result = self._mover.move(aims, device, command.dtype, self._bind, progress, around)
         report = result.report
         if report.already_there:
             return report
@@ -279,8 +282,8 @@ class Workspace:
         self.changed(title, MoveChange(result.was), command=command)
         return _with_kept(report, self.history.kept_bytes)
 
-    def _copy(self, aims: list[MoveTarget], device: str, command: Move, watch: Watch) -> MoveReport:
-        report, made = self._mover.duplicate(aims, device, command.dtype, watch)
+    def _copy(self, aims: list[MoveTarget], device: str, command: Move, progress: ProgressMonitor) -> MoveReport:
+        report, made = self._mover.duplicate(aims, device, command.dtype, progress)
         created: list[str] = []
         for aim, thing in zip(aims, made, strict=True):
             stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
@@ -300,7 +303,7 @@ class Workspace:
         devices: Mapping[str, str],
         title: str,
         command: Command,
-        watch: Watch = NOBODY,
+        progress: ProgressMonitor = NO_PROGRESS,
     ) -> list[MoveReport]:
         """Move parts of one model to several devices, all or none (`devices`: title of an aim -> device); one change
         for Undo."""
@@ -310,13 +313,13 @@ class Workspace:
         try:
             for device in dict.fromkeys(devices.values()):
                 aims = [aim for aim in placed if devices[aim.title] == device]
-                result = self._mover.move(aims, device, None, self._bind, watch, self._around([name]))
+                result = self._mover.move(aims, device, None, self._bind, progress, self._around([name]))
                 reports.append(result.report)
                 if not result.report.already_there:
                     changes.append(MoveChange(result.was))
         except BaseException:
             for change in reversed(changes):
-                change.undo(self, NOBODY)
+                change.undo(self, NO_PROGRESS)
             raise
         finally:
             self.publish(name)
@@ -346,19 +349,19 @@ class Workspace:
         image.take(values=values, gradients=gradients, buffers=buffers)
         return image
 
-    def undo(self, watch: Watch = NOBODY) -> tuple[Command, Undone]:
+    def undo(self, progress: ProgressMonitor = NO_PROGRESS) -> tuple[Command, Undone]:
         """Take the newest change back; returns the command that had made it, and what became of it."""
-        command, undone = self.history.undo(watch)
+        command, undone = self.history.undo(progress)
         if undone.report is None:
             return command, undone
         return command, undone._replace(report=_with_kept(undone.report, self.history.kept_bytes))
 
     def move_back(
-        self, moved: Sequence[str], was: Sequence[TensorOrigin], watch: Watch
+        self, moved: Sequence[str], was: Sequence[TensorOrigin], progress: ProgressMonitor
     ) -> tuple[MoveReport, Callable[[], None]]:
         """Move tensors to where they were; returns what puts them where they are now."""
         aims = [self.aim(name) for name in moved]
-        result = self._mover.restore(aims, was, self._bind, watch, self._around(moved))
+        result = self._mover.restore(aims, was, self._bind, progress, self._around(moved))
         self.publish(*moved)
 
         def put_back() -> None:
@@ -367,9 +370,9 @@ class Workspace:
 
         return result.report, put_back
 
-    def restore_removed(self, removed: Removed, watch: Watch) -> Callable[[], None]:
+    def restore_removed(self, removed: Removed, progress: ProgressMonitor) -> Callable[[], None]:
         """Give an object that was removed its name and its devices again; returns what takes both away."""
-        thing, aside = unpark(self._mover, removed, watch)
+        thing, aside = unpark(self._mover, removed, progress)
         self._objects[removed.name], self._extras[removed.name] = thing, removed.extras
         self.publish(removed.name)
 

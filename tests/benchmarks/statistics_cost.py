@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 from turns import FEWEST, load
 
-from devexplorer.core.workspace.moves import NOBODY
+from devexplorer.core.base.progress import NO_PROGRESS
 from devexplorer.core.workspace.parameters.statistics import SUM_ELEMENTS, figures, whole_moments
 from devexplorer.core.workspace.pieces import pieces
 
@@ -50,9 +50,9 @@ def main() -> None:
         piece.normal_(generator=generator)
     ways: dict[str, Callable[[], object]] = {
         "pass alone": lambda: [piece.sum() for piece in pieces(x, SUM_ELEMENTS)],
-        "default": lambda: figures(x, BINS, exact=False, watch=NOBODY),
-        "moments": lambda: whole_moments(x, NOBODY),
-        "exact": lambda: figures(x, BINS, exact=True, watch=NOBODY),
+        "default": lambda: figures(x, BINS, exact=False, progress=NO_PROGRESS),
+        "moments": lambda: whole_moments(x, NO_PROGRESS),
+        "exact": lambda: figures(x, BINS, exact=True, progress=NO_PROGRESS),
     }
     ratios: dict[str, list[float]] = {name: [] for name in ways}
     bare: list[float] = []

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.output import printable
 
@@ -19,25 +19,25 @@ _COLUMNS = 80
 
 
 @contextmanager
-def waiting() -> Iterator[Watch]:
+def waiting() -> Iterator[ProgressMonitor]:
     """Who watches: the line on a terminal, nobody elsewhere. Afterwards the line is gone, after Ctrl-C also what was
     waited for."""
     stream = sys.stderr
     with Raising():
         if stream is None or not stream.isatty():
-            yield NOBODY
+            yield NO_PROGRESS
         else:
             yield from _told(stream)
 
 
-def _told(stream: TextIO) -> Iterator[Watch]:
+def _told(stream: TextIO) -> Iterator[ProgressMonitor]:
 
     def say(done: float, text: str) -> None:
         stream.write(f"{_CLEAR}{f'{100 * done:3.0f} %  {printable(text)}'[: _cells(stream)]}")
         stream.flush()
 
     try:
-        yield Watch(progress=say)
+        yield ProgressMonitor(report=say)
     finally:
         stream.write(_CLEAR)
         stream.flush()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import Watch
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
@@ -39,7 +39,7 @@ class Flags(_OfOneObject):
     def __init__(self, name: str, were: Sequence[tuple[Tensor | None, bool]]) -> None:
         self.name, self._were = name, tuple(were)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Let each require what it did."""
         tensors = [(workspace.tensor_named(self.name) if tensor is None else tensor, was) for tensor, was in self._were]
         now = [(tensor, tensor.requires_grad) for tensor, _ in tensors]
@@ -60,7 +60,7 @@ class Gradients(_OfOneObject):
         self._kept = [(tensor, gradient.device, gradient.detach().to("cpu", copy=True)) for tensor, gradient in holders]
         self.kept_bytes = sum(values.nbytes for _, _, values in self._kept)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Put them back where they were."""
         found = [
             (workspace.tensor_named(self.name) if t is None else t, values.to(device))
@@ -88,7 +88,7 @@ class FlatWeights(_OfOneObject):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Make the lists anew."""
         thing = workspace.get(self.name)
         assert isinstance(thing, nn.Module)
@@ -130,7 +130,7 @@ class StateMoved(_OfOneObject):
         """Count what is kept."""
         self.kept_bytes = sum(slot.original.nbytes for slot in self.slots if slot.original is not None)
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         """Put every tensor back where it was."""
         now = [self.optimizer.state[slot.parameter][slot.key] for slot in self.slots]
         old = [

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, seconds_text, shape_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
 from devexplorer.core.records.laboratory import Describe, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.meter import Meter
-from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
 from devexplorer.core.workspace.parameters.statistics import figures
 from devexplorer.core.workspace.parameters.targets import Target, resolve, resolve_tensor
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 MOST_BINS = 4096
 
 
-def describe(workspace: Workspace, command: Describe, watch: Watch) -> CommandResult:
+def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor) -> CommandResult:
     """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
     if not 1 <= command.bins <= MOST_BINS:
         raise BadInput(f"{command.bins} bins are not possible; take 1 to {MOST_BINS}")
     target, tensor = _found(workspace, command.target)
-    values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, watch=watch)
+    values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, progress=progress)
     offers = (Offer("Compute all from every element", Describe(target=command.target, bins=command.bins, exact=True)),)
     answer = Answer(
         title=f"The values of {command.target}",
@@ -66,7 +67,9 @@ def _found(workspace: Workspace, title: str) -> tuple[Target, Tensor]:
     return target, target.thing
 
 
-def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Values:
+def values_of(
+    workspace: Workspace, title: str, tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor
+) -> Values:
     """What the values are like, and those of the gradient; `BadInput` where there are none. Takes the memory of a few
     pieces."""
     refuse_without_values(title, tensor)
@@ -75,11 +78,11 @@ def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, ex
     backend.synchronize(device)
     timing = Meter(workspace.fleet, time.perf_counter).start([device])
     if tensor.dtype == torch.bool or tensor.is_complex():
-        values = _counted(title, tensor, watch)
+        values = _counted(title, tensor, progress)
     elif tensor.numel() == 0:
         values = Values(**_known(title, tensor))
     else:
-        found = figures(tensor, bins, exact=exact, watch=watch)
+        found = figures(tensor, bins, exact=exact, progress=progress)
         moments = found.moments
         known = moments.count > 0
         values = Values(
@@ -101,7 +104,9 @@ def values_of(workspace: Workspace, title: str, tensor: Tensor, bins: int, *, ex
     seconds, _ = timing.stop()
     gradient = gradient_of(tensor)
     below = (
-        None if gradient is None else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, watch=watch)
+        None
+        if gradient is None
+        else values_of(workspace, f"{title}.grad", gradient, bins, exact=exact, progress=progress)
     )
     return _with(values, first=rows_text(tensor.detach()), seconds=seconds, simulated=timing.simulated, gradient=below)
 
@@ -144,13 +149,13 @@ def _with(values: Values, **fields: object) -> Values:
     return msgspec.structs.replace(values, **fields)
 
 
-def _counted(title: str, tensor: Tensor, watch: Watch) -> Values:
+def _counted(title: str, tensor: Tensor, progress: ProgressMonitor) -> Values:
     """bool and complex values have no order: zeros, NaN, Inf and the norm."""
     zeros = nans = infinities = 0
     squares: list[float] = []
     with torch.no_grad():
         for piece in pieces(tensor.detach(), piece_elements(tensor)):
-            if watch.cancelled():
+            if progress.cancelled():
                 raise MoveCancelled("cancelled")
             zeros += piece.numel() - int(torch.count_nonzero(piece))
             if piece.is_complex():

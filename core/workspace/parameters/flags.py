@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, gradient_of, is_uninitialised
 from devexplorer.core.records.laboratory import ClearGradients, SetRequiresGrad, SetTraining
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.parameters.changes import Flags, Gradients
 from devexplorer.core.workspace.parameters.targets import Target, parameters_below, resolve, resolve_module
 
@@ -27,7 +27,7 @@ _Found = list[tuple[Target, list[Tensor]]]
 # --- freeze and unfreeze
 
 
-def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, watch: Watch) -> CommandResult:
+def set_requires_grad(workspace: Workspace, command: SetRequiresGrad, progress: ProgressMonitor) -> CommandResult:
     """Freeze or unfreeze parameters, everything below modules, or tensors; all or none."""
     found: _Found = []
     findings: list[str] = []
@@ -161,7 +161,7 @@ def _frozen_words(workspace: Workspace, found: _Found, changed: int, left: int, 
 # --- gradients
 
 
-def clear_gradients(workspace: Workspace, command: ClearGradients, watch: Watch) -> CommandResult:
+def clear_gradients(workspace: Workspace, command: ClearGradients, progress: ProgressMonitor) -> CommandResult:
     """Set gradients to None and free their memory."""
     target = resolve(workspace, command.target)
     alone = isinstance(target.thing, Tensor)
@@ -206,7 +206,7 @@ def clear_gradients(workspace: Workspace, command: ClearGradients, watch: Watch)
 # --- training and evaluation
 
 
-def set_training(workspace: Workspace, command: SetTraining, watch: Watch) -> CommandResult:
+def set_training(workspace: Workspace, command: SetTraining, progress: ProgressMonitor) -> CommandResult:
     """`train()` or `eval()` of a model or a part of it."""
     target = resolve_module(workspace, command.target)
     assert isinstance(target.thing, nn.Module)

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import quoted, variable
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import Initialise, Values, ValuesDescribed
 from devexplorer.core.records.messages import Answer, Event, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.rules import Rule, chosen, refuse_tensor
@@ -33,24 +34,24 @@ Fill = tuple[str, Tensor, Rule]
 """Path, tensor, and the rule that it gets."""
 
 
-def initialise(workspace: Workspace, command: Initialise, watch: Watch) -> CommandResult:
+def initialise(workspace: Workspace, command: Initialise, progress: ProgressMonitor) -> CommandResult:
     """Give the target new initial values; all of it or nothing."""
     rule, options = chosen(command.rule, command.options)
     target = resolve(workspace, command.target)
     refuse_waiting(target, "it cannot be initialised")
     fills = _fills(target, command, rule, options)
     alone = fills[0][1] if isinstance(target.thing, Tensor) else None
-    found = None if alone is None else _described(workspace, command.target, alone, watch)
+    found = None if alone is None else _described(workspace, command.target, alone, progress)
     before = workspace.before(target.name, values=True, within=target.holder if alone is not None else target.path)
     if before is not None:
         workspace.changed(f"the initialisation of {command.target}", before, command=command)
     try:
-        _fill(fills, options, command.seed, watch)
+        _fill(fills, options, command.seed, progress)
     finally:
         if before is None:
             workspace.history.cannot_undo()
         workspace.publish(target.name)
-    now = None if alone is None else _described(workspace, command.target, alone, watch)
+    now = None if alone is None else _described(workspace, command.target, alone, progress)
     events: tuple[Event, ...] = () if now is None else (ValuesDescribed(values=now, before=found),)
     answer = Answer(
         title=f"{command.target} has new values",
@@ -84,8 +85,8 @@ def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, f
     return fills
 
 
-def _described(workspace: Workspace, title: str, tensor: Tensor, watch: Watch) -> Values:
-    return values_of(workspace, title, tensor, BINS, exact=False, watch=watch)
+def _described(workspace: Workspace, title: str, tensor: Tensor, progress: ProgressMonitor) -> Values:
+    return values_of(workspace, title, tensor, BINS, exact=False, progress=progress)
 
 
 def _drawn_on(tensor: Tensor) -> str:
@@ -93,14 +94,14 @@ def _drawn_on(tensor: Tensor) -> str:
     return device_id(tensor.device) if tensor.device.type in ("cuda", "mps", "xpu") else "cpu"
 
 
-def _fill(fills: list[Fill], options: dict[str, float], seed: int, watch: Watch) -> None:
+def _fill(fills: list[Fill], options: dict[str, float], seed: int, progress: ProgressMonitor) -> None:
     generators: dict[str, torch.Generator] = {}
     try:
         with torch.no_grad():
             for index, (path, tensor, rule) in enumerate(fills):
-                if watch.cancelled():
+                if progress.cancelled():
                     raise MoveCancelled("cancelled; all values are as they were before")
-                watch.progress(index / len(fills), path)
+                progress.report(index / len(fills), path)
                 place = _drawn_on(tensor)
                 if place not in generators:
                     generators[place] = torch.Generator(place).manual_seed(seed + len(generators))

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import nearest, variable
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.parameters.targets import Target, model_of, refuse_waiting
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def state_text(optimizer: torch.optim.Optimizer) -> str:
     return ", ".join(f"{bytes_text(size)} on {device}" for device, size in state_bytes(optimizer).items()) or "none yet"
 
 
-def make_optimizer(workspace: Workspace, command: MakeOptimizer, watch: Watch) -> CommandResult:
+def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: ProgressMonitor) -> CommandResult:
     """Give a model an optimizer over what requires grad, or take it away."""
     model = model_of(workspace, command.target)
     extras = workspace.extras(command.target)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.casts import dtype_name, loses
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MoveOptimizer
 from devexplorer.core.records.messages import Answer, Command, Fact, Move, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.changes import Slot, StateMoved
 from devexplorer.core.workspace.parameters.making import optimizer_variable, state_tensors, state_text
 from devexplorer.core.workspace.parameters.targets import model_of
@@ -50,7 +51,7 @@ def strays(optimizer: torch.optim.Optimizer) -> list[Stray]:
     return found
 
 
-def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -> CommandResult:
+def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: ProgressMonitor) -> CommandResult:
     """Let the state follow its parameters, all of it or none."""
     model_of(workspace, command.target)
     optimizer = workspace.extras(command.target).optimizer
@@ -68,7 +69,7 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -
             Answer(title="Nothing had to move", words=words, subject=command.target, code=_code(command.target))
         )
     before = state_text(optimizer)
-    moved = follow(workspace, command.target, found, command, watch)
+    moved = follow(workspace, command.target, found, command, progress)
     words = (
         f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed"
         f" {'its' if len(found) == 1 else 'their'} "
@@ -90,7 +91,7 @@ def move_optimizer(workspace: Workspace, command: MoveOptimizer, watch: Watch) -
     return CommandResult(answer, (workspace.snapshot(command.target),))
 
 
-def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Command, watch: Watch) -> int:
+def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Command, progress: ProgressMonitor) -> int:
     """Move these; returns their bytes. Raises `DoesNotFit` before, or `MoveFailed` with everything where it was."""
     optimizer = workspace.extras(name).optimizer
     assert optimizer is not None
@@ -103,9 +104,9 @@ def follow(workspace: Workspace, name: str, found: Sequence[Stray], command: Com
     try:
         with torch.no_grad():
             for index, stray in enumerate(found):
-                if watch.cancelled():
+                if progress.cancelled():
                     raise MoveCancelled("cancelled; the optimizer's state is where it was before")
-                watch.progress(index / len(found), "optimizer state")
+                progress.report(index / len(found), "optimizer state")
                 new.append(stray.value.to(stray.parameter.device, stray.dtype))
     except DevExplorerError:
         raise
@@ -135,7 +136,7 @@ class AfterMove(NamedTuple):
     moved: bool = False
 
 
-def after_move(workspace: Workspace, names: Sequence[str], command: Move, watch: Watch) -> AfterMove:
+def after_move(workspace: Workspace, names: Sequence[str], command: Move, progress: ProgressMonitor) -> AfterMove:
     """After a move of these objects: let their optimizers' state follow where that was asked for, or say that it stayed
     behind."""
     words: list[str] = []
@@ -147,7 +148,7 @@ def after_move(workspace: Workspace, names: Sequence[str], command: Move, watch:
         if optimizer is None or not found:
             continue
         if command.optimizer:
-            size = follow(workspace, name, found, command, watch)
+            size = follow(workspace, name, found, command, progress)
             words.append(f"The state of its optimizer followed, {bytes_text(size)}: {state_text(optimizer)}.")
             code.append(_code(name))
             continue

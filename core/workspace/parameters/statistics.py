@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.pieces import piece_elements, pieces
 
 WHOLE_LIMIT = 1 << 24
@@ -63,7 +64,7 @@ class Figures:
     """Elements from which all but mean, NaN and Inf were computed; 0: from all."""
 
 
-def figures(tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Figures:
+def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor) -> Figures:
     """Statistics of a dense real tensor that has values. Raises `MoveCancelled` between two pieces.
 
     Beside the tensor it takes the memory of a few pieces (`pieces.piece_elements`), or of the sample.
@@ -71,12 +72,12 @@ def figures(tensor: Tensor, bins: int, *, exact: bool, watch: Watch) -> Figures:
     values = tensor.detach()
     with torch.no_grad():
         if exact or values.numel() <= WHOLE_LIMIT:
-            moments = whole_moments(values, watch)
-            counts, low, high = _histogram(values, moments, bins, watch)
+            moments = whole_moments(values, progress)
+            counts, low, high = _histogram(values, moments, bins, progress)
             return Figures(moments, counts, low, high, _norm(moments, moments.count), 0)
-        summed, sample = _sampled(values, watch)
-        near = whole_moments(sample, watch)
-        counts, low, high = _histogram(sample, near, bins, watch)
+        summed, sample = _sampled(values, progress)
+        near = whole_moments(sample, progress)
+        counts, low, high = _histogram(sample, near, bins, progress)
         zeros = round(near.zeros / sample.numel() * values.numel())
         moments = replace(
             near, count=summed.count, mean=summed.mean, zeros=zeros, nans=summed.nans, infinities=summed.infinities
@@ -90,14 +91,14 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize <= 4 else torch.float64
 
 
-def whole_moments(values: Tensor, watch: Watch) -> Moments:
+def whole_moments(values: Tensor, progress: ProgressMonitor) -> Moments:
     """Moments from every element."""
     rows: list[Tensor] = []
     limit = piece_elements(values)
     work = working_dtype(values.dtype)
     room = _Room(values, limit)
     nonzero = _Room(values, limit)
-    for piece in _watched(values, limit, watch):
+    for piece in _watched(values, limit, progress):
         x = room.converted(piece)
         differs = torch.ne(x, 0, out=nonzero.of(x))  # 1 and 0 in the dtype itself: vectorised, as a bool is not
         rows.append(torch.stack((x.sum(), torch.dot(x, x), x.amin(), x.amax(), differs.sum())))
@@ -108,7 +109,7 @@ def whole_moments(values: Tensor, watch: Watch) -> Moments:
     parts = [_from_sums(n, row, work) for n, row in zip(sizes, told, strict=True)]
     for index, piece in enumerate(pieces(values, limit)):
         if parts[index] is None:
-            if watch.cancelled():
+            if progress.cancelled():
                 raise MoveCancelled("cancelled")
             parts[index] = _careful(piece)
     return combined([part for part in parts if part is not None])
@@ -189,7 +190,7 @@ def combined(parts: Sequence[Moments]) -> Moments:
     )
 
 
-def _sampled(values: Tensor, watch: Watch) -> tuple[Moments, Tensor]:
+def _sampled(values: Tensor, progress: ProgressMonitor) -> tuple[Moments, Tensor]:
     """One pass that sums everything, which finds every NaN and Inf too, and a sample of `SAMPLE_ELEMENTS`, evenly
     spread in short runs."""
     limit = SUM_ELEMENTS if values.dtype is working_dtype(values.dtype) else piece_elements(values)
@@ -197,31 +198,31 @@ def _sampled(values: Tensor, watch: Watch) -> tuple[Moments, Tensor]:
     every = max(RUN, values.numel() * RUN // SAMPLE_ELEMENTS)
     sums: list[Tensor] = []
     taken: list[Tensor] = []
-    for piece in _watched(values, limit, watch):
+    for piece in _watched(values, limit, progress):
         sums.append(room.converted(piece).sum())
         n = piece.numel() // every * every
         taken.append(piece[:n].view(-1, every)[:, :RUN].reshape(-1) if n else piece[:RUN])
     totals = torch.stack(sums).to("cpu", torch.float64).tolist()
     parts = [
-        _mean_alone(piece.numel(), total) if math.isfinite(total) else _finite_part(piece, watch)
+        _mean_alone(piece.numel(), total) if math.isfinite(total) else _finite_part(piece, progress)
         for piece, total in zip(pieces(values, limit), totals, strict=True)
     ]
     return combined(parts), torch.cat(taken)
 
 
-def _finite_part(values: Tensor, watch: Watch) -> Moments:
+def _finite_part(values: Tensor, progress: ProgressMonitor) -> Moments:
     """The mean, NaN and Inf of values among which there is something odd: looked for in small pieces, so that most stay
     quick."""
     limit = piece_elements(values)
     room = _Room(values, limit)
     totals = (
-        torch.stack([room.converted(piece).sum() for piece in _watched(values, limit, watch)])
+        torch.stack([room.converted(piece).sum() for piece in _watched(values, limit, progress)])
         .to("cpu", torch.float64)
         .tolist()
     )
     parts = []
     for piece, total in zip(pieces(values, limit), totals, strict=True):
-        if watch.cancelled():
+        if progress.cancelled():
             raise MoveCancelled("cancelled")
         parts.append(_mean_alone(piece.numel(), total) if math.isfinite(total) else _careful(piece))
     return combined(parts)
@@ -232,7 +233,9 @@ def _mean_alone(n: int, total: float) -> Moments:
     return Moments(n, mean, minimum=min(mean, 0.0), maximum=max(mean, 0.0))
 
 
-def _histogram(values: Tensor, moments: Moments, bins: int, watch: Watch) -> tuple[tuple[int, ...], float, float]:
+def _histogram(
+    values: Tensor, moments: Moments, bins: int, progress: ProgressMonitor
+) -> tuple[tuple[int, ...], float, float]:
     """Finite values per bin between minimum and maximum; all values alike: in the middle bin of a width of one."""
     low, high = moments.minimum, moments.maximum
     if not moments.count:
@@ -245,7 +248,7 @@ def _histogram(values: Tensor, moments: Moments, bins: int, watch: Watch) -> tup
     factor = 1.0 if math.isfinite(high - low) else 0.25
     room = _Room(values, piece_elements(values))
     parts = []
-    for piece in _watched(values, piece_elements(values), watch):
+    for piece in _watched(values, piece_elements(values), progress):
         x = room.converted(piece).to(work)
         parts.append(torch.histc(x if factor == 1 else x * factor, bins, low * factor, high * factor))
     counts = torch.stack(parts).to("cpu", torch.float64).sum(0)
@@ -263,11 +266,11 @@ def _norm(moments: Moments, count: int) -> float:
     return moments.root_mean_square * math.sqrt(count)
 
 
-def _watched(values: Tensor, limit: int, watch: Watch) -> Iterator[Tensor]:
+def _watched(values: Tensor, limit: int, progress: ProgressMonitor) -> Iterator[Tensor]:
     done, total = 0, max(values.numel(), 1)
     for piece in pieces(values, limit):
-        if watch.cancelled():
+        if progress.cancelled():
             raise MoveCancelled("cancelled")
         yield piece
         done += piece.numel()
-        watch.progress(min(done / total, 1.0), "values")
+        progress.report(min(done / total, 1.0), "values")

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.models.run import total
 from devexplorer.core.models.walk import device_id, is_uninitialised, size_of
 from devexplorer.core.records.laboratory import MakeOptimizer, MoveOptimizer, TrainStep
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.parameters.making import held_by, kind_of, optimizer_variable, state_bytes, state_text
 from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.parameters.state import strays
@@ -40,7 +40,7 @@ class _Changed(NamedTuple):
     """Norm of the values before."""
 
 
-def train_step(workspace: Workspace, command: TrainStep, watch: Watch) -> CommandResult:
+def train_step(workspace: Workspace, command: TrainStep, progress: ProgressMonitor) -> CommandResult:
     """One step of a model's optimizer; when it fails, model, gradients and optimizer are as before."""
     model = model_of(workspace, command.target)
     optimizer = workspace.extras(command.target).optimizer

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, shape_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import expression, quoted
 from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.walk import device_id, is_uninitialised
@@ -16,7 +17,6 @@ from devexplorer.core.records.laboratory import MakeOptimizer, Tie, Untie
 from devexplorer.core.records.messages import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes
-from devexplorer.core.workspace.moves import Watch
 from devexplorer.core.workspace.parameters.changes import FlatWeights, renew_flat_weights
 from devexplorer.core.workspace.parameters.making import held_by, kind_of
 from devexplorer.core.workspace.parameters.targets import Target, resolve_tensor
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
 
 
-def tie(workspace: Workspace, command: Tie, watch: Watch) -> CommandResult:
+def tie(workspace: Workspace, command: Tie, progress: ProgressMonitor) -> CommandResult:
     """Let the second name hold the very Parameter of the first."""
     first, second = _parameter(workspace, command.first), _parameter(workspace, command.second)
     _refuse_pair(first, second)
@@ -48,7 +48,7 @@ def tie(workspace: Workspace, command: Tie, watch: Watch) -> CommandResult:
     return CommandResult(answer, (workspace.snapshot(first.name),))
 
 
-def untie(workspace: Workspace, command: Untie, watch: Watch) -> CommandResult:
+def untie(workspace: Workspace, command: Untie, progress: ProgressMonitor) -> CommandResult:
     """Give a name a Parameter of its own, with the same values."""
     target = _parameter(workspace, command.target)
     if not target.also:

@@ -19,7 +19,7 @@ from fakes.command_line import CLI, Json, Refusal, has, strictly
 from msgspec.structs import replace
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.cli import doctor
 from devexplorer.core.cli.doctor_print import github_lines, shown_file, summary
 from devexplorer.core.cli.run import main
@@ -72,7 +72,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Says:
     def answer(diagnosis: Diagnosis) -> list[tuple[DoctorRequest, float]]:
         asked: list[tuple[DoctorRequest, float]] = []
 
-        def diagnosed(request: DoctorRequest, watch: Watch, seconds: float) -> Diagnosis:
+        def diagnosed(request: DoctorRequest, progress: ProgressMonitor, seconds: float) -> Diagnosis:
             asked.append((request, seconds))
             return diagnosis
 
@@ -484,8 +484,8 @@ def test_a_terminal_shows_how_far_it_is_and_nobody_else_hears_of_it(monkeypatch:
 
     for stream, heard in ((Terminal(), "\r\x1b[K 30 %  moving?it\r\x1b[K"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", stream)
-        with waiting() as watch:
-            watch.progress(0.3, "moving\nit")
+        with waiting() as progress:
+            progress.report(0.3, "moving\nit")
         assert stream.getvalue() == heard
 
 
@@ -497,8 +497,8 @@ def test_what_is_said_while_waiting_is_no_wider_than_the_terminal(monkeypatch: p
         monkeypatch.setattr(
             os, "get_terminal_size", lambda descriptor: os.terminal_size((12 if descriptor == slave else 99, 24))
         )
-        with waiting() as watch:
-            watch.progress(0.3, "finding out what it takes")
+        with waiting() as progress:
+            progress.report(0.3, "finding out what it takes")
         said = b""
         while said.count(b"\x1b[K") < 2:  # a terminal may give it in pieces
             said += shown.read(100)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.cli import fit
 from devexplorer.core.cli.fit_print import print_report, verdict
 from devexplorer.core.cli.run import main
@@ -70,7 +70,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Says:
     def answer_with(report: FitReport) -> list[tuple[FitSpec, float]]:
         asked: list[tuple[FitSpec, float]] = []
 
-        def planned(spec: FitSpec, watch: Watch, seconds: float) -> FitReport:
+        def planned(spec: FitSpec, progress: ProgressMonitor, seconds: float) -> FitReport:
             asked.append((spec, seconds))
             return report
 

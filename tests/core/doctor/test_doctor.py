@@ -14,7 +14,7 @@ from fakes.virtual import virtual
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.causes import without_consequences
@@ -812,8 +812,8 @@ def test_making_that_fails_is_said_with_its_line(examined: Examined) -> None:
 def test_the_doctor_works_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(f"{HEADER}print('made')\n{CLEAN}")
     heard: list[str] = []
-    watch = Watch(progress=lambda done, text: heard.append(text))
-    found = diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0"), watch)
+    progress = ProgressMonitor(report=lambda done, text: heard.append(text))
+    found = diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), device="vgpu:0"), progress)
     assert found.clean, found
     assert "forward on vgpu:0" in heard
 

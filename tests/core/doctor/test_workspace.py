@@ -15,7 +15,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.commands import dispatch, doctor
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
@@ -58,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DoctorRequest]]:
     """The doctor works in this process, which has the virtual GPUs already; the list gets what it was asked."""
     requests: list[DoctorRequest] = []
 
-    def here(request: DoctorRequest, watch: Watch = NOBODY) -> Diagnosis:
+    def here(request: DoctorRequest, progress: ProgressMonitor = NO_PROGRESS) -> Diagnosis:
         requests.append(request)
         return examine(replace(request, virtual=""))
 
@@ -242,9 +242,13 @@ def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place)
     cards.do(BuildModel(recipe="mlp"))
     heard: list[str] = []
     outcome = dispatch.dispatch(
-        cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(progress=lambda done, text: heard.append(text))
+        cards.workspace,
+        Check(target="mlp", device="vgpu:1"),
+        ProgressMonitor(report=lambda done, text: heard.append(text)),
     )
     assert outcome.answer.title == "mlp: no problem"
     assert "forward on vgpu:1" in heard
     with pytest.raises(DevExplorerError, match="cancelled"):
-        dispatch.dispatch(cards.workspace, Check(target="mlp", device="vgpu:1"), Watch(cancelled=lambda: True))
+        dispatch.dispatch(
+            cards.workspace, Check(target="mlp", device="vgpu:1"), ProgressMonitor(cancelled=lambda: True)
+        )

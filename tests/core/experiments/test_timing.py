@@ -11,6 +11,7 @@ import pytest
 from places import Place, place_of
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.experiments import products, time_work
 from devexplorer.core.experiments.crossover_words import crossed
@@ -18,7 +19,6 @@ from devexplorer.core.experiments.overtaking import alone, overtaking, with_copi
 from devexplorer.core.records.experiments import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
 from devexplorer.core.records.messages import Answer
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, LAUNCH_SECONDS
-from devexplorer.core.workspace.moves import Watch
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_what_would_take_minutes_is_refused(place: Place, monkeypatch: pytest.Mo
 
 def test_it_can_be_stopped_between_two_products(place: Place) -> None:
     with pytest.raises(DevExplorerError, match="it was stopped; nothing was timed"):
-        dispatch(place.workspace, TimeWork(device="cpu", size=8), Watch(cancelled=lambda: True))
+        dispatch(place.workspace, TimeWork(device="cpu", size=8), ProgressMonitor(cancelled=lambda: True))
 
 
 # --- where a device overtakes
@@ -161,15 +161,15 @@ def test_simulated_seconds_are_those_of_the_cost_model_and_the_cpu_s_are_measure
 
 def test_when_it_is_stopped_the_sizes_until_then_are_answered_with(place: Place) -> None:
     said: list[str] = []
-    watch = Watch(progress=lambda done, text: said.append(text), cancelled=lambda: len(said) == 2)
-    outcome = dispatch(place.workspace, Crossover(device="vgpu:0", sizes=(8, 16, 32)), watch)
+    progress = ProgressMonitor(report=lambda done, text: said.append(text), cancelled=lambda: len(said) == 2)
+    outcome = dispatch(place.workspace, Crossover(device="vgpu:0", sizes=(8, 16, 32)), progress)
     (measured,) = outcome.events
     assert isinstance(measured, CrossoverMeasured)
     assert [point.size for point in measured.points] == [8, 16]
     assert "stopped after 2 of 3 sizes" in outcome.answer.words
     assert said == ["size 8", "size 16"]
     with pytest.raises(DevExplorerError, match="nothing was measured"):
-        dispatch(place.workspace, Crossover(device="vgpu:0"), Watch(cancelled=lambda: True))
+        dispatch(place.workspace, Crossover(device="vgpu:0"), ProgressMonitor(cancelled=lambda: True))
 
 
 @pytest.mark.parametrize(

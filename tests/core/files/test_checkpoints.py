@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.files import entries, into_model
 from devexplorer.core.files.entries import Stopped
@@ -27,7 +28,6 @@ from devexplorer.core.records.laboratory import (
     Save,
 )
 from devexplorer.core.records.messages import BuildModel, Forward, Move, Redo, Undo
-from devexplorer.core.workspace.moves import Watch
 
 
 @pytest.fixture(params=["cpu", "vgpu"])
@@ -305,7 +305,9 @@ def test_a_cancelled_load_leaves_the_model_as_it_was(
     path = written(tmp_path, other_mlp())
     with pytest.raises(Stopped, match="the model is as it was"):
         dispatch(
-            place.workspace, LoadCheckpoint(target="mlp", path=str(path)), Watch(cancelled=lambda: next(asked, True))
+            place.workspace,
+            LoadCheckpoint(target="mlp", path=str(path)),
+            ProgressMonitor(cancelled=lambda: next(asked, True)),
         )
     assert same(values(place, "mlp"), before)
 

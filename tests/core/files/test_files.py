@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.files import entries
 from devexplorer.core.files.entries import Stopped
 from devexplorer.core.files.opening import opened
 from devexplorer.core.models import samples
 from devexplorer.core.records.laboratory import FileListed, ListFile, Load, Save
 from devexplorer.core.records.messages import BuildModel, Move, NewTensor, Redo, Undo
-from devexplorer.core.workspace.moves import Watch
 
 
 @pytest.fixture(params=["cpu", "vgpu"])
@@ -323,12 +323,14 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
     told: list[float] = []
     from devexplorer.core.commands.dispatch import dispatch
 
-    dispatch(place.workspace, Load(path=str(path), device=place.first), Watch(lambda done, text: told.append(done)))
+    dispatch(
+        place.workspace, Load(path=str(path), device=place.first), ProgressMonitor(lambda done, text: told.append(done))
+    )
     assert torch.equal(tensor(place, "x2").cpu(), values)
     assert len(told) == 11
     assert told == sorted(told)
     asked = iter([False] * 3)
-    stops = Watch(cancelled=lambda: next(asked, True))
+    stops = ProgressMonitor(cancelled=lambda: next(asked, True))
     with pytest.raises(Stopped, match="cancelled; nothing was loaded"):
         dispatch(place.workspace, Load(path=str(path), device=place.first), stops)
     assert place.workspace.names == ("x", "x2")
@@ -336,7 +338,7 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
         dispatch(
             place.workspace,
             Save(targets=("x",), path=str(path), form=form, overwrite=True),
-            Watch(cancelled=lambda: True),
+            ProgressMonitor(cancelled=lambda: True),
         )
     with opened(str(path)) as file:
         assert [entry.shape for entry in file.entries.values()] == [(100, 111)]

@@ -102,7 +102,7 @@ from pathlib import Path
 import torch
 from devexplorer.core.files import writing
 from devexplorer.core.files.entries import Ticker
-from devexplorer.core.workspace.moves import NOBODY
+from devexplorer.core.base.progress import NO_PROGRESS
 left = 3
 class Dies(Ticker):
     def __call__(self, count):
@@ -111,7 +111,7 @@ class Dies(Ticker):
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 path, form = Path(sys.argv[1]), sys.argv[2]
-tick = Dies(NOBODY, 1, "", "")
+tick = Dies(NO_PROGRESS, 1, "", "")
 tensors = {str(n): torch.rand(10000) for n in range(9)}
 with writing.written(str(path), path, 0) as temporary:
     if form == "pt":

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from devexplorer.core.base.errors import BadInput, Unavailable
-from devexplorer.core.base.progress import NOBODY, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation import parent
 from devexplorer.core.isolation.parent import Cancelled, run_apart
 
@@ -58,13 +58,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), inherited))))
 
     def carried_out(
-        body: str, *, seconds: float = 60.0, watch: Watch = NOBODY, text: str = "", folder: str = ""
+        body: str, *, seconds: float = 60.0, progress: ProgressMonitor = NO_PROGRESS, text: str = "", folder: str = ""
     ) -> Result:
         lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
         (tmp_path / "child_of_a_test.py").write_text(f"{HEAD}{lines}\n{TAIL}")
         request = Request(text, folder or str(tmp_path))
         return run_apart(
-            "child_of_a_test", request, Result, title="the work", seconds=seconds, watch=watch, lacking="no text"
+            "child_of_a_test", request, Result, title="the work", seconds=seconds, progress=progress, lacking="no text"
         )
 
     yield carried_out
@@ -189,7 +189,7 @@ def test_where_none_of_the_users_lines_is_run_the_step_is_named_and_no_line_of_a
             Result,
             title="the work",
             seconds=2.5,
-            watch=NOBODY,
+            progress=NO_PROGRESS,
             lacking="no text",
         )
     assert str(refused.value) == "the work was not ready after 2.5 s and was ended (while: importing torch)"
@@ -214,31 +214,31 @@ def test_what_forked_and_holds_the_descriptor_does_not_hold_up_the_end(run: Apar
 
 def test_a_fork_that_returns_twice_answers_once(run: Apart) -> None:
     heard: list[str] = []
-    watch = Watch(progress=lambda done, text: heard.append(text))
+    progress = ProgressMonitor(report=lambda done, text: heard.append(text))
     body = "me = os.getpid()\nos.fork()\nprogress(0.5, str(os.getpid() == me))\nreturn Result(str(os.getpid() == me))"
-    assert run(body, watch=watch).text == "True"
+    assert run(body, progress=progress).text == "True"
     assert heard == ["True"]
 
 
 def test_progress_is_passed_on_in_order(run: Apart) -> None:
     heard: list[tuple[float, str]] = []
-    watch = Watch(progress=lambda done, text: heard.append((done, text)))
-    run("progress(0.0, 'one')\nprogress(0.3, 'two')\nprogress(7, 'three')\nreturn Result('')", watch=watch)
+    progress = ProgressMonitor(report=lambda done, text: heard.append((done, text)))
+    run("progress(0.0, 'one')\nprogress(0.3, 'two')\nprogress(7, 'three')\nreturn Result('')", progress=progress)
     assert heard == [(0.0, "one"), (0.3, "two"), (1.0, "three")]
 
 
 def test_progress_of_one_thing_is_not_told_more_often_than_anybody_looks(run: Apart) -> None:
     heard: list[float] = []
-    watch = Watch(progress=lambda done, text: heard.append(done))
+    progress = ProgressMonitor(report=lambda done, text: heard.append(done))
     counted = int(
-        run("for n in range(20_000): progress(n / 20_000, 'the same')\nreturn Result('20000')", watch=watch).text
+        run("for n in range(20_000): progress(n / 20_000, 'the same')\nreturn Result('20000')", progress=progress).text
     )
     assert 1 <= len(heard) < counted / 10
 
 
 def test_a_cancelled_work_is_ended_with_everything_that_it_started(run: Apart, tmp_path: Path) -> None:
     asked = threading.Event()
-    watch = Watch(progress=lambda done, text: asked.set(), cancelled=asked.is_set)
+    progress = ProgressMonitor(report=lambda done, text: asked.set(), cancelled=asked.is_set)
     body = f"""
 child = subprocess.Popen(['sleep', '600'])
 open({str(tmp_path / "pid")!r}, 'w').write(str(child.pid))
@@ -246,7 +246,7 @@ progress(0.1, 'waiting')
 time.sleep(600)
 """
     with pytest.raises(Cancelled, match="nothing has changed"):
-        run(body, watch=watch, seconds=500)
+        run(body, progress=progress, seconds=500)
     assert ends(int((tmp_path / "pid").read_text()))
 
 
@@ -255,7 +255,7 @@ def test_an_error_of_whoever_watches_ends_the_work(run: Apart) -> None:
         raise TimeoutError("of the watcher")
 
     with pytest.raises(TimeoutError, match="of the watcher"):
-        run("progress(0.1, 'x')\ntime.sleep(600)", watch=Watch(progress=fail), seconds=500)
+        run("progress(0.1, 'x')\ntime.sleep(600)", progress=ProgressMonitor(report=fail), seconds=500)
 
 
 def test_what_it_prints_goes_to_standard_error_before_the_result_is_there(

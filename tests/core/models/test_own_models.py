@@ -23,6 +23,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, DoesNotFit
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
@@ -42,7 +43,6 @@ from devexplorer.core.records.messages import (
     Log,
     ObjectChanged,
 )
-from devexplorer.core.workspace.moves import Watch
 
 LINEAR = "from torch import nn\ndef make(): return nn.Linear(4, 2)\n"
 
@@ -356,7 +356,7 @@ def test_what_lies_on_meta_has_no_values_to_move(place: Place, write: Write) -> 
 def test_a_cancelled_trial_is_no_model(write: Write) -> None:
     path = write(LINEAR)
     with pytest.raises(DevExplorerError, match="cancelled"):
-        tried(parse("net:make"), str(path.parent), Watch(cancelled=lambda: True))
+        tried(parse("net:make"), str(path.parent), ProgressMonitor(cancelled=lambda: True))
 
 
 def test_a_configuration_that_does_not_fit_is_refused_before_it_is_allocated(place: Place) -> None:

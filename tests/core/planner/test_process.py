@@ -10,7 +10,7 @@ import torch
 from places import place_of
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.progress import Watch
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import planner
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.doctor.ask import diagnosed
@@ -38,7 +38,7 @@ def write(folder, text):
 
 def test_an_answer_from_a_process_of_its_own():
     told = []
-    report = planned(QUICK, Watch(progress=lambda done, text: told.append((done, text))))
+    report = planned(QUICK, ProgressMonitor(report=lambda done, text: told.append((done, text))))
     assert report.spec == QUICK
     assert report.fits[0].fits
     assert report.parameters == 7946
@@ -97,7 +97,7 @@ def test_inputs_that_nobody_can_guess_are_asked_for(tmp_path):
 
 def test_cancelling():
     with pytest.raises(Cancelled):
-        planned(QUICK, Watch(cancelled=lambda: True))
+        planned(QUICK, ProgressMonitor(cancelled=lambda: True))
 
 
 def test_a_model_of_the_workspace_is_planned_for_by_its_source(workspace):

@@ -13,9 +13,10 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.messages import Backward, BuildModel, EditElement, Forward, Move, NewTensor, Undo
 from devexplorer.core.workspace.changes import Undone
-from devexplorer.core.workspace.moves import MoveCancelled, Mover, Watch
+from devexplorer.core.workspace.moves import MoveCancelled, Mover
 from devexplorer.core.workspace.parts import Part, plain_copy
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.workspace import Workspace
@@ -235,9 +236,9 @@ def test_cancelling_between_two_tensors_rolls_back(place: Place) -> None:
     model = Forty()
     before = fingerprint(model)
     seen: list[float] = []
-    watch = Watch(progress=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
+    progress = ProgressMonitor(report=lambda done, text: seen.append(done), cancelled=lambda: len(seen) > 5)
     with pytest.raises(MoveCancelled):
-        Mover(place.fleet).move([MoveTarget("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, watch)
+        Mover(place.fleet).move([MoveTarget("forty", "", model)], "vgpu:0", None, lambda name, tensor: None, progress)
     assert fingerprint(model) == before
     assert seen == sorted(seen)
     assert 0 <= seen[0] <= seen[-1] < 1

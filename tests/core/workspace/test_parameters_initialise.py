@@ -12,9 +12,10 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.laboratory import Initialise, MakeOptimizer, TrainStep, ValuesDescribed
 from devexplorer.core.records.messages import BuildModel, NewTensor, Redo, Undo
-from devexplorer.core.workspace.moves import MoveCancelled, Watch
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters.initialising import initialise
 from devexplorer.core.workspace.parameters.rules import RULES
 
@@ -163,7 +164,7 @@ def test_cancelled_half_way_everything_is_as_before(place: Place) -> None:
     asked = iter([False, True])
     command = Initialise(target="mlp", rule="ones")
     with pytest.raises(MoveCancelled), place.workspace.history.transaction(command):
-        initialise(place.workspace, command, Watch(cancelled=lambda: next(asked)))
+        initialise(place.workspace, command, ProgressMonitor(cancelled=lambda: next(asked)))
     assert all(torch.equal(p, before[path]) for path, p in model(place).named_parameters())
 
 

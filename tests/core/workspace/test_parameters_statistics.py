@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from devexplorer.core.workspace.moves import NOBODY, MoveCancelled, Watch
+from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
+from devexplorer.core.workspace.moves import MoveCancelled
 from devexplorer.core.workspace.parameters import statistics
 from devexplorer.core.workspace.parameters.statistics import Figures, figures
 from devexplorer.core.workspace.pieces import pieces, pieces_together
@@ -23,7 +24,7 @@ BINS = 10
 
 
 def looked_at(tensor: Tensor, *, exact: bool = True) -> Figures:
-    return figures(tensor, BINS, exact=exact, watch=NOBODY)
+    return figures(tensor, BINS, exact=exact, progress=NO_PROGRESS)
 
 
 def agrees(tensor: Tensor, found: Figures) -> None:
@@ -177,7 +178,7 @@ def test_no_temporary_is_as_large_as_the_tensor(exact: bool, dtype: torch.dtype)
     tensor = torch.zeros(5_000_000, dtype=dtype).view(1000, 5000).t()
     with Sizes() as sizes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "WHOLE_LIMIT", 1_000_000)
-        figures(tensor, BINS, exact=exact, watch=NOBODY)
+        figures(tensor, BINS, exact=exact, progress=NO_PROGRESS)
     assert 0 < sizes.largest <= 600_000
 
 
@@ -228,4 +229,4 @@ def test_it_can_be_cancelled_between_two_pieces(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(statistics, "piece_elements", lambda values: 100)
     asked = iter([False, False, True])
     with pytest.raises(MoveCancelled):
-        figures(torch.ones(1000), BINS, exact=exact, watch=Watch(cancelled=lambda: next(asked)))
+        figures(torch.ones(1000), BINS, exact=exact, progress=ProgressMonitor(cancelled=lambda: next(asked)))

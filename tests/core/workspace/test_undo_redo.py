@@ -14,6 +14,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.records.messages import (
     Backward,
     BuildModel,
@@ -28,7 +29,7 @@ from devexplorer.core.records.messages import (
     Undo,
 )
 from devexplorer.core.workspace.changes import CreateChange, Undone
-from devexplorer.core.workspace.moves import Mover, Watch
+from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -348,7 +349,7 @@ class Breaks:
     names: tuple[str, ...] = ("m",)
     kept_bytes = 0
 
-    def undo(self, workspace: Workspace, watch: Watch) -> Undone:
+    def undo(self, workspace: Workspace, progress: ProgressMonitor) -> Undone:
         raise BadInput("not this time")
 
     def without(self, name: str) -> None:
