@@ -4,6 +4,7 @@ DevExplorerError          every message is for a person: what is wrong, what wou
 ├── BadInput              what the user gave cannot be used (command line: exit code 2)
 │   └── DoesNotFit        refused before anything was allocated
 ├── Unavailable           this machine, driver or torch lacks something; says what
+├── Cancelled             the user ended it; everything is as it was before
 ├── MoveFailed            a move failed half-way and was rolled back
 └── LinkError             a frame on the link is malformed or too large
 """
@@ -39,6 +40,10 @@ class DoesNotFit(BadInput):
 
 class Unavailable(DevExplorerError):
     """This machine, driver or torch lacks something."""
+
+
+class Cancelled(DevExplorerError):
+    """The user ended it; everything is as it was before."""
 
 
 class MoveFailed(DevExplorerError):

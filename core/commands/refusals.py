@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, DoesNotFit, out_of_host_memory
+from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit, out_of_host_memory
 from devexplorer.core.base.formats import bytes_text, sentence, shape_text
 from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.commands.titles import refused
@@ -78,7 +78,14 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         if isinstance(command, NewTensor) and not command.fall_back:
             offers.append(Offer("Create it on the CPU", _on_cpu(command)))
     return Answer(
-        title=title, words=words, facts=facts, code=code, failed=True, offers=tuple(offers), subject=_subject(command)
+        title=title,
+        words=words,
+        facts=facts,
+        code=code,
+        failed=True,
+        cancelled=isinstance(error, Cancelled),
+        offers=tuple(offers),
+        subject=_subject(command),
     )
 
 

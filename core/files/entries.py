@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
 
 CHUNK_BYTES = 16 << 20
@@ -25,7 +25,7 @@ Tick = Callable[[int], None]
 """Told the bytes of each piece before it is copied; raises to stop."""
 
 
-class Stopped(DevExplorerError):
+class Stopped(Cancelled):
     """Cancelled: what had been begun is taken back."""
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
+from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Envelope, Said
 
@@ -34,10 +34,6 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 (torch/__init__.py)."""
 RESULT_LIMIT = 64 << 20
 """A larger result is none of ours."""
-
-
-class Cancelled(DevExplorerError):
-    """The user did not want to wait."""
 
 
 def run_apart(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from devexplorer.core.base.errors import BadInput, DevExplorerError
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.python_names import quoted
 from devexplorer.core.devices.device_id import torch_module
@@ -201,7 +201,7 @@ def _progress(engine: Engine, request: int, source: str) -> Callable[[float], No
 
     def report(share: float) -> None:
         if cancelled():
-            raise DevExplorerError(f"{source} was not opened: reading was cancelled")
+            raise Cancelled(f"{source} was not opened: reading was cancelled")
         tell(share, f"reading {source}")
 
     return report

@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from devexplorer.core.base.errors import Cancelled
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.parent import Cancelled, run_apart
+from devexplorer.core.isolation.parent import run_apart
 from devexplorer.core.models import loading
 from devexplorer.core.models.source import Source
 from devexplorer.core.models.trial_process import TrialRequest, TrialResult

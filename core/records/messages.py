@@ -285,6 +285,8 @@ class Answer(BaseEvent, frozen=True, kw_only=True, tag="Answer"):
     part: str = ""
     """The path of the part of it that it is about; empty: all of it."""
     failed: bool = False
+    cancelled: bool = False
+    """It came to nothing because the user ended it."""
     offers: tuple[Offer, ...] = ()
     time_unix_s: float = 0.0
 
@@ -336,6 +338,8 @@ class UndoState(BaseEvent, frozen=True, kw_only=True, tag="UndoState"):
     redo_title: str | None = None
     budget_bytes: int = 0
     """The most that is kept; the oldest changes leave first."""
+    command: Command | None = None
+    """The command that Undo would take back."""
 
 
 class Undid(BaseEvent, frozen=True, kw_only=True, tag="Undid"):

@@ -65,4 +65,4 @@ class Done(NamedTuple):
     @property
     def cancelled(self) -> bool:
         """Whether it came to nothing because somebody ended it."""
-        return self.answer is not None and self.answer.failed and self.answer.words.startswith("Cancelled")
+        return self.answer is not None and self.answer.cancelled

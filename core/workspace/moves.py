@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base.errors import DevExplorerError, MoveFailed, first_line
+from devexplorer.core.base.errors import Cancelled, DevExplorerError, MoveFailed, first_line
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import dtype_name, model_dtype, torch_dtype
@@ -36,7 +36,7 @@ Bind = Callable[[str, Tensor], None]
 """Binds a name of the workspace to a tensor."""
 
 
-class MoveCancelled(MoveFailed):
+class MoveCancelled(MoveFailed, Cancelled):
     """The move was cancelled; everything is as it was before."""
 
 

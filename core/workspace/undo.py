@@ -131,4 +131,5 @@ class UndoStack:
             kept_bytes=self.kept_bytes,
             redo_title=None if redo is None else redo.title,
             budget_bytes=self.budget_bytes,
+            command=None if top is None else top.command,
         )

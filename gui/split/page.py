@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, sentence
-from devexplorer.core.records.laboratory import InsertHops, Join, PlanSplit
+from devexplorer.core.records.laboratory import InsertHops, Join, PlanSplit, Split
 from devexplorer.core.records.messages import AddVirtual, BuildModel
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.state import State
@@ -31,8 +31,6 @@ from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLab
 from devexplorer.gui.widgets.theme import Role, Theme
 
 SHARES_PX = 268
-OURS = ("split", "joining", "hops", "removal of the hops")
-"""What Undo calls the changes that are made here."""
 LANES = 3
 """Lanes that the picture has room for without being scrolled."""
 VIRTUAL_SPEC = "2x Tesla T4"
@@ -273,9 +271,9 @@ class SplitPanel(QWidget):
                 words += " Run a forward to see what hops."
         elif draft.edited:
             words += " Edited: Apply moves the blocks."
-        title = self._state.undo.title
-        if title in [f"the {what} of {snapshot.name}" for what in OURS]:
-            words += f" Undo (Ctrl+Z) takes back {title}."
+        undo = self._state.undo
+        if isinstance(undo.command, Split | Join | InsertHops) and undo.command.target == snapshot.name:
+            words += f" Undo (Ctrl+Z) takes back {undo.title}."
         return f"{words} {self._note}".strip()
 
     def _invitation(self, name: str, devices: list[str]) -> str:

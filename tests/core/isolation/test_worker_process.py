@@ -13,10 +13,10 @@ import msgspec
 import psutil
 import pytest
 
-from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation import parent
-from devexplorer.core.isolation.parent import Cancelled, run_apart
+from devexplorer.core.isolation.parent import run_apart
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time

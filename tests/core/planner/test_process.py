@@ -9,12 +9,11 @@ import pytest
 import torch
 from places import place_of
 
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.commands import planner
 from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.doctor.ask import diagnosed
-from devexplorer.core.isolation.parent import Cancelled
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.records.doctor import DoctorRequest
 from devexplorer.core.records.messages import BuildModel

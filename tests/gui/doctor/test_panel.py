@@ -513,8 +513,9 @@ def test_a_finding_of_another_model_can_be_brought_to_the_front(panel: DoctorPan
 # --- what belongs to which model, and what has room -------------------------------------------------------------------
 
 
-def ended(state: State, panel: DoctorPanel, words: str, request: int = 7) -> None:
-    state.apply(Answer(request=request, title="The model was not checked", words=words, failed=True))
+def ended(state: State, panel: DoctorPanel, words: str, request: int = 7, *, cancelled: bool = False) -> None:
+    answer = Answer(request=request, title="The model was not checked", words=words, failed=True, cancelled=cancelled)
+    state.apply(answer)
     state.apply(JobEnded(request=request, ok=False, time_unix_s=2.0))
     panel.refresh()
 
@@ -542,7 +543,7 @@ def test_a_failure_is_gone_while_the_next_check_is_under_way(panel: DoctorPanel,
 def test_a_check_that_was_cancelled_leaves_what_was_known(panel: DoctorPanel, state: State) -> None:
     say(state, panel, some())
     begun(state, panel, Check(target="mlp", device="vgpu:0"))
-    ended(state, panel, "Cancelled; nothing has changed.")
+    ended(state, panel, "It was ended.", cancelled=True)
     assert panel.table.isVisible()
     assert panel.verdict.isVisible()
 

@@ -299,7 +299,7 @@ def test_a_failed_plan_leaves_the_table_in_its_place(panel, state):
 def test_a_plan_that_was_stopped_leaves_what_there_was(panel, state):
     begun(panel, state, request=6)
     assert panel.nothing_words.text() == AT_WORK
-    stopped = Answer(title="There is no plan", words="Cancelled; nothing has changed.", failed=True)
+    stopped = Answer(title="There is no plan", words="It was ended.", failed=True, cancelled=True)
     ended(panel, state, stopped, request=6)
     assert panel.is_empty
     assert panel.nothing_words.text() == FitPanel.nothing

@@ -319,7 +319,10 @@ HOPS = (
 def test_a_model_that_is_split_says_so_and_how_to_take_it_back(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     assert [arrow.hop for arrow in shown.panel.picture.arrows] == [None, None]
-    shown.apply(ObjectChanged(snapshot=SPLIT), UndoState(title="the split of net", kept_bytes=0))
+    shown.apply(
+        ObjectChanged(snapshot=SPLIT),
+        UndoState(title="the split of net", kept_bytes=0, command=Split(target="net", device_map={})),
+    )
     assert shown.column(Column.NOW) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
     assert shown.panel.where.full_text == "Net on vgpu:0, vgpu:1, with hops"
     assert not shown.panel.apply.isEnabled()
