@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -18,6 +19,12 @@ import pytest
 from fakes.command_line import document, no_virtual_gpus_left, refusal  # noqa: F401 - fixtures for every folder
 from fakes.nvml_library import CannotBuildError, NvmlLibrary, build
 from fakes.virtual import virtual  # noqa: F401 - a fixture for every folder
+
+with suppress(ImportError):  # not needed where only tests/gpu runs
+    import hypothesis
+
+    hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy we are
+    hypothesis.settings.load_profile("untimed")
 
 GRACE_SECONDS = 2.0
 """For threads and processes that are ending already."""

@@ -14,7 +14,8 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
 import shiboken6
-from PySide6.QtWidgets import QApplication, QMenu, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QWidget
 
 EXPECTED = "This plugin does not support"
 """The offscreen plugin says so of windows with a smallest size and of menus that pop up."""
@@ -65,16 +66,13 @@ def _ends_windows(app: QApplication) -> Iterator[None]:
 
 
 def _is_a_window(widget: QWidget) -> bool:
-    """Not a menu or a dialog of another, which goes with that one.
+    """Not what belongs to another: a dialog, a menu, the list of a completer, the empty widget of a plot.
 
-    The menu and the empty widget of a plot have no parent, and go with the plot: Qt crashes in the scene of one that
-    has lost them.
+    Those go with their owner. Some of them have no parent, and Qt crashes in an owner that has lost them.
     """
-    return (
-        widget.parent() is None
-        and not isinstance(widget, QMenu)
-        and (type(widget) is not QWidget or bool(widget.children()))
-    )
+    if widget.parent() is not None or widget.windowType() not in (Qt.WindowType.Window, Qt.WindowType.Dialog):
+        return False
+    return type(widget) is not QWidget or bool(widget.children())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -30,7 +30,7 @@ def test_window_that_holds_itself():
 
 
 def test_a_window_that_outlives_its_test_fails_it(tmp_path: Path) -> None:
-    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "conftest.py", tmp_path)
     (tmp_path / "test_windows.py").write_text(TESTS)
     command = [
         sys.executable,
