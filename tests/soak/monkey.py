@@ -5,7 +5,7 @@ It ends with 1 at the first exception, error line or warning of Qt, with the act
 may be left, no process and no window. Memory is sampled on the way.
 
     python tests/soak/monkey.py [--actions 1000] [--seed 0] [--pace 10] [--go-on] [--log FILE] [--replay FILE]
-    [--most-mib 300]
+    [--most-mib 300] [--most-devices 16]
 
 `--log` writes every action down, one a line; `--replay` does the actions of such a file again. Each run has a folder of
 another name, so a log says `{folder}` for it.
@@ -55,6 +55,8 @@ SETTLE_S = 45.0
 READY_S = 60.0
 MOST_OBJECTS = 12
 """In the workspace: what is there counts, in memory too, and the monkey never tidies up by itself."""
+MOST_DEVICES = 16
+"""Each has its row, its curves and its 24 hours of readings; the limit of memory is for a machine of so many."""
 DEEPEST = 12
 """Loops inside loops (a menu in a menu): from there on only what closes them."""
 
@@ -84,7 +86,7 @@ class Monkey:
     def __init__(self, app: App, arguments: argparse.Namespace, folder: Path) -> None:
         self._app, self._arguments, self._folder = app, arguments, folder
         self.guards = Guards(app)
-        limit_devices(app)
+        limit_devices(app, arguments.most_devices)
         self.keep_open = KeepOpen()
         app.window.installEventFilter(self.keep_open)
         QDesktopServices.setUrlHandler("file", self.keep_open, "opened")
@@ -325,6 +327,9 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, help="do the actions of such a file again")
     parser.add_argument(
         "--most-mib", type=float, default=300.0, help="what the window may have in memory when everything is closed"
+    )
+    parser.add_argument(
+        "--most-devices", type=int, default=MOST_DEVICES, help="the CPU among them; what the limit of memory is for"
     )
     parser.add_argument("--census", action="store_true", help="say what there is more of than at the start")
     parser.add_argument("--trace", action="store_true", help="say where Python's memory of that was allocated (slow)")

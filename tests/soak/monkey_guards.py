@@ -35,10 +35,6 @@ EXPECTED = (
 PROCESSES = 40
 """More than so many children at once is a fork bomb; each check and each trial has one."""
 
-MOST_DEVICES = 16
-"""The limit of memory is for a machine of so many, the CPU among them; each has its row, its curves, its 24 hours of
-readings."""
-
 
 class Sample(NamedTuple):
     """One look at everything that can grow."""
@@ -122,20 +118,20 @@ HARMLESS = {"QMenu", "QTipLabel", "QComboBoxPrivateContainer", "QWidget", "QFram
 """What Qt itself opens and closes: menus, tooltips, lists."""
 
 
-def limit_devices(app: App) -> None:
-    """From here on, whoever asks for more than `MOST_DEVICES` in all asks the engine for more than it ever adds, and is
+def limit_devices(app: App, most: int) -> None:
+    """From here on, whoever asks for more devices than `most` in all asks for more than the engine ever adds, and is
     refused."""
-    send, most = Session.send, 0
+    send, asked = Session.send, 0
 
     def limited(session: Session, command: Command) -> int:
-        nonlocal most
+        nonlocal asked
         if isinstance(command, AddVirtual):
-            most = max(most, len(app.state.devices))  # or more: those on their way, and those that went with an engine
+            asked = max(asked, len(app.state.devices))  # it is more while some are on their way
             more = len(parse_virtual(command.spec))
-            if most + more > MOST_DEVICES:
+            if asked + more > most:
                 command = msgspec.structs.replace(command, spec=f"{MAX_DEVICES + 1}x Tesla T4")
             else:
-                most += more
+                asked += more
         return send(session, command)
 
     Session.send = limited  # type: ignore[method-assign]
@@ -146,7 +142,8 @@ def census() -> Counter[str]:
     counted: Counter[str] = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
     for top in QApplication.topLevelWidgets():
         counted[f"window {type(top).__name__}"] += 1
-        counted.update(f"Qt {one.metaObject().className()}" for one in everything(top))
+        if top.parent() is None:  # else it is among what is below its parent: every menu is a window too
+            counted.update(f"Qt {one.metaObject().className()}" for one in everything(top))
     return counted
 
 
@@ -154,7 +151,8 @@ def connections() -> Counter[str]:
     """How many receivers each signal has, of everything in every window: what is connected again and again, and never
     let go."""
     counted: Counter[str] = Counter()
-    every = [one for top in QApplication.topLevelWidgets() for one in (top, *everything(top))]
+    roots = [top for top in QApplication.topLevelWidgets() if top.parent() is None]
+    every = [one for root in roots for one in (root, *everything(root))]
     for one in (*every, QApplication.instance()):
         meta = one.metaObject()
         for number in range(meta.methodCount()):
