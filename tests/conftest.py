@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -26,6 +27,8 @@ with suppress(ImportError):  # not needed where only tests/gpu runs
     hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says how busy we are
     hypothesis.settings.load_profile("untimed")
 
+LARGE_BYTES = 1_000_000_000
+"""A process of tests that holds more has garbage to collect."""
 GRACE_SECONDS = 2.0
 """For threads and processes that are ending already."""
 
@@ -37,6 +40,14 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(f"{record.name}: {record.getMessage()}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """After a test with a large model: its cycles are collected now, or the next one's model comes on top of it."""
+    if psutil.Process().memory_info().rss > LARGE_BYTES:
+        gc.unfreeze()
+        gc.collect()
 
 
 def _settle(left: object) -> object:
