@@ -119,6 +119,7 @@ class LearnPanel(QWidget):
         self.area.setWidgetResizable(True)
         self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.area.setWidget(inner)
+        self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.area.setAccessibleName("The exercise")
         left = QVBoxLayout()
         left.setSpacing(4)
