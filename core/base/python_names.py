@@ -60,7 +60,7 @@ MOVE_LAZILY_IMPORT = "from devexplorer.core.virtual.backend import move_lazily"
 """The line that code needs which moves a model with lazy parameters to a virtual GPU."""
 
 
-def checked(name: str, taken: Collection[str]) -> str:
+def checked_name(name: str, taken: Collection[str]) -> str:
     """The name, if it can be given to a new object; `BadInput` when not."""
     name = name.strip()
     if len(name) > LENGTH_LIMIT or not _ALLOWED.fullmatch(name):
@@ -75,7 +75,7 @@ def checked(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def unique(stem: str, taken: Collection[str]) -> str:
+def unique_name(stem: str, taken: Collection[str]) -> str:
     """The stem itself, or numbered on: `x`, `x2`, `x3`; what ends in a number of its own gets a dash: `resnet18-2`."""
     used = {variable(name) for name in taken}
     if variable(stem) not in used:
@@ -90,7 +90,7 @@ def unique(stem: str, taken: Collection[str]) -> str:
     return f"{stem}{dash}{number}"
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, known: Collection[str]) -> str:
     """What to say after "there is no …": the nearest names, or all of a few, or how many there are."""
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
     if near:

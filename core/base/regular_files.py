@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from devexplorer.core.base.errors import BadInput
 
-OTHERS = {
+OTHER_KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO (a named pipe)",
     stat.S_IFSOCK: "a socket",
@@ -18,9 +18,9 @@ OTHERS = {
 }
 
 
-def open_ordinary(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
     """The file, open for reading; `BadInput` with what it is instead, and `OSError`."""
-    other = OTHERS.get(
+    other = OTHER_KINDS.get(
         stat.S_IFMT(os.stat(path).st_mode)
     )  # looked at first: opening a FIFO waits for whoever writes into it
     if other is not None:

@@ -16,7 +16,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse
-from devexplorer.core.devices.time_limit import any_left_behind
+from devexplorer.core.devices.time_limit import any_abandoned
 
 WINDOW_COMMANDS = (None, "tour")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def ended(code: int) -> int:
     """The exit code. While a driver call hangs the process ends here: the driver's own end could wait for that call."""
-    if any_left_behind():
+    if any_abandoned():
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
+from devexplorer.core.devices.time_limit import TimeLimitError, call_within
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample, Problem
 
 LIMIT_S = 25.0
@@ -88,8 +88,8 @@ class TorchQuestion:
         from devexplorer.core.cli import torch_process
 
         try:
-            return answer_within(self._limit_s, torch_process.answers, "torch")
-        except NoAnswerError as error:
+            return call_within(self._limit_s, torch_process.answers, "torch")
+        except TimeLimitError as error:
             return TorchAnswers.nothing(str(error))
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
         )
     if progress.cancelled():
         raise TrialCancelled("cancelled; no model was opened")
-    name = command.name.strip() if command.name else python_names.unique(recipe.source.stem, workspace.names)
+    name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
     progress.report(0.5, f"building {recipe.source.text}")
     started = time.perf_counter()
     made = recipe.make(command.seed)
@@ -95,7 +95,7 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
     source = take(lambda: parse(command.source))
     device = take(lambda: workspace.fleet.choose(command.device))
     dtype = take(lambda: None if command.dtype is None else model_dtype(command.dtype))
-    take(lambda: command.name and python_names.checked(command.name, workspace.names))
+    take(lambda: command.name and python_names.checked_name(command.name, workspace.names))
     take(lambda: command.inputs.strip() and parse_inputs(command.inputs))
     if command.folder and not os.path.isdir(folder):
         findings.append(f"there is no folder {folder}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from devexplorer.core.devices.visible import VARIABLE, hidden_by
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, hidden_by
 from devexplorer.core.records.devices import DeviceInfo, Problem
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
+from devexplorer.core.devices.time_limit import TimeLimitError, call_within
 from devexplorer.core.records.devices import Problem
 
 LIMIT_S = 10.0
@@ -87,8 +87,8 @@ class CudaDriver:
             return
         self._asked = True
         try:
-            self._listed, self._version = answer_within(self._limit_s, self._everything, "the CUDA driver")
-        except NoAnswerError:
+            self._listed, self._version = call_within(self._limit_s, self._everything, "the CUDA driver")
+        except TimeLimitError:
             self._handles = None
             self._fail(f"{self._calling} did not answer within {self._limit_s:g} s")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from devexplorer.core.devices.pci_names import pci_name
-from devexplorer.core.devices.plausible import checked
+from devexplorer.core.devices.plausible import without_implausible
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 T = TypeVar("T", int, float)
@@ -92,7 +92,9 @@ class Drm:
                 throttle_reasons=(ASLEEP,),
             )
         used, total = _number(at / "mem_info_vram_used"), _number(at / "mem_info_vram_total")
-        sample, self._refused[card.number] = checked(self._sample(card, device, time_unix_s, at, sensors, used, total))
+        sample, self._refused[card.number] = without_implausible(
+            self._sample(card, device, time_unix_s, at, sensors, used, total)
+        )
         return sample
 
     def _sample(

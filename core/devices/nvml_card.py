@@ -1,5 +1,5 @@
-"""What NVML lists (`Card`), what is read of a card every few seconds (`Slow`), who a process is. Plain frozen records,
-any thread."""
+"""What NVML lists (`Card`), what is read of a card every few seconds (`SlowFields`), who a process is. Plain frozen
+records, any thread."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ProcessFacts(NamedTuple):
     command: str | None = None
 
 
-class Slow(NamedTuple):
+class SlowFields(NamedTuple):
     """The fields of a `DeviceSample` that change seldom or cost much to ask; read every few seconds, under the same
     names."""
 

@@ -51,7 +51,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
 largest cards, 1 TB/s four times what 16 lanes of PCIe 7 carry."""
 
 
-def right(value: float, least: float, most: float, what: str) -> float:
+def in_range(value: float, least: float, most: float, what: str) -> float:
     """The value, or ValueError when no device can mean it."""
     if not least <= value <= most:
         raise ValueError(f"the driver answers {value:.15g} {what}, which cannot be right")
@@ -60,10 +60,10 @@ def right(value: float, least: float, most: float, what: str) -> float:
 
 def plausible(field: str, value: float) -> float:
     """The value of a field of `DeviceSample`, or ValueError."""
-    return right(value, *RANGES[field])
+    return in_range(value, *RANGES[field])
 
 
-def more_than_all(field: str, value: int, total: int | None) -> str | None:
+def memory_error(field: str, value: int, total: int | None) -> str | None:
     """Why a part of the memory cannot be right; None when it can."""
     least, most, what = RANGES[field]
     if not least <= value <= most:
@@ -73,7 +73,7 @@ def more_than_all(field: str, value: int, total: int | None) -> str | None:
     return None
 
 
-def checked(sample: DeviceSample) -> tuple[DeviceSample, dict[str, str]]:
+def without_implausible(sample: DeviceSample) -> tuple[DeviceSample, dict[str, str]]:
     """The sample without what cannot be right, and why each such field is missing."""
     refused: dict[str, str] = {}
     for field in RANGES:
@@ -87,6 +87,6 @@ def checked(sample: DeviceSample) -> tuple[DeviceSample, dict[str, str]]:
     total = None if "memory_total_bytes" in refused else sample.memory_total_bytes
     for field in ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"):
         value = getattr(sample, field)
-        if value is not None and field not in refused and (why := more_than_all(field, value, total)) is not None:
+        if value is not None and field not in refused and (why := memory_error(field, value, total)) is not None:
             refused[field] = why
     return (msgspec.structs.replace(sample, **dict.fromkeys(refused)), refused) if refused else (sample, refused)

@@ -1,8 +1,8 @@
 """Time limits for calls into drivers: a call that hangs is left behind on its thread, and everything else goes on. Any
 thread.
 
-A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `Line` of its job, and
-whoever waits looks at the lines. A call that takes too long is given up: its thread does nothing more when the call
+A driver call cannot be cancelled. So jobs run on daemon threads, each call is noted on the `CallTracker` of its job,
+and whoever waits looks at the lines. A call that takes too long is given up: its thread does nothing more when the call
 returns, and the job is begun again on another thread, without that call. Noting a call costs two assignments; nothing
 is handed from thread to thread call by call.
 """
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LEFT_BEHIND = "left-behind"
+ABANDONED = "left-behind"
 """Name of a thread whose call was given up."""
 GRACE_S = 0.02
 """Jobs run one after the other on one thread; after so long each that still waits gets a thread of its own."""
@@ -27,15 +27,15 @@ LOOK_S = 0.02
 """Between two looks at the lines."""
 
 
-class LeftBehindError(Exception):
+class AbandonedError(Exception):
     """The call of this thread took too long, and another thread has taken over. Nothing that it found out counts."""
 
 
-class NoAnswerError(Exception):
+class TimeLimitError(Exception):
     """A call did not come back in time."""
 
 
-class Line:
+class CallTracker:
     """The calls of one attempt at a job. Its thread writes `calls` and `subject`, whoever watches reads them."""
 
     __slots__ = ("calls", "left", "seen", "since", "subject", "thread")
@@ -63,7 +63,7 @@ class Line:
     def leave(self) -> None:
         """Give up on the present call."""
         self.left = True
-        self.thread.name = LEFT_BEHIND
+        self.thread.name = ABANDONED
 
 
 def driver_function(thread: threading.Thread, prefix: str = "nvml") -> str | None:
@@ -77,12 +77,14 @@ def driver_function(thread: threading.Thread, prefix: str = "nvml") -> str | Non
     return found
 
 
-def any_left_behind() -> bool:
+def any_abandoned() -> bool:
     """Whether a thread of this process is still inside a call that was given up."""
-    return any(thread.name == LEFT_BEHIND for thread in threading.enumerate())
+    return any(thread.name == ABANDONED for thread in threading.enumerate())
 
 
-def finished(jobs: Sequence[Callable[[Line], T]], give_up: Callable[[Line, float], bool], name: str) -> list[T]:
+def run_all(
+    jobs: Sequence[Callable[[CallTracker], T]], give_up: Callable[[CallTracker, float], bool], name: str
+) -> list[T]:
     """Do all jobs on threads called `name-N` and wait for them; the results in their order, or the first job's
     exception.
 
@@ -104,13 +106,13 @@ def finished(jobs: Sequence[Callable[[Line], T]], give_up: Callable[[Line, float
 
 
 class _Work:
-    """The jobs of one `finished`, and the threads that do them."""
+    """The jobs of one `run_all`, and the threads that do them."""
 
-    def __init__(self, jobs: Sequence[Callable[[Line], Any]], name: str) -> None:
+    def __init__(self, jobs: Sequence[Callable[[CallTracker], Any]], name: str) -> None:
         self._jobs = jobs
         self._name = name
         self._todo = deque(range(len(jobs)))
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, CallTracker] = {}
         self._replies: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
         self._found: dict[int, tuple[Any, BaseException | None]] = {}
         self._hired = 0
@@ -138,7 +140,7 @@ class _Work:
         self._found[number] = (result, error)
         return True
 
-    def under_way(self) -> list[tuple[int, Line]]:
+    def under_way(self) -> list[tuple[int, CallTracker]]:
         return [(number, line) for number, line in self._lines.copy().items() if number not in self._found]
 
     def begin_again(self, number: int) -> None:
@@ -159,11 +161,11 @@ class _Work:
                 number = self._todo.popleft()
             except IndexError:
                 return
-            line = self._lines[number] = Line()
+            line = self._lines[number] = CallTracker()
             reply: tuple[int, Any, BaseException | None]
             try:
                 reply = (number, self._jobs[number](line), None)
-            except LeftBehindError:
+            except AbandonedError:
                 return
             except BaseException as error:  # raised where it is waited for
                 reply = (number, None, error)
@@ -172,21 +174,21 @@ class _Work:
             self._replies.put(reply)
 
 
-def answer_within(limit_s: float, call: Callable[[], T], what: str) -> T:
-    """What `call` returns or raises, on a thread of its own; `NoAnswerError`, with `what` named, when that takes too
+def call_within(limit_s: float, call: Callable[[], T], what: str) -> T:
+    """What `call` returns or raises, on a thread of its own; `TimeLimitError`, with `what` named, when that takes too
     long."""
 
-    def give_up(line: Line, now: float) -> bool:
+    def give_up(line: CallTracker, now: float) -> bool:
         if line.waited_s(now) < limit_s:
             return False
         line.leave()
-        raise NoAnswerError(f"{what} did not answer within {limit_s:g} s")
+        raise TimeLimitError(f"{what} did not answer within {limit_s:g} s")
 
-    def job(line: Line) -> T:
+    def job(line: CallTracker) -> T:
         line.calls, line.subject = 1, what
         try:
             return call()
         finally:
             line.subject = None
 
-    return finished([job], give_up, "driver-call")[0]
+    return run_all([job], give_up, "driver-call")[0]

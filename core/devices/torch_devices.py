@@ -27,10 +27,10 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
-from devexplorer.core.devices.time_limit import NoAnswerError, answer_within
+from devexplorer.core.devices.time_limit import TimeLimitError, call_within
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
-OURS = frozenset({"vgpu", "privateuseone"})
+LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})
 """Types that are listed elsewhere (`core.virtual`) or by nobody: the name of the place where no backend registered."""
 
 ENUMERATION_LIMIT_S = 10.0
@@ -191,10 +191,10 @@ class TorchBackend:
         kinds += [kind for kind in (current and current.type, private) if kind]
         devices: list[DeviceInfo] = []
         for kind in dict.fromkeys(kinds):
-            if kind in OURS or kind in ("cpu", "cuda"):
+            if kind in LISTED_ELSEWHERE or kind in ("cpu", "cuda"):
                 continue
             try:
-                count = answer_within(ENUMERATION_LIMIT_S, partial(_count, self._torch, kind), f"the backend '{kind}'")
+                count = call_within(ENUMERATION_LIMIT_S, partial(_count, self._torch, kind), f"the backend '{kind}'")
             except Exception as error:  # somebody else's package: it may lack anything and raise anything
                 if kind not in ("mps", "xpu"):
                     problems.append(Problem(f"the backend '{kind}' cannot be listed: {first_line(error)}", field=kind))
@@ -446,8 +446,8 @@ def _cuda_available(module: Any) -> tuple[bool, str | None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            available = bool(answer_within(ENUMERATION_LIMIT_S, module.cuda.is_available, "torch.cuda.is_available"))
-        except NoAnswerError as error:
+            available = bool(call_within(ENUMERATION_LIMIT_S, module.cuda.is_available, "torch.cuda.is_available"))
+        except TimeLimitError as error:
             return False, str(error)
     said = next((first_line(warning.message) for warning in caught), None)
     return available, None if available else said

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, visible_cards
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.visible import VARIABLE, seen
 from devexplorer.core.records.devices import DeviceInfo, Problem
 
 ORDER = "CUDA_DEVICE_ORDER"
@@ -51,20 +51,20 @@ def installed_build() -> Build:
     return Build(found.get("__version__"), found.get("cuda"), found.get("hip"), found.get("xpu"))
 
 
-class Expected(NamedTuple):
+class ExpectedDevices(NamedTuple):
     """What torch would list, and why some cards are not among it."""
 
     devices: tuple[DeviceInfo, ...]
     problems: tuple[Problem, ...]
 
 
-def expected(
+def expected_devices(
     cards: Sequence[Card], buses: Mapping[str, Sequence[str]], environ: Mapping[str, str], build: Build, cpu_name: str
-) -> Expected:
+) -> ExpectedDevices:
     """torch's devices besides the CPU. `buses`: maker -> PCI addresses of AMD's and Intel's cards that the kernel
     lists."""
     if build.reason is not None:
-        return Expected((), (Problem(build.reason, field="cuda"),))
+        return ExpectedDevices((), (Problem(build.reason, field="cuda"),))
     found: list[DeviceInfo] = []
     problems: list[Problem] = []
     whole = [card for card in cards if card.mig_instance is None]
@@ -86,12 +86,12 @@ def expected(
         found += _in_order("xpu", "xpu device", buses.get("Intel", ()))
     if sys.platform == "darwin" and platform.machine() == "arm64":
         found.append(DeviceInfo(id="mps", kind="mps", name=f"{cpu_name} GPU", memory_shared=True))
-    return Expected(tuple(found), tuple(problems))
+    return ExpectedDevices(tuple(found), tuple(problems))
 
 
 def _cuda(cards: Sequence[Card], visible: str | None) -> list[DeviceInfo]:
     by_bus = sorted(cards, key=lambda card: ((card.bus_id or "").lower(), card.index))
-    order = seen(visible, [card.uuid for card in by_bus]).order
+    order = visible_cards(visible, [card.uuid for card in by_bus]).order
     return [
         DeviceInfo(
             id=f"cuda:{ordinal}",

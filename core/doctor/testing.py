@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.python_names import nearest
+from devexplorer.core.base.python_names import suggestion
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked
@@ -55,7 +55,7 @@ def assert_placement_clean(
     """
     for key in ignore:
         if key not in RULES:
-            raise BadInput(f"there is no rule '{key}'; {nearest(key, RULES)}")
+            raise BadInput(f"there is no rule '{key}'; {suggestion(key, RULES)}")
     title = model if isinstance(model, str) else type(model).__name__
     shapes, tensors = _given(title, inputs, isinstance(model, str))
     doctor: Doctor | None = None

@@ -315,7 +315,7 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
         return Recipe(source, "").make().model
     known = samples.recipes()
     if target.strip().lower().replace("_", "-") not in known:
-        raise BadInput(f"there is no model '{target}'; {python_names.nearest(target, (*workspace.names, *known))}")
+        raise BadInput(f"there is no model '{target}'; {python_names.suggestion(target, (*workspace.names, *known))}")
     return samples.build(target)
 
 

@@ -150,9 +150,9 @@ def _check_count(file: AnyFile, chosen: Chosen) -> None:
 
 def _check_name(workspace: Workspace, name: str, chosen: Chosen) -> None:
     if len(chosen.tensors) + len(chosen.models) == 1:
-        python_names.checked(name, workspace.names)
+        python_names.checked_name(name, workspace.names)
     else:
-        python_names.checked(name, ())  # with several it is the beginning of their names
+        python_names.checked_name(name, ())  # with several it is the beginning of their names
 
 
 def _sizes(file: AnyFile, chosen: Chosen) -> list[int]:

@@ -26,7 +26,7 @@ def name_for(key: str, prefix: str | None, path: str, taken: Collection[str]) ->
     limit = python_names.LENGTH_LIMIT - 6  # room for the number that makes it unique
     if len(whole) > limit:
         whole = _clean(whole[-limit:]) or "tensor"
-    return python_names.unique(whole.rstrip(" .-") or "tensor", taken)
+    return python_names.unique_name(whole.rstrip(" .-") or "tensor", taken)
 
 
 def _clean(text: str) -> str:

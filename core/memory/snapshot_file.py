@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 from devexplorer.core.base.atomic_files import replacing
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.base.regular_files import open_ordinary
+from devexplorer.core.base.regular_files import open_regular
 
 PROTOCOL = 4
 """What `torch.cuda.memory._dump_snapshot` writes with Python 3.8 to 3.13, and what the viewer at pytorch.org reads."""
@@ -49,7 +49,7 @@ def load(path: str, progress: Progress = lambda share: None) -> object:
     """The plain values in a file; `BadInput` in one line when it cannot be read, is too large, or holds anything
     else."""
     try:
-        with open_ordinary(Path(path).expanduser()) as file:
+        with open_regular(Path(path).expanduser()) as file:
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise BadInput(

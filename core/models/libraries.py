@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError, Unavailable
-from devexplorer.core.base.python_names import nearest, quoted
+from devexplorer.core.base.python_names import quoted, suggestion
 from devexplorer.core.models.loading import one_line
 from devexplorer.core.models.source import Source
 
@@ -99,7 +99,7 @@ def _transformers(source: Source, folder: str) -> Prepared:
     options = dict(source.options)
     head = options.pop("head", None)
     if head is not None and head not in HEADS:
-        raise BadInput(f"there is no head '{head}'; {nearest(str(head), HEADS)}")
+        raise BadInput(f"there is no head '{head}'; {suggestion(str(head), HEADS)}")
     content = _content(source, folder) if source.place.endswith(".json") else {}
     kind = content.get("model_type", source.place) if content else source.place
     mapping = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
@@ -200,7 +200,7 @@ def _architecture(transformers: Any, config: Any, head: str | None, kind: str) -
 
 def _near(word: str, known: Collection[str]) -> str:
     """The nearest names, and where there are none, how many there are rather than all."""
-    words = nearest(word, known)
+    words = suggestion(word, known)
     return (
         words
         if words.startswith("did you mean")
@@ -251,7 +251,7 @@ def _torchvision(source: Source) -> Prepared:
     unknown = [key for key in source.options if key not in takes and not free]
     if unknown:
         raise BadInput(
-            *(f"torchvision's {source.place} has no option '{key}'; {nearest(key, list(takes))}" for key in unknown)
+            *(f"torchvision's {source.place} has no option '{key}'; {suggestion(key, list(takes))}" for key in unknown)
         )
     options = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in takes else {}), **source.options}
     given = "".join(f", {key}={value!r}" for key, value in options.items())

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.base.python_names import nearest
+from devexplorer.core.base.python_names import suggestion
 from devexplorer.core.models.source import Source, located
 
 Stamp = tuple[str, int, int]
@@ -46,7 +46,7 @@ def factory_of(source: Source, folder: str) -> Any:
     for at, part in enumerate(source.factory.split(".")):
         if not hasattr(factory, part):
             public = _offered(module) if at == 0 else []
-            hint = f"; {nearest(part, public)}" if public else ""
+            hint = f"; {suggestion(part, public)}" if public else ""
             raise BadInput(f"the module '{_title(source)}' has no class or function '{source.factory}'{hint}")
         factory = getattr(factory, part)
     _check_factory(source, factory)

@@ -81,7 +81,7 @@ def placed(name: str, model: nn.Module, device_map: Mapping[str, str], fleet: De
     for path in device_map:
         if path not in known:
             findings.append(
-                f"'{name}' has no part '{path}'; {python_names.nearest(path, [one for one in known if one])}"
+                f"'{name}' has no part '{path}'; {python_names.suggestion(path, [one for one in known if one])}"
             )
     if findings:
         raise BadInput(*findings, virtual_helps=helps)

@@ -53,7 +53,7 @@ LATEST_UNIX_S = 1e11
 """A moment that a calendar can still show is far below."""
 
 
-class DevicesAre(msgspec.Struct, frozen=True, tag="devices_are"):
+class DeviceList(msgspec.Struct, frozen=True, tag="devices_are"):
     """The list of devices from here on."""
 
     devices: tuple[DeviceInfo, ...]
@@ -62,8 +62,8 @@ class DevicesAre(msgspec.Struct, frozen=True, tag="devices_are"):
 
 Reading = DeviceSample | AllocatorSample | BenchPoint
 """Of a stream; there are many."""
-Happening = (
-    DevicesAre
+SessionEvent = (
+    DeviceList
     | DeviceDetails
     | Topology
     | BenchPreparing
@@ -75,7 +75,7 @@ Happening = (
     | EngineLost
 )
 """Everything else that is recorded."""
-Recorded = Reading | Happening
+Recorded = Reading | SessionEvent
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

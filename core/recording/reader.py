@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.base.regular_files import open_ordinary
+from devexplorer.core.base.regular_files import open_regular
 from devexplorer.core.recording.format import (
     HEAD_SIZE,
     MAGIC,
@@ -23,7 +23,7 @@ from devexplorer.core.recording.format import (
     PREFIX,
     VERSION,
     Damaged,
-    DevicesAre,
+    DeviceList,
     Entry,
     Head,
     Header,
@@ -113,13 +113,13 @@ class Recording:
     @property
     def first_devices(self) -> tuple[DeviceInfo, ...]:
         """The devices at the beginning."""
-        lists = (entry.record.devices for entry in self.events if isinstance(entry.record, DevicesAre))
+        lists = (entry.record.devices for entry in self.events if isinstance(entry.record, DeviceList))
         return self.header.devices or next(lists, ())
 
     @property
     def simulated(self) -> bool:
         """Whether any device in it is."""
-        lists = [entry.record.devices for entry in self.events if isinstance(entry.record, DevicesAre)]
+        lists = [entry.record.devices for entry in self.events if isinstance(entry.record, DeviceList)]
         return any(info.simulated for devices in (self.header.devices, *lists) for info in devices)
 
     @property
@@ -239,7 +239,7 @@ def open_recording(path: Path, progress: Callable[[float], bool] = lambda _done:
 
 def _file(path: Path) -> BinaryIO:
     try:
-        return open_ordinary(path)
+        return open_regular(path)
     except FileNotFoundError:
         raise BadInput(f"there is no file {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name

@@ -2,8 +2,8 @@
 time; no Qt.
 
 A live history keeps the readings of ten minutes and bins of seconds for a day. To show a recording at any moment within
-it the same is put together from two things: the readings of the minutes before (`Collector` takes them out of a `State`
-that reads along), and `Bins` of the whole recording, made once.
+it the same is put together from two things: the readings of the minutes before (`RowCollector` takes them out of a
+`State` that reads along), and `BinTable` of the whole recording, made once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Readings(NamedTuple):
         return Readings(self.at_ms[:stop], self.times[:stop], self.rows[:stop])
 
 
-class Collector(History):
+class RowCollector(History):
     """Stands in for a device's history while a recording is read: keeps the rows that `State` would have drawn."""
 
     def __init__(self, metrics: Sequence[Metric], moment: list[int]) -> None:
@@ -87,7 +87,7 @@ def monotone(times: Floats) -> tuple[int, Floats]:
         start += int(set_back[0])
 
 
-class Bins:
+class BinTable:
     """Lowest, mean and highest reading of every `seconds` of one device. `add` in the order of time."""
 
     def __init__(self, width: int, seconds: float) -> None:
@@ -153,7 +153,7 @@ class RecordedHistory(History):
         self,
         metrics: Sequence[Metric],
         readings: Readings,
-        before: Sequence[Bins | None],
+        before: Sequence[BinTable | None],
         until_unix_s: float,
         gap_s: float,
         serial: int,
@@ -190,13 +190,13 @@ class RecordedHistory(History):
         ]
         self._has_more = len(times) > self.capacity or any(bins is not None for bins in older)
 
-    def _fill(self, tier: BinRing, before: Bins | None, times: Floats, rows: Floats, until_unix_s: float) -> int:
+    def _fill(self, tier: BinRing, before: BinTable | None, times: Floats, rows: Floats, until_unix_s: float) -> int:
         """Fill a ring; returns the number of the first bin that there ever was."""
         seconds = tier.seconds
         seam = int(
             (times[0] if len(times) else until_unix_s) // seconds
         )  # the readings may begin in the middle of this bin
-        newest = Bins(rows.shape[1], seconds)
+        newest = BinTable(rows.shape[1], seconds)
         if before is not None and before.first < seam + 1 and before.stop > before.first:
             if not len(times) or times[-1] // seconds > seam:
                 seam += bool(len(times))

@@ -22,7 +22,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.recording.format import (
     Damaged,
-    DevicesAre,
+    DeviceList,
     Header,
     Kind,
     Reading,
@@ -106,7 +106,7 @@ class Recorder:
 
     def put_devices(self, devices: Sequence[DeviceInfo], problems: Sequence[Problem] = ()) -> None:
         """Record that these are the devices from now on."""
-        self._put(DevicesAre(tuple(devices), tuple(problems)))
+        self._put(DeviceList(tuple(devices), tuple(problems)))
 
     def close(self, deadline_s: float = 1.0) -> bool:
         """Write what waits and end the file; False when the disk had not taken everything by then."""

@@ -17,7 +17,7 @@ def refusal(time_unix_s: float) -> Answer:
     return Answer(title="A recording cannot be changed", words=f"T{REFUSED[1:]}.", failed=True, time_unix_s=time_unix_s)
 
 
-def begun(recording: Recording, rules: tuple[Rule, ...]) -> State:
+def initial_state(recording: Recording, rules: tuple[Rule, ...]) -> State:
     """The state before anything of the recording was read: it says what is on show."""
     state = State()
     state.alerts.set_rules(rules)

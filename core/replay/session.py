@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.recording.format import DevicesAre, Entry
+from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records.messages import Command, Event
-from devexplorer.core.replay.messages import REFUSED, begun, refusal
+from devexplorer.core.replay.messages import REFUSED, initial_state, refusal
 from devexplorer.core.replay.timeline import RecordingTimeline
 from devexplorer.core.session.session import MOST_EVENTS, PollResult
 from devexplorer.core.session.state import State
@@ -243,13 +243,13 @@ class ReplaySession:
         target = min(self._position + step_s * self._speed * 1000, self._ahead_ms)
         while self._ahead and self._ahead[0].at_ms <= target:
             record = self._ahead[0].record
-            if len(events) >= MOST_EVENTS or (isinstance(record, DevicesAre) and events):
+            if len(events) >= MOST_EVENTS or (isinstance(record, DeviceList) and events):
                 target = self._ahead[
                     0
                 ].at_ms  # the rest comes with the next beat: a list of devices goes before its readings
                 break
             self._ahead.popleft()
-            if isinstance(record, DevicesAre):
+            if isinstance(record, DeviceList):
                 catalog = Catalog(record.devices, record.problems)
             else:
                 events.append(record)
@@ -274,7 +274,7 @@ class ReplaySession:
         with recording:
             self._simulated, self._findings = recording.simulated, recording.findings
             self._recording = recording
-            self._wind(RecordingTimeline(recording, lambda: begun(recording, self.rules)))
+            self._wind(RecordingTimeline(recording, lambda: initial_state(recording, self.rules)))
 
     def _opening(self, done: float) -> bool:
         self._progress = done

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from heapq import merge
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.recording.format import DevicesAre, Entry, Reading, Recorded
+from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded
 from devexplorer.core.recording.reader import Recording
-from devexplorer.core.recording.recorded_history import Bins, Collector, Readings, RecordedHistory, monotone
+from devexplorer.core.recording.recorded_history import BinTable, Readings, RecordedHistory, RowCollector, monotone
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
@@ -40,7 +40,7 @@ gigabytes."""
 MOST_CHUNKS = 256
 """Chunks that are looked through for the readings of the minutes before a moment."""
 SERIAL_BITS = 40
-_SHAPES_ROWS = DevicesAre | BenchPreparing | BenchStarted | BenchEnded | EngineReady | EngineLost
+_SHAPES_ROWS = DeviceList | BenchPreparing | BenchStarted | BenchEnded | EngineReady | EngineLost
 """Events without which a `State` could not say which row a reading makes."""
 _KINDS = (((*DEVICE_METRICS,), GAP_S), ((THROUGHPUT,), float("inf")))
 """Quantities and gap of `Device.history` and of `Device.throughput`."""
@@ -49,15 +49,15 @@ Key = tuple[int, int]
 """A device by its colour, which stays with it whatever it is called, and which of `_KINDS`."""
 
 
-def take_over(state: State, record: Recorded) -> None:
+def apply_record(state: State, record: Recorded) -> None:
     """Apply a record, as the window does."""
-    if isinstance(record, DevicesAre):
+    if isinstance(record, DeviceList):
         state.set_catalog(Catalog(record.devices, record.problems))
     else:
         state.apply(record)
 
 
-class _ReadsAlong:
+class _RowReader:
     """A `State` whose histories only collect rows."""
 
     def __init__(self, events: Sequence[Entry]) -> None:
@@ -66,7 +66,7 @@ class _ReadsAlong:
         self._state.alerts.set_rules(())  # nobody asks this one
         self._events, self._taken = events, 0
         self._moment = [0]
-        self._collectors: dict[Key, Collector] = {}
+        self._collectors: dict[Key, RowCollector] = {}
 
     def events_until(self, at_ms: int) -> Sequence[Entry]:
         """The events since the last call."""
@@ -76,14 +76,14 @@ class _ReadsAlong:
     def apply(self, entry: Entry) -> None:
         """One record, in its turn."""
         self._moment[0] = entry.at_ms
-        take_over(self._state, entry.record)
-        if isinstance(entry.record, DevicesAre):
+        apply_record(self._state, entry.record)
+        if isinstance(entry.record, DeviceList):
             for device in self._state.devices.values():
                 device.history, device.throughput = (self._collector((device.colour, kind)) for kind in (0, 1))
 
-    def _collector(self, key: Key) -> Collector:
+    def _collector(self, key: Key) -> RowCollector:
         if key not in self._collectors:
-            self._collectors[key] = Collector(_KINDS[key[1]][0], self._moment)
+            self._collectors[key] = RowCollector(_KINDS[key[1]][0], self._moment)
         return self._collectors[key]
 
     def take(self) -> dict[Key, Readings]:
@@ -124,9 +124,9 @@ class RecordingTimeline:
         self._shaping = [entry for entry in self._events if isinstance(entry.record, _SHAPES_ROWS)]
         self._cache: OrderedDict[int, _Chunk] = OrderedDict()
         self._cached_bytes = 0
-        self._reader: _ReadsAlong | None = None
+        self._reader: _RowReader | None = None
         self._overview = _Overview(fine=recording.last_ms <= FINE_BINS_S * 1000)
-        self._overview_reader: _ReadsAlong | None = None
+        self._overview_reader: _RowReader | None = None
         self._serial = 0
 
     @property
@@ -197,8 +197,8 @@ class RecordingTimeline:
             latest.sort(key=_at)
         state, devices = self._fresh(), dict[int, Device]()
         for entry in merge(self._events_until(at_ms), latest, key=_at):
-            take_over(state, entry.record)
-            if isinstance(entry.record, DevicesAre):
+            apply_record(state, entry.record)
+            if isinstance(entry.record, DeviceList):
                 devices |= {device.colour: device for device in state.devices.values()}
         self._serial += 1
         parts = [chunk.rows for chunk in chunks]
@@ -239,7 +239,7 @@ class RecordingTimeline:
 
     def _devices_at(self, at_ms: int) -> list[str]:
         lists = [entry.record for entry in self._shaping[: bisect_right(self._shaping, at_ms, key=_at)]]
-        last = next((record for record in reversed(lists) if isinstance(record, DevicesAre)), None)
+        last = next((record for record in reversed(lists) if isinstance(record, DeviceList)), None)
         return [info.id for info in last.devices] if last is not None else []
 
     # --- chunks
@@ -283,7 +283,7 @@ class RecordingTimeline:
             self._cache.move_to_end(number)
         return chunk
 
-    def _read(self, number: int, reader: _ReadsAlong | None) -> tuple[_Chunk, _ReadsAlong]:
+    def _read(self, number: int, reader: _RowReader | None) -> tuple[_Chunk, _RowReader]:
         """Read a chunk through a `State`: that of the chunk before when there is one, else one that gets to know what
         came before."""
         frames = self._frames[number * CHUNK_FRAMES : (number + 1) * CHUNK_FRAMES]
@@ -298,8 +298,8 @@ class RecordingTimeline:
         reader.next_chunk = number + 1
         return _Chunk(reader.take(), points), reader
 
-    def _reader_before(self, number: int) -> _ReadsAlong:
-        reader = _ReadsAlong(self._shaping)
+    def _reader_before(self, number: int) -> _RowReader:
+        reader = _RowReader(self._shaping)
         start = number * CHUNK_FRAMES
         for entry in reader.events_until(self._frames[start].head.first_ms):
             reader.apply(entry)
@@ -317,7 +317,7 @@ class _Overview:
     def __init__(self, *, fine: bool) -> None:
         self.chunks = 0
         self._grids = [seconds for seconds, _ in TIERS] if fine else [TIERS[-1][0]]
-        self._bins: dict[Key, list[tuple[int, list[Bins]]]] = {}
+        self._bins: dict[Key, list[tuple[int, list[BinTable]]]] = {}
         """With the chunk from which on they are: a clock that was set back begins others."""
 
     def add(self, rows: dict[Key, Readings]) -> None:
@@ -326,15 +326,15 @@ class _Overview:
             start, times = monotone(readings.times)
             begun = self._bins.setdefault(key, [])
             if start or not begun or not all(bins.fits(times) for bins in begun[-1][1]):
-                begun.append((self.chunks, [Bins(readings.rows.shape[1], seconds) for seconds in self._grids]))
+                begun.append((self.chunks, [BinTable(readings.rows.shape[1], seconds) for seconds in self._grids]))
             for bins in begun[-1][1]:
                 bins.add(times, readings.rows[start:])
         self.chunks += 1
 
-    def before(self, key: Key, chunk: int) -> list[Bins | None]:
+    def before(self, key: Key, chunk: int) -> list[BinTable | None]:
         """The bins for each of `TIERS` of what is before a chunk; None where there is nothing before, or it was not
         read yet."""
-        nothing: list[Bins | None] = [None] * len(TIERS)
+        nothing: list[BinTable | None] = [None] * len(TIERS)
         begun = [bins for first, bins in self._bins.get(key, []) if first < chunk]
         if self.chunks < chunk or not begun:
             return nothing

@@ -19,11 +19,11 @@ import msgspec
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
 from devexplorer.core.devices.datasheets import datasheets
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.devices.visible import VARIABLE, assignment, checked
-from devexplorer.core.devices.visible_words import explained
+from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.giving_way import GivingWay
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
@@ -50,7 +50,7 @@ from devexplorer.core.records.messages import (
 from devexplorer.core.session.journal import Journal
 from devexplorer.core.session.rebuild import Rebuild, describe
 from devexplorer.core.session.script import Action, Surroundings, notebook, script
-from devexplorer.core.telemetry.drm_watch import DrmWatch
+from devexplorer.core.telemetry.drm_sampler import DrmSampler
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 
@@ -119,7 +119,7 @@ class Session:
         self._cpu = CpuReader()
         self._tap = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
         self._sampler = Sampler(self._tap.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
-        self._drm = DrmWatch(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
+        self._drm = DrmSampler(self._tap.put, drm or Drm(), on_cards=self._take_drm_cards)
         self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = datasheets()
         self._journal = Journal()
@@ -243,7 +243,7 @@ class Session:
         if self._explanation_due and catalog is not None and self._is_rebuilt():
             self._explanation_due = False
             events.append(
-                explained(
+                visibility_answer(
                     self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()
                 )
             )

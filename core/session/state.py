@@ -51,7 +51,7 @@ from devexplorer.core.session.row_table import Outlines
 from devexplorer.core.session.welcome import this_machine
 from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
-from devexplorer.core.telemetry.memory_breakdown import ContextWatch, MemoryParts, memory_parts
+from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, MemoryParts, memory_parts
 
 LOG_LINES = 2000
 LEFT_S = 120.0
@@ -100,7 +100,7 @@ class Device:
     details: DeviceDetails | None = None
     engine_bytes: int | None = None
     """What the driver says the engine process uses there, where it says so."""
-    context: ContextWatch = field(default_factory=ContextWatch)
+    context: ContextEstimator = field(default_factory=ContextEstimator)
     """What of it is CUDA context and libraries, where the allocator does not say."""
     history: History = field(default_factory=History)
     """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""

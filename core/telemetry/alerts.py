@@ -33,8 +33,8 @@ from devexplorer.core.telemetry.alert_rules import (
     figure_text,
     limits,
 )
+from devexplorer.core.telemetry.empty_samples import is_empty_sample
 from devexplorer.core.telemetry.metrics import value
-from devexplorer.core.telemetry.silence import says_nothing
 
 HISTORY = 200
 """Alerts that are over and still listed."""
@@ -217,7 +217,7 @@ class Alerts:
         self._now = now if self._now is None or abs(now - self._now) > OUT_OF_ORDER_S else max(now, self._now)
         device = self._device(sample.device)
         device.simulated = sample.simulated
-        nothing = says_nothing(sample)
+        nothing = is_empty_sample(sample)
         device.silent = nothing and device.answered
         device.answered = device.answered or not nothing
         changes: list[AlertChange] = []
@@ -361,7 +361,7 @@ class Alerts:
         return change
 
 
-def alert_words(alert: Alert) -> str:
+def alert_message(alert: Alert) -> str:
     """What is the matter, as a sentence without its end: `cuda:1: temperature 91 °C, raised at 90 °C`."""
     device = f"{alert.device} (simulated)" if alert.simulated else alert.device
     quantity = QUANTITIES[alert.metric]

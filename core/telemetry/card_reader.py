@@ -10,15 +10,15 @@ import msgspec
 
 from devexplorer.core.devices.catalog import uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import Card, Slow
-from devexplorer.core.devices.time_limit import LeftBehindError
+from devexplorer.core.devices.nvml_card import Card, SlowFields
+from devexplorer.core.devices.time_limit import AbandonedError
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
     from devexplorer.core.records.messages import Event
 
 SLOW_INTERVAL_S = 2.0
-"""Between two readings of processes, limits, PCIe, NVLink, errors: `Slow`."""
+"""Between two readings of processes, limits, PCIe, NVLink, errors: `SlowFields`."""
 DETAILS_INTERVAL_S = 30.0
 """Between two readings of `DeviceDetails`."""
 TURNS = 8
@@ -32,7 +32,7 @@ def next_due(due: float, now: float, interval_s: float) -> float:
     return due + (missed + 1) * interval_s
 
 
-class Pace(msgspec.Struct):
+class Schedule(msgspec.Struct):
     """When what is read, and what a sample is stamped with. One for all cards; the intervals may be changed at any
     time."""
 
@@ -53,7 +53,12 @@ class CardReader:
     """
 
     def __init__(
-        self, card: Card, nvml: Nvml, put: Callable[[Event], None], name: Callable[[CardReader], str | None], pace: Pace
+        self,
+        card: Card,
+        nvml: Nvml,
+        put: Callable[[Event], None],
+        name: Callable[[CardReader], str | None],
+        pace: Schedule,
     ) -> None:
         self.card = card
         """Replaced by the listing when it says something else."""
@@ -74,7 +79,7 @@ class CardReader:
         self._put = put
         self._name = name
         self._pace = pace
-        self._slow: Slow | None = None
+        self._slow: SlowFields | None = None
         self._slow_due = 0.0
         self._details: DeviceDetails | None = None
         self._details_due = 0.0
@@ -108,7 +113,7 @@ class CardReader:
                 self._put(sample)
             now = self._pace.clock()
             more = self._slow is None or now >= self._slow_due or self._details_are_due(now)
-        except LeftBehindError:
+        except AbandonedError:
             return  # another thread does this job now
         except BaseException:  # whatever happened: a card that stayed claimed would never be read again
             self._release()
@@ -126,7 +131,7 @@ class CardReader:
             self._read_slow()
             sample = self._read()
             self._read_details()
-        except LeftBehindError:
+        except AbandonedError:
             return
         except BaseException:
             self._release()
@@ -156,7 +161,7 @@ class CardReader:
         try:
             self._read_slow()
             self._read_details()
-        except LeftBehindError:
+        except AbandonedError:
             return
         except BaseException:
             self._release()

@@ -20,7 +20,7 @@ from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.core.telemetry.rings import BinRing, Floats, RowRing
 
-PARTS: tuple[Metric, ...] = (
+PART_METRICS: tuple[Metric, ...] = (
     Metric("workspace_bytes", "Workspace tensors", "bytes"),
     Metric("other_allocated_bytes", "Other allocations", "bytes"),
     Metric("cached_bytes", "Cached by the allocator", "bytes"),
@@ -29,12 +29,12 @@ PARTS: tuple[Metric, ...] = (
 )
 """The parts of used memory, bottom to top of the stacked plot and in the order of `MemoryParts`. Known where an
 allocator was read."""
-ALLOCATOR: tuple[Metric, ...] = (
+ALLOCATOR_METRICS: tuple[Metric, ...] = (
     Metric("allocated_bytes", "Allocated by the engine", "bytes"),
     Metric("reserved_bytes", "Reserved by the allocator", "bytes"),
     Metric("largest_free_block_bytes", "Largest free block", "bytes"),
 )
-DEVICE_METRICS = (*METRICS, *PARTS, *ALLOCATOR)
+DEVICE_METRICS = (*METRICS, *PART_METRICS, *ALLOCATOR_METRICS)
 """Everything that a device's history has, in the order of its rows."""
 THROUGHPUT = Metric("tflops", "Throughput", "tflops")
 """The one quantity of the history of a device's benchmark points."""
@@ -115,7 +115,7 @@ def device_row(sample: DeviceSample, parts: MemoryParts, allocator: AllocatorSam
     )
 
 
-_NO_ALLOCATOR = (None,) * (len(PARTS) + len(ALLOCATOR))
+_NO_ALLOCATOR = (None,) * (len(PART_METRICS) + len(ALLOCATOR_METRICS))
 
 
 class History:

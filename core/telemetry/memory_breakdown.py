@@ -38,7 +38,7 @@ class MemoryParts(NamedTuple):
         )
 
 
-class Part(NamedTuple):
+class PartText(NamedTuple):
     """A part in words."""
 
     short: str
@@ -49,50 +49,50 @@ class Part(NamedTuple):
     """How it becomes free."""
 
 
-PARTS = {
-    "workspace": Part(
+PART_TEXTS = {
+    "workspace": PartText(
         "workspace",
         "tensors of this workspace",
         "memory that the named objects hold; what two objects share counts once",
         "Remove or move the object.",
     ),
-    "other_allocated": Part(
+    "other_allocated": PartText(
         "other allocations",
         "other live tensors",
         "no object holds them: benchmark operands, activations, what Undo keeps, and what the allocator rounds each"
         " tensor up to",
         "It goes when nothing holds them any more.",
     ),
-    "cached": Part(
+    "cached": PartText(
         "cached",
         "cached by the allocator",
         "reserved by torch's caching allocator for the next tensors, used by none now",
         "“Release cache” gives back the segments in which no tensor lives.",
     ),
-    "context": Part(
+    "context": PartText(
         "context",
         "CUDA context and libraries",
         "what the driver, torch's kernels and libraries such as cuBLAS take for this process as soon as it touches the"
         " card",
         "It goes only when the engine ends: “Restart engine”.",
     ),
-    "other_processes": Part(
+    "other_processes": PartText(
         "other processes", "other processes", "everybody else on this card", "It is theirs to give back."
     ),
-    "unsplit": Part(
+    "unsplit": PartText(
         "context and other processes",
         "context and other processes",
         "CUDA context of the engine and everybody else: the driver does not tell one from the other here",
         "",
     ),
-    "used": Part("used", "used", "in use by all processes together; nothing finer is known here", ""),
-    "driver": Part(
+    "used": PartText("used", "used", "in use by all processes together; nothing finer is known here", ""),
+    "driver": PartText(
         "driver",
         "kept by the driver",
         "reserved by driver and firmware; nvidia-smi counts it as neither used nor free",
         "",
     ),
-    "free": Part("free", "free", "in use by nobody", ""),
+    "free": PartText("free", "free", "in use by nobody", ""),
 }
 """Each part in words, by its name in `MemoryParts`, in the order of the bar. `unsplit` stands for `other_processes`
 where the context is not known, `used` where only the sum is."""
@@ -107,10 +107,10 @@ def memory_parts(
 ) -> MemoryParts:
     """The parts of one moment.
 
-    `context` is what `ContextWatch` found, for allocators that do not know it; `driver` what driver and firmware keep
-    for themselves. On a virtual GPU nobody else is there, so that its allocator alone tells everything: the parts then
-    add up to the byte. On a real card `used` and the allocator are read up to a tick apart, by which the sum can be off
-    while memory is taken or given back.
+    `context` is what `ContextEstimator` found, for allocators that do not know it; `driver` what driver and firmware
+    keep for themselves. On a virtual GPU nobody else is there, so that its allocator alone tells everything: the parts
+    then add up to the byte. On a real card `used` and the allocator are read up to a tick apart, by which the sum can
+    be off while memory is taken or given back.
     """
     if allocator is None:
         return MemoryParts(None, None, None, None, used, _free(used, total, driver), driver)
@@ -131,7 +131,7 @@ def _free(used: int | None, total: int | None, driver: int | None) -> int | None
     return None if used is None or total is None else max(total - used - (driver or 0), 0)
 
 
-class ContextWatch:
+class ContextEstimator:
     """What CUDA context and libraries of the engine take on a card, from readings that arrive one by one.
 
     It is what the driver says that the process uses, less what the allocator has reserved. The list of processes is

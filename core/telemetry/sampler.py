@@ -31,7 +31,7 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records.devices import DeviceSample, Problem, Topology
-from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Pace, next_due
+from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTERVAL_S, CardReader, Schedule, next_due
 from devexplorer.core.telemetry.worker_pool import WorkerPool
 
 if TYPE_CHECKING:  # the records of every message take as long to import as NVML's own module
@@ -103,7 +103,7 @@ class Sampler:
         self._answers: _Replies = SimpleQueue()
         self._list_interval_s = list_interval_s
         self._slow_interval_s = slow_interval_s
-        self._pace = Pace(clock, unix_clock, slow_interval_s, details_interval_s, details)
+        self._pace = Schedule(clock, unix_clock, slow_interval_s, details_interval_s, details)
         self._names: dict[bytes, str] = {}
         self._readers: tuple[CardReader, ...] | None = None
         self._gone: dict[str, Card] = {}

@@ -72,7 +72,7 @@ def code_text(link: PeerLink | None) -> str:
     return f"{link.code}{SIMULATED}" if link.simulated else link.code
 
 
-def pair_words(a: str, b: str, link: PeerLink | None) -> str:
+def pair_text(a: str, b: str, link: PeerLink | None) -> str:
     """Everything about a pair, a line each: `a` and `b` in the order of the reader."""
     if link is None:
         return f"{a} and {b}: not known how they are joined"

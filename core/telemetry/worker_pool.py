@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
-from devexplorer.core.devices.time_limit import LEFT_BEHIND
+from devexplorer.core.devices.time_limit import ABANDONED
 
 Job = Callable[[], None]
 
@@ -26,8 +26,8 @@ class WorkerPool:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: deque[Job] = deque()
-        self._idle: list[_Hand] = []
-        self._hands: list[_Hand] = []
+        self._idle: list[_Worker] = []
+        self._hands: list[_Worker] = []
         self._lock = threading.Lock()
         self._ending = False
 
@@ -55,7 +55,7 @@ class WorkerPool:
                     hand = self._idle.pop()  # the last that worked: one does all the work as long as that is enough
                 else:
                     self._hands = [hand for hand in self._hands if hand.thread.is_alive()]
-                    hand = _Hand(f"{self._name}-{len(self._hands) + 1}", self._work)
+                    hand = _Worker(f"{self._name}-{len(self._hands) + 1}", self._work)
                     self._hands.append(hand)
                     hand.thread.start()
             hand.go.put(True)
@@ -70,11 +70,11 @@ class WorkerPool:
             hand.go.put(False)
         until = time.monotonic() + deadline_s
         for hand in hands:
-            if hand.thread.name != LEFT_BEHIND:  # that one is inside a call that may never come back
+            if hand.thread.name != ABANDONED:  # that one is inside a call that may never come back
                 hand.thread.join(max(until - time.monotonic(), 0))
         return not any(hand.thread.is_alive() for hand in hands)
 
-    def _work(self, hand: _Hand) -> None:
+    def _work(self, hand: _Worker) -> None:
         while hand.go.get():  # no timeout: each would be a timer
             while not self._ending:
                 try:
@@ -82,15 +82,15 @@ class WorkerPool:
                 except IndexError:
                     break
                 job()
-                if hand.thread.name == LEFT_BEHIND:
+                if hand.thread.name == ABANDONED:
                     return  # another hand has taken its place
             with self._lock:
                 self._idle.append(hand)
 
 
-class _Hand:
+class _Worker:
     """A thread and the line on which it is called."""
 
-    def __init__(self, name: str, work: Callable[[_Hand], None]) -> None:
+    def __init__(self, name: str, work: Callable[[_Worker], None]) -> None:
         self.go: SimpleQueue[bool] = SimpleQueue()
         self.thread = threading.Thread(target=work, args=(self,), name=name, daemon=True)

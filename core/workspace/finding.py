@@ -18,7 +18,7 @@ Objects = Mapping[str, nn.Module | Tensor]
 def found(objects: Objects, name: str) -> nn.Module | Tensor:
     """The live object behind a name."""
     if name not in objects:
-        raise BadInput(f"there is no object '{name}'; {python_names.nearest(name, objects)}")
+        raise BadInput(f"there is no object '{name}'; {python_names.suggestion(name, objects)}")
     return objects[name]
 
 
@@ -42,7 +42,7 @@ def aimed(objects: Objects, target: str) -> MoveTarget:
             f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
             " instead"
         )
-    raise BadInput(f"'{name}' has no part '{path}'; {python_names.nearest(path, [p for p in parts if p])}")
+    raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, [p for p in parts if p])}")
 
 
 def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
@@ -55,7 +55,7 @@ def leaf(objects: Objects, target: str) -> tuple[Tensor, tuple[str, ...]]:
         return thing, ()
     inside = dict(thing.named_parameters(remove_duplicate=False)) | dict(thing.named_buffers(remove_duplicate=False))
     if path not in inside:
-        raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {python_names.nearest(path, inside)}")
+        raise BadInput(f"'{name}' has no parameter or buffer '{path}'; {python_names.suggestion(path, inside)}")
     return inside[path], tuple(other for other, tensor in inside.items() if tensor is inside[path] and other != path)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def forward(workspace: Workspace, command: Forward) -> Ran:
     """Run a model or a part of it; the output is kept, without its graph, only when it is given a name."""
     if command.output is not None:
-        python_names.checked(command.output, workspace.names)
+        python_names.checked_name(command.output, workspace.names)
     ran, output = _run(workspace, command)
     if command.output is None:
         return ran

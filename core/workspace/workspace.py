@@ -97,7 +97,7 @@ class Workspace:
 
     def add(self, name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> str:
         """Give an object a name; returns the name. No change that could be undone: see `changed`."""
-        name = names.checked(name, self._objects)
+        name = names.checked_name(name, self._objects)
         self._objects[name] = thing
         self._extras[name] = extras or Extras()
         self.publish(name)
@@ -200,12 +200,12 @@ class Workspace:
         except BadInput as error:
             findings += error.findings
         try:
-            name = None if command.name is None else names.checked(command.name, self._objects)
+            name = None if command.name is None else names.checked_name(command.name, self._objects)
         except BadInput as error:
             findings += error.findings
         if findings or recipe is None or device is None:
             raise BadInput(*findings, virtual_helps=helps)
-        name = name or names.unique(recipe.name, self._objects)
+        name = name or names.unique_name(recipe.name, self._objects)
         for where, kind in {("cpu", None), (device, dtype)}:
             check_sizes(model_sizes(samples.meta(recipe.name), kind), where, self.fleet, "this model")
         started = self._wall()
@@ -219,9 +219,9 @@ class Workspace:
 
     def tensor(self, command: NewTensor) -> Created:
         """Create a named tensor."""
-        stem = "x" if command.name is None else names.checked(command.name, self._objects)
+        stem = "x" if command.name is None else names.checked_name(command.name, self._objects)
         made = tensors.make(command, self.fleet)
-        name = self.add(names.unique(stem, self._objects), made.tensor)
+        name = self.add(names.unique_name(stem, self._objects), made.tensor)
         self.changed(f"the new tensor {name}", CreateChange((name,)), command=command)
         return Created(name, made.device, made.fell_back)
 
@@ -230,9 +230,9 @@ class Workspace:
         known = checked_operator(command.operator)
         left, right = self.tensor_named(command.left), self.tensor_named(command.right)
         name = (
-            names.unique("result", self._objects)
+            names.unique_name("result", self._objects)
             if command.name is None
-            else names.checked(command.name, self._objects)
+            else names.checked_name(command.name, self._objects)
         )
         result = applied(known, (command.left, left), (command.right, right))
         self.add(name, result)
@@ -286,7 +286,9 @@ class Workspace:
         report, made = self._mover.duplicate(aims, device, command.dtype, progress)
         created: list[str] = []
         for aim, thing in zip(aims, made, strict=True):
-            stem = names.unique(f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects)
+            stem = names.unique_name(
+                f"{aim.name}-{aim.path.rpartition('.')[2]}" if aim.path else aim.name, self._objects
+            )
             own = self._extras[aim.name]
             created.append(
                 self.add(stem, thing, None if aim.path else Extras(own.recipe, own.source, own.inputs, seed=own.seed))

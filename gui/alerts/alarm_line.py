@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import Alert, AlertChange, alert_words
+from devexplorer.core.telemetry.alerts import Alert, AlertChange, alert_message
 from devexplorer.gui.widgets.banner import Banner
 
 ABOUT = "alarms"
@@ -62,7 +62,7 @@ def alarms(state: State) -> list[Alert]:
 
 def words(active: list[Alert]) -> str:
     """The newest in a sentence, and how many others there are."""
-    newest = f"{alert_words(active[0]).rstrip('.')}."
+    newest = f"{alert_message(active[0]).rstrip('.')}."
     others = len(active) - 1
     if not others:
         return newest

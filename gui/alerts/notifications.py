@@ -15,7 +15,7 @@ from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QSystemTrayIcon
 
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import AlertChange, alert_words
+from devexplorer.core.telemetry.alerts import AlertChange, alert_message
 
 APART_S = 60.0
 """Between two messages about the same rule of the same device."""
@@ -89,7 +89,7 @@ class Notifications(QObject):
             key = (change.alert.device, change.alert.metric)
             if change.raised and change.alert.level == ALARM and key not in self._last:
                 self._last[key] = now
-                lines.append(f"{alert_words(change.alert).rstrip('.')}.")  # no capital: it begins with a device's id
+                lines.append(f"{alert_message(change.alert).rstrip('.')}.")  # no capital: it begins with a device's id
         if not lines:
             return
         more = len(lines) - MOST_LINES

@@ -13,7 +13,7 @@ from devexplorer.core.base.formats import MISSING, count_text
 from devexplorer.core.base.times import elapsed_text
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, Rule, figure_text
-from devexplorer.core.telemetry.alerts import Alert, alert_words
+from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.plain_text import tip
@@ -139,7 +139,7 @@ class AlertsPanel(QWidget):
             else (figure_text(value, quantity.unit), figure_text(alert.threshold, quantity.unit))
         )
         what = f"{quantity.label}, too low" if alert.below else quantity.label
-        words = alert_words(alert)
+        words = alert_message(alert)
         return TableRow(
             (alert.device, alert.metric, alert.since_unix_s, is_over),
             (

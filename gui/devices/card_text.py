@@ -9,7 +9,7 @@ from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alerts import Alert, alert_words
+from devexplorer.core.telemetry.alerts import Alert, alert_message
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -105,7 +105,7 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
     """What identifies the device, what is wrong with it, and the reason for each field that is not available."""
     info = device.info
     lines = [f"{info.id}: {info.name}" + (", simulated" if info.simulated else "")]
-    lines += [f"{alert.level}: {alert_words(alert)}" for alert in alerts if alert.device == info.id]
+    lines += [f"{alert.level}: {alert_message(alert)}" for alert in alerts if alert.device == info.id]
     if info.reason and not info.usable:
         lines.append(info.reason)
     for label, value in (

@@ -29,8 +29,14 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import MISSING, bytes_text, sentence
-from devexplorer.core.devices.visible import VARIABLE, card_number, checked, value_text
-from devexplorer.core.devices.visible_words import cards_to_choose, counted, found_by, is_numbers, what_it_does
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number, checked, value_text
+from devexplorer.core.devices.visibility_messages import (
+    cards_in_order,
+    cards_to_choose,
+    is_number_list,
+    selected_cards,
+    visibility_note,
+)
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.widgets.icons import pixmap
@@ -166,7 +172,7 @@ class VisibleDevicesDialog(QDialog):
         self.now.set_full_text(value_text(running) if engine is not None else "the engine is not ready yet")
         if running is not None:
             self._writing = True
-            self.form.setCurrentText(NUMBERS if running and is_numbers(running) else UUIDS)
+            self.form.setCurrentText(NUMBERS if running and is_number_list(running) else UUIDS)
             self._writing = False
             self.line.setText(running)
         else:
@@ -185,7 +191,7 @@ class VisibleDevicesDialog(QDialog):
         try:
             value = self.value
             words = self._preview(value)
-            if (note := what_it_does(value, self._cards)) is not None:
+            if (note := visibility_note(value, self._cards)) is not None:
                 words, look, sign = f"{note} {words}", "warning", "warning"
             self.next.set_full_text(value_text(value))
         except BadInput as problem:
@@ -205,14 +211,14 @@ class VisibleDevicesDialog(QDialog):
         """Which card will have which number."""
         if not self._cards:
             return "There is no card here to choose among. Virtual GPUs obey the variable as well: add some first."
-        found = found_by(value, self._cards)
+        found = selected_cards(value, self._cards)
         if not found:
             return "No card will be visible: torch will have the CPU only."
         kind = "vgpu" if found[0].simulated else "cuda"
         words = ", ".join(f"{kind}:{at} is {_short(info)}" for at, info in enumerate(found[:8]))
         more = f", and {len(found) - 8} more" if len(found) > 8 else ""
         uncertain = next((problem.reason for problem in self._state.problems if problem.field == "cuda_ordinal"), None)
-        if uncertain is not None and is_numbers(value):
+        if uncertain is not None and is_number_list(value):
             return f"{len(found)} of the cards. Which ones is not sure: {sentence(uncertain)}"
         return f"{words}{more}."
 
@@ -220,7 +226,7 @@ class VisibleDevicesDialog(QDialog):
         """The line was edited: the checks follow it."""
         if not self._writing:
             try:
-                wanted = {info.id for info in found_by(self.value, self._cards)}
+                wanted = {info.id for info in selected_cards(self.value, self._cards)}
             except BadInput:
                 wanted = None
             if wanted is not None:
@@ -235,7 +241,7 @@ class VisibleDevicesDialog(QDialog):
             return
         self._writing = True
         by_number = self.form.currentText() == NUMBERS
-        numbers = {info.id: str(at) for at, info in enumerate(counted(self._cards))} if by_number else {}
+        numbers = {info.id: str(at) for at, info in enumerate(cards_in_order(self._cards))} if by_number else {}
         entries = [numbers.get(info.id) or info.uuid or str(card_number(info)) for info in self.tree.checked_cards()]
         self.line.setText(",".join(entries))
         self.line.setCursorPosition(0)

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QMenu, QPushButton, QScrol
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.memory.rows import WITH_CHILDREN, children, part_rows
-from devexplorer.gui.memory.side import Comparison, WaterfallSide, figures
+from devexplorer.gui.memory.side import Comparison, MemoryComparison, figures
 from devexplorer.gui.memory.table import PartsTable
 from devexplorer.gui.widgets.memory_bar import MemoryBar
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel, label
@@ -26,7 +26,7 @@ BAR_PX, SIDE_PX, LEAST_PX = 20, 400, 120
 NO_ENGINE = "The engine is not ready yet."
 
 
-class WaterfallBar(MemoryBar):
+class BreakdownBar(MemoryBar):
     """The large bar; a simulated device has a dashed outline. `part_clicked` carries a key of `PARTS`."""
 
     part_clicked = Signal(str)
@@ -54,7 +54,7 @@ class WaterfallBar(MemoryBar):
             painter.end()
 
 
-class WaterfallPanel(QWidget):
+class MemoryPanel(QWidget):
     """One device at a time. Feed it with `refresh`."""
 
     release_requested = Signal(str)
@@ -80,9 +80,9 @@ class WaterfallPanel(QWidget):
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.number = label("", Role.NUMBER)
         self.of = ElidedLabel(words="dim")
-        self.bar = WaterfallBar(theme, theme.cpu)
+        self.bar = BreakdownBar(theme, theme.cpu)
         self.table = PartsTable(theme)
-        self.side = WaterfallSide()
+        self.side = MemoryComparison()
         self.release = self._button("Release cache", self._ask_release)
         self.restart = self._button("Restart engine", self._ask_restart)
         self.record = self._button("Record stacks", self._ask_record)

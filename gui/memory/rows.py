@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base.formats import MISSING, bytes_text, count_text
 from devexplorer.core.session.state import Device
-from devexplorer.core.telemetry.memory_breakdown import PARTS, MemoryParts
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
 from devexplorer.gui.widgets.plain_text import tip as plain_tip
 from devexplorer.gui.widgets.rows import Cell, Column, TableRow
 from devexplorer.gui.widgets.theme import Theme
@@ -45,7 +45,9 @@ def part_rows(device: Device, engine_pid: int | None, opened: Collection[str], t
     parts, total = device.parts, device.total_bytes
     rows = []
     for key, size in _shown(parts, simulated=device.info.simulated):
-        rows.append(_row(Key(key), PARTS[key].title, size, total, _definition(device, key), theme, tip=_tip(key, size)))
+        rows.append(
+            _row(Key(key), PART_TEXTS[key].title, size, total, _definition(device, key), theme, tip=_tip(key, size))
+        )
         if key in opened:
             rows += [
                 _row(Key(key, child.key), child.name, child.bytes, total, child.words, theme)
@@ -102,7 +104,7 @@ def _shown(parts: MemoryParts, *, simulated: bool) -> list[tuple[str, int | None
 
 
 def _definition(device: Device, key: str) -> str:
-    words = PARTS[key].definition
+    words = PART_TEXTS[key].definition
     allocator = device.allocator
     if key == "cached" and allocator is not None and allocator.largest_free_block_bytes is not None:
         where = "" if allocator.segments is None else f", {count_text(allocator.segments, 'segment')}"
@@ -115,7 +117,7 @@ def _definition(device: Device, key: str) -> str:
 
 
 def _tip(key: str, size: int | None) -> str:
-    part = PARTS[key]
+    part = PART_TEXTS[key]
     exact = "" if size is None else f"\n{size:,} bytes"
     return f"{part.title}: {part.definition}.{exact}" + (f"\n{part.remedy}" if part.remedy else "")
 

@@ -64,7 +64,7 @@ class _Numbers(QWidget):
                     one.setToolTip(tips[number])
 
 
-class WaterfallSide(QWidget):
+class MemoryComparison(QWidget):
     """Feed it with `show_device`."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

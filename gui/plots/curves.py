@@ -100,7 +100,7 @@ AXIS_UNITS = {
 """By the unit of a metric; the others have one unit, `core.telemetry.metrics.UNITS`."""
 
 
-NEARLY = 0.78
+LARGER_UNIT_FROM = 0.78
 """A larger unit is taken already for so much of it: four digits on an axis (1250 MiB) are none that one reads at a
 glance."""
 
@@ -142,7 +142,7 @@ class YScale:
     def set_top(self, at_least: float) -> bool:
         """The next round top from `at_least` on, with 3 to 5 steps; returns whether anything changed."""
         before = (self.top, self.step)
-        self.unit = next((unit for unit in self.units if at_least >= NEARLY * unit.factor), self.units[-1])
+        self.unit = next((unit for unit in self.units if at_least >= LARGER_UNIT_FROM * unit.factor), self.units[-1])
         value = at_least / self.unit.factor
         magnitude = 10.0 ** math.floor(math.log10(value))
         choices = [

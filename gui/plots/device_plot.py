@@ -28,7 +28,7 @@ BAND_ALPHA = 0.22
 
 
 @dataclass
-class _Curve:
+class _DeviceCurve:
     """What is drawn of one device."""
 
     item: Any
@@ -53,7 +53,7 @@ class DevicePlot(TimelinePlot):
 
     def __init__(self, metric: Metric, state: State, axis: TimeAxis, parent: QWidget | None = None) -> None:
         super().__init__(metric, state, axis, parent)
-        self._curves: dict[str, _Curve] = {}
+        self._curves: dict[str, _DeviceCurve] = {}
         self.set_theme(DARK)
 
     # What subclasses say
@@ -114,7 +114,7 @@ class DevicePlot(TimelinePlot):
         pen.setCosmetic(True)
         return pen
 
-    def _colour(self, curve: _Curve, device: Device) -> None:
+    def _colour(self, curve: _DeviceCurve, device: Device) -> None:
         curve.item.setPen(self._pen(device))
         shade = QColor(device_colour(device.colour, self._theme))
         shade.setAlphaF(BAND_ALPHA)
@@ -140,7 +140,7 @@ class DevicePlot(TimelinePlot):
             if name not in self._curves:
                 item = pg.PlotCurveItem(antialias=True, connect="finite")
                 item.setParentItem(self._group)
-                self._curves[name] = _Curve(item, AreaItem(self._group))
+                self._curves[name] = _DeviceCurve(item, AreaItem(self._group))
                 self._colour(self._curves[name], device)
             curve = self._curves[name]
             if not curve.item.isVisible():
@@ -150,7 +150,7 @@ class DevicePlot(TimelinePlot):
             changed |= self._draw_curve(curve, self._history(device))
         return changed
 
-    def _draw_curve(self, curve: _Curve, history: History) -> bool:
+    def _draw_curve(self, curve: _DeviceCurve, history: History) -> bool:
         """Hand the visible part of the history to its curve if that part changed; returns whether it did."""
         axis, pixel_s = self._axis, self._pixel_s
         version = history.version

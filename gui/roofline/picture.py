@@ -303,7 +303,7 @@ class RooflinePicture(QWidget):
         self.box.move(round(max(left, 0)), round(top))
         self.box.show()
 
-    def nearest(self, position: QPointF) -> int | None:
+    def suggestion(self, position: QPointF) -> int | None:
         """Number of the mark under a position."""
         best, distance = None, REACH_PX
         for number, (_, at) in enumerate(self.layout_now.points):
@@ -313,10 +313,10 @@ class RooflinePicture(QWidget):
         return best
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        self._point(self.nearest(event.position()))
+        self._point(self.suggestion(event.position()))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        self._point(self.nearest(event.position()))
+        self._point(self.suggestion(event.position()))
         if self.at is not None:
             self.point_chosen.emit(self.at)
 

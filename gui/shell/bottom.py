@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from devexplorer.gui.history.page import HistoryPanel
     from devexplorer.gui.history.source import HistorySource
     from devexplorer.gui.learn.page import LearnPanel
-    from devexplorer.gui.memory.page import WaterfallPanel
+    from devexplorer.gui.memory.page import MemoryPanel
     from devexplorer.gui.objects.values import ValuesPanel
     from devexplorer.gui.roofline.page import RooflinePanel
     from devexplorer.gui.shell.log import LogPanel
@@ -143,11 +143,11 @@ class Bottom(BottomTabs):
         return panel
 
     @cached_property
-    def memory(self) -> WaterfallPanel:
+    def memory(self) -> MemoryPanel:
         """Where the memory of a device went."""
-        from devexplorer.gui.memory.page import WaterfallPanel
+        from devexplorer.gui.memory.page import MemoryPanel
 
-        panel = self._placed("memory", WaterfallPanel(self._state, self._theme))
+        panel = self._placed("memory", MemoryPanel(self._state, self._theme))
         panel.release_requested.connect(self._controller.release_cache)
         panel.restart_requested.connect(self.restart_requested)
         panel.record_requested.connect(self._controller.record_allocator)

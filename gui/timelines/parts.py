@@ -15,8 +15,8 @@ from PySide6.QtGui import QBrush, QColor
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.session.state import Device, State
-from devexplorer.core.telemetry.history import BY_ID, PARTS
-from devexplorer.core.telemetry.memory_breakdown import PARTS as WORDS
+from devexplorer.core.telemetry.history import BY_ID, PART_METRICS
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curves import Floats, highest, pooled, to_edges
 from devexplorer.gui.plots.legend import Entry
@@ -28,11 +28,11 @@ from devexplorer.gui.widgets.memory_bar import CACHED_ALPHA, HATCH_ALPHA, OTHER_
 from devexplorer.gui.widgets.panel import EmptyState
 from devexplorer.gui.widgets.theme import DARK, Theme, device_colour
 
-STACK = (*(part.id for part in PARTS), FIRST)
+STACK = (*(part.id for part in PART_METRICS), FIRST)
 """What can be in it, from the bottom. Memory used stands for all of them where nobody asked the allocator."""
 
 
-class _Taken(NamedTuple):
+class _Drawn(NamedTuple):
     """What the present picture was drawn from."""
 
     version: tuple[int, int] = (-1, -1)
@@ -52,7 +52,7 @@ class PartsPlot(TimelinePlot):
     def __init__(self, state: State, time_axis: TimeAxis, parent: QWidget | None = None) -> None:
         super().__init__(BY_ID[FIRST], state, time_axis, parent)
         self._device: Device | None = None
-        self._taken = _Taken()
+        self._taken = _Drawn()
         self._tops: Floats = np.empty(0)
         self._times: Floats = np.empty(0)
         self._stacked: dict[str, Floats] = {}
@@ -74,7 +74,7 @@ class PartsPlot(TimelinePlot):
     def set_device(self, device: str) -> None:
         """Show the parts of that device."""
         self._device = self._state.devices.get(device)
-        self._taken = _Taken()
+        self._taken = _Drawn()
         self._colour()
         self._axis_is_stale = self._scale.stale = True
         self._refresh_now()
@@ -114,20 +114,20 @@ class PartsPlot(TimelinePlot):
         """What the device's stack is made of, from the bottom."""
         if self._device is None:
             return []
-        known = [part.id for part in PARTS if self._device.history.has(part.id)]
+        known = [part.id for part in PART_METRICS if self._device.history.has(part.id)]
         return known or [FIRST]
 
     def _label(self, part: str) -> str:
         """As the memory bar calls it."""
         if part == FIRST:
-            return WORDS["used"].short
+            return PART_TEXTS["used"].short
         if (
             part == "other_processes_bytes"
             and self._device is not None
             and not self._device.history.has("context_bytes")
         ):
-            return WORDS["unsplit"].short
-        return WORDS[part.removesuffix("_bytes")].short
+            return PART_TEXTS["unsplit"].short
+        return PART_TEXTS[part.removesuffix("_bytes")].short
 
     def _shown(self) -> list[str]:
         return [part for part in self._parts() if self.legend.shows(self._label(part))]
@@ -179,7 +179,7 @@ class PartsPlot(TimelinePlot):
         return [(limit, words, self._theme.dim) for limit, words in found if limit <= self._scale.top]
 
     def _forget_drawn(self) -> None:
-        self._taken = _Taken()
+        self._taken = _Drawn()
 
     def _draw(self) -> bool:
         axis, shown, before = self._axis, tuple(self._shown()), self._taken
@@ -193,7 +193,7 @@ class PartsPlot(TimelinePlot):
         if shown == before.shown and (stands or (same_range and not (waited and version != before.version))):
             return False
         kept_to_s = right_s if axis.paused else math.inf
-        self._taken = _Taken(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
+        self._taken = _Drawn(version, shown, left_s, kept_to_s, pixel_s, axis.clock_unix_s)
         self._times, rows = self._read(shown)
         self._stacked = dict(zip(shown, rows, strict=True))
         tops = np.cumsum(np.nan_to_num(rows), axis=0)

@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QStackedLayout, QWidget
 
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.history import ALLOCATOR, BY_ID, PARTS, THROUGHPUT
+from devexplorer.core.telemetry.history import ALLOCATOR_METRICS, BY_ID, PART_METRICS, THROUGHPUT
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -162,7 +162,7 @@ class PlotSlot(QWidget):
         for metric in told(METRICS):
             self._add(self.menu, metric.id, metric.label)
         self.menu.addSeparator()
-        inside = told((*PARTS, *ALLOCATOR))
+        inside = told((*PART_METRICS, *ALLOCATOR_METRICS))
         if inside:
             self.menu.addMenu(self._inside)
         self._inside.clear()

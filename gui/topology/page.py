@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base.formats import MISSING, sentence
 from devexplorer.core.records.devices import PeerLink
 from devexplorer.core.session.state import Device, State
-from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_words
+from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, legend, matrix, pair_text
 from devexplorer.gui.topology.picture import TopologyPicture
 from devexplorer.gui.widgets.panel import EDGE_PX, EmptyState, label
 from devexplorer.gui.widgets.plain_text import tip
@@ -200,7 +200,7 @@ class TopologyPanel(QWidget):
         if a == b:
             return Cell(SELF, self._theme.dim)
         link = self._pairs.link(a, b)
-        words = tip(pair_words(a, b, link))
+        words = tip(pair_text(a, b, link))
         which = self.choice.currentText()
         text = code_text(link) if which == "link" else _peer_text(link, which)
         return Cell(text, self._theme.dim if text == MISSING else "", words)

@@ -20,7 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.session.state import Device
-from devexplorer.core.telemetry.topology_text import Pairs, pair_words
+from devexplorer.core.telemetry.topology_text import Pairs, pair_text
 from devexplorer.gui.topology.layout import Layout, Socket, Wire, arrange
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, device_dash, font
@@ -240,8 +240,8 @@ class TopologyPicture(QWidget):
             return f"PCIe: {', '.join(wire.devices)}" + (", simulated" if wire.simulated else "")
         first = wire.links[0]
         if len(wire.links) == 1:
-            return pair_words(first.a, first.b, first)
-        return f"{wire.label}: {', '.join(wire.devices)}\nFor instance {pair_words(first.a, first.b, first)}"
+            return pair_text(first.a, first.b, first)
+        return f"{wire.label}: {', '.join(wire.devices)}\nFor instance {pair_text(first.a, first.b, first)}"
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:

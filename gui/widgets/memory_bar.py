@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPainterPath, QPaintEven
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.base.formats import bytes_text
-from devexplorer.core.telemetry.memory_breakdown import PARTS, MemoryParts
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
 from devexplorer.gui.widgets.theme import Theme
 
 HEIGHT_PX = 10
@@ -28,7 +28,7 @@ class Segment(NamedTuple):
     @property
     def part(self) -> str:
         """What it is called."""
-        return PARTS[self.key].short
+        return PART_TEXTS[self.key].short
 
 
 def segments(parts: MemoryParts) -> tuple[Segment, ...]:
@@ -39,7 +39,7 @@ def segments(parts: MemoryParts) -> tuple[Segment, ...]:
         named = parts._asdict()
         if parts.context is None:
             named["unsplit"] = named.pop("other_processes")
-    return tuple(Segment(key, size) for key in PARTS if (size := named.get(key)))
+    return tuple(Segment(key, size) for key in PART_TEXTS if (size := named.get(key)))
 
 
 def widths(found: tuple[Segment, ...], total_bytes: int | None, pixels: float) -> list[float]:
@@ -102,7 +102,7 @@ class MemoryBar(QWidget):
         if not self._segments:
             return "How much memory is in use is not known here."
         here = self.part_at(x)
-        lines = [f"{here.part}: {bytes_text(here.bytes)}", PARTS[here.key].definition, ""] if here else []
+        lines = [f"{here.part}: {bytes_text(here.bytes)}", PART_TEXTS[here.key].definition, ""] if here else []
         lines += [f"{one.part}: {bytes_text(one.bytes)}" for one in self._segments if one != here]
         if self._total is not None:
             lines.append(f"total: {bytes_text(self._total)}")

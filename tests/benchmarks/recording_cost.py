@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from devexplorer.core.recording.format import (
-    DevicesAre,
+    DeviceList,
     Header,
     Kind,
     Recorded,
@@ -70,7 +70,7 @@ def write(path: Path, hours: float, cards: int) -> int:
     ticks = round(hours * 3600 * RATE_HZ)
     with path.open("wb") as file:
         file.write(prefix() + header_frame(Header(host="here", time_unix_s=START_S, devices=infos)))
-        file.write(entries_frame(Kind.EVENTS, [(0, DevicesAre(infos))], START_S))
+        file.write(entries_frame(Kind.EVENTS, [(0, DeviceList(infos))], START_S))
         entries: list[tuple[int, Recorded]] = []
         for tick in range(ticks):
             now = START_S + tick / RATE_HZ

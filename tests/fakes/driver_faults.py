@@ -34,7 +34,7 @@ from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.plausible import RANGES
-from devexplorer.core.devices.time_limit import any_left_behind
+from devexplorer.core.devices.time_limit import any_abandoned
 from fakes.nvml_library import NvmlLibrary
 
 ERROR_CODES = (*range(1, 30), 999)
@@ -134,7 +134,7 @@ class Bench:
         seconds = time.perf_counter() - started
         self.library.release()
         until = time.monotonic() + 10
-        while any_left_behind() and time.monotonic() < until:
+        while any_abandoned() and time.monotonic() < until:
             time.sleep(0.001)
         if self.timed and seconds > STALLS_S.get(case.surface, STALL_S):
             wrong = (*wrong, f"took {seconds:.2f} s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from devexplorer.core.recording.format import (
-    DevicesAre,
+    DeviceList,
     Header,
     Kind,
     Recorded,
@@ -83,7 +83,7 @@ def recording(seconds: int, step_s: float = 0.5, devices: tuple[DeviceInfo, ...]
     """The pieces of a recording: what comes first, then a frame for every half second, then the end."""
     header = Header(host="forge", time_unix_s=START_UNIX_S, devexplorer="0.1.0", devices=devices)
     pieces = [prefix(), header_frame(header)]
-    pieces.append(entries_frame(Kind.EVENTS, [(0, DevicesAre(devices, (PROBLEM,)))], START_UNIX_S))
+    pieces.append(entries_frame(Kind.EVENTS, [(0, DeviceList(devices, (PROBLEM,)))], START_UNIX_S))
     cards = tuple(info for info in devices if info.kind != "cpu")
     waiting = happenings()
     for tick in range(round(seconds / step_s)):

@@ -37,7 +37,7 @@ from devexplorer.core.records.benchmark import BenchResult, BenchSpec, StoredRun
 from devexplorer.core.records.laboratory import CheckpointCompared, CompareCheckpoint, Load
 from devexplorer.core.records.messages import BuildModel, Command, EngineDevices, EngineLost, Event, ObjectChanged
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.replay.timeline import RecordingTimeline, take_over
+from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install
@@ -132,7 +132,7 @@ def recording(path: Path) -> dict[str, Any]:
         entries = sorted((*readings, *opened.events), key=lambda entry: entry.at_ms)
         played = State()
         for entry in entries:
-            take_over(played, entry.record)
+            apply_record(played, entry.record)
         state = RecordingTimeline(opened, State).state_at(opened.last_ms)
         return {
             "host": opened.header.host,

@@ -426,7 +426,7 @@ def memory_part(device: str) -> int:
 
     from devexplorer.core.devices.nvml.library import Nvml
     from devexplorer.core.devices.torch_devices import TorchBackend
-    from devexplorer.core.telemetry.memory_breakdown import ContextWatch, memory_parts
+    from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, memory_parts
 
     if not device.startswith("cuda"):
         print("virtual GPUs add up to the byte in the tests; this part wants a real card")
@@ -438,7 +438,7 @@ def memory_part(device: str) -> int:
     info = next(info for info in backend.devices() if info.id == device)
     card = next(card for card in nvml.cards() if (card.uuid or "").lower() == (info.uuid or "").lower())
     held: list[torch.Tensor] = []
-    watch, apart = ContextWatch(), []
+    watch, apart = ContextEstimator(), []
     for mib in (0, 64, 512, 2048):
         held.append(torch.empty(mib << 20, dtype=torch.uint8, device=device))
         torch.cuda.synchronize(device)

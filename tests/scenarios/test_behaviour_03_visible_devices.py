@@ -13,9 +13,9 @@ import pytest
 import torch
 from fakes.nvml import FakeNvml
 
+from devexplorer.core.devices.cuda_visible_devices import card_number
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.visible import card_number
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,

@@ -19,15 +19,15 @@ import msgspec
 from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.catalog import Catalog, Datasheet, join
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.visible import VARIABLE
-from devexplorer.core.devices.without_torch import ORDER, expected, installed_build
+from devexplorer.core.devices.without_torch import ORDER, expected_devices, installed_build
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
+from devexplorer.core.telemetry.empty_samples import is_empty_sample
 from devexplorer.core.telemetry.fact_rows import Writer
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
-from devexplorer.core.telemetry.silence import says_nothing
 
 if TYPE_CHECKING:
     from devexplorer.core.records.messages import Event
@@ -140,7 +140,7 @@ class WatchedDevices:
     ) -> Reading:
         sample = sample or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated)
         age_s = None
-        if info.nvml_index is not None and not fresh and not says_nothing(sample):
+        if info.nvml_index is not None and not fresh and not is_empty_sample(sample):
             age_s = max(now - sample.time_unix_s, 0.0)
             if age_s > STALE_S:
                 sample, age_s = DeviceSample(device=info.id, time_unix_s=now), None
@@ -169,7 +169,7 @@ class WatchedDevices:
         buses: dict[str, list[str]] = {}
         for card in self._drm_cards:
             buses.setdefault(card.vendor, []).extend([card.bus_id] if card.bus_id else [])
-        torch_side = expected(self._cards, buses, os.environ, self._build, self._cpu.facts.name)
+        torch_side = expected_devices(self._cards, buses, os.environ, self._build, self._cpu.facts.name)
         return join(
             self._cpu.info(),
             self._cards,
@@ -254,9 +254,9 @@ class _Kernel:
         self._start: Callable[[], None] = lambda: None
         self._end: Callable[[float], object] = lambda deadline_s: True
         if cards:
-            from devexplorer.core.telemetry.drm_watch import DrmWatch
+            from devexplorer.core.telemetry.drm_sampler import DrmSampler
 
-            watch = DrmWatch(self._said.put, drm, interval_s=interval_s)
+            watch = DrmSampler(self._said.put, drm, interval_s=interval_s)
             watch.set_names(names)
             self._start, self._end = watch.start, watch.stop
 
@@ -298,7 +298,7 @@ class _Kernel:
 def _why_nothing(info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> str:
     """Why nothing can be read from a device; empty where something can."""
     own = next((problem.reason for problem in problems if problem.device == info.id and problem.field is None), "")
-    if own or info.nvml_index is None or not says_nothing(sample):
+    if own or info.nvml_index is None or not is_empty_sample(sample):
         return own
     of_all = (problem.reason for problem in problems if problem.device is None and problem.field == "nvml")
     of_a_field = (problem.reason for problem in problems if problem.device == (info.parent or info.id))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
-from devexplorer.core.devices.nvml.asking import Asker, Opened, Question, Way
-from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, megahertz, told, watts
+from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, megahertz, nonempty_text, watts
 from devexplorer.core.devices.nvml.links import LINKS, with_traffic
-from devexplorer.core.devices.nvml.slow import ECC_LIFE, count, fans, one_fan
+from devexplorer.core.devices.nvml.query import CardState, Getter, Query, QueryRunner
+from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
 from devexplorer.core.devices.nvml.topology import CPUS, numa_node
-from devexplorer.core.devices.plausible import right
+from devexplorer.core.devices.plausible import in_range
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 
 _ARCHITECTURES = {
@@ -66,11 +66,11 @@ def _named(names: dict[int, str], number: int) -> str:
 
 
 def _yes_no(number: int) -> bool:
-    return bool(right(number, 0, 1, "as yes or no"))
+    return bool(in_range(number, 0, 1, "as yes or no"))
 
 
 def _sm_count(nvml: Any, handle: Any) -> int:
-    return int(right(nvml.nvmlDeviceGetAttributes_v2(handle).multiprocessorCount, 1, 4096, "SMs"))
+    return int(in_range(nvml.nvmlDeviceGetAttributes_v2(handle).multiprocessorCount, 1, 4096, "SMs"))
 
 
 def _sm_count_from_cores(nvml: Any, handle: Any) -> int:
@@ -79,7 +79,7 @@ def _sm_count_from_cores(nvml: Any, handle: Any) -> int:
     cores = _CORES_PER_SM_MINOR.get((major, minor), _CORES_PER_SM.get(major))
     if cores is None:
         raise ValueError(f"cores per SM are not known for compute capability {major}.{minor}")
-    return int(right(nvml.nvmlDeviceGetNumGpuCores(handle), cores, 2**20, "CUDA cores")) // cores
+    return int(in_range(nvml.nvmlDeviceGetNumGpuCores(handle), cores, 2**20, "CUDA cores")) // cores
 
 
 def _pair(answer: Any) -> tuple[bool, bool | None]:
@@ -98,41 +98,39 @@ def _remapped(nvml: Any, handle: Any) -> tuple[int, int, bool, bool]:
     return count(corrected), count(uncorrected), _yes_no(pending), _yes_no(failed)
 
 
-def _threshold(kind: int) -> Way:
+def _threshold(kind: int) -> Getter:
     return lambda n, h: celsius(n.nvmlDeviceGetTemperatureThreshold(h, kind))
 
 
-def _clock(function: str, kind: int) -> Way:
+def _clock(function: str, kind: int) -> Getter:
     return lambda n, h: megahertz(getattr(n, function)(h, kind))
 
 
-def _retired(cause: int) -> Way:
+def _retired(cause: int) -> Getter:
     return lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, cause))
 
 
-def _one(field: str, *ways: Way) -> Question:
-    return Question(field, ways)
+def _one(field: str, *ways: Getter) -> Query:
+    return Query(field, ways)
 
 
-def _text(field: str, way: Way) -> Question:
-    return Question(field, (way,), text=True)
+def _text(field: str, way: Getter) -> Query:
+    return Query(field, (way,), text=True)
 
 
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[Query, ...] = (
     _one("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
     _one("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
-    _text("serial", lambda n, h: told(n.nvmlDeviceGetSerial(h))),  # serial
-    _text("board_part_number", lambda n, h: told(n.nvmlDeviceGetBoardPartNumber(h))),
-    _text("vbios_version", lambda n, h: told(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
+    _text("serial", lambda n, h: nonempty_text(n.nvmlDeviceGetSerial(h))),  # serial
+    _text("board_part_number", lambda n, h: nonempty_text(n.nvmlDeviceGetBoardPartNumber(h))),
+    _text("vbios_version", lambda n, h: nonempty_text(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
     _one("sm_count", _sm_count, _sm_count_from_cores),
-    _one("cuda_cores", lambda n, h: int(right(n.nvmlDeviceGetNumGpuCores(h), 1, 2**20, "CUDA cores"))),
-    _one("memory_bus_bits", lambda n, h: int(right(n.nvmlDeviceGetMemoryBusWidth(h), 1, 2**16, "bits"))),
+    _one("cuda_cores", lambda n, h: int(in_range(n.nvmlDeviceGetNumGpuCores(h), 1, 2**20, "CUDA cores"))),
+    _one("memory_bus_bits", lambda n, h: int(in_range(n.nvmlDeviceGetMemoryBusWidth(h), 1, 2**16, "bits"))),
     _one("persistence", lambda n, h: _yes_no(n.nvmlDeviceGetPersistenceMode(h))),  # persistence_mode
     _one("compute_mode", lambda n, h: _named(COMPUTE_MODES, n.nvmlDeviceGetComputeMode(h))),  # compute_mode
     _one("accounting", lambda n, h: _yes_no(n.nvmlDeviceGetAccountingMode(h))),  # accounting.mode
-    Question(
-        "mig", (lambda n, h: _pair(n.nvmlDeviceGetMigMode(h)),), also=("mig_pending",)
-    ),  # mig.mode.current, pending
+    Query("mig", (lambda n, h: _pair(n.nvmlDeviceGetMigMode(h)),), also=("mig_pending",)),  # mig.mode.current, pending
     _one("display_active", lambda n, h: _yes_no(n.nvmlDeviceGetDisplayActive(h))),  # display_active
     _one("fans_percent", fans, one_fan),
     # nvmlTemperatureThresholds_t
@@ -143,7 +141,7 @@ QUESTIONS: tuple[Question, ...] = (
     _one(
         "power_limit_default_w", lambda n, h: watts(n.nvmlDeviceGetPowerManagementDefaultLimit(h))
     ),  # power.default_limit
-    Question("power_limit_min_w", (_limits,), also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
+    Query("power_limit_min_w", (_limits,), also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
     # nvmlClockType_t: graphics, SM, memory, video
     _one("graphics_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 0)),  # clocks.max.gr
     _one("sm_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 1)),  # clocks.max.sm
@@ -153,16 +151,14 @@ QUESTIONS: tuple[Question, ...] = (
     _one("memory_clock_application_mhz", _clock("nvmlDeviceGetApplicationsClock", 2)),  # clocks.applications.mem
     _one(
         "pcie_generation_max",
-        lambda n, h: int(right(n.nvmlDeviceGetMaxPcieLinkGeneration(h), 1, 15, "as PCIe generation")),
+        lambda n, h: int(in_range(n.nvmlDeviceGetMaxPcieLinkGeneration(h), 1, 15, "as PCIe generation")),
     ),
     _one(
-        "pcie_width_max", lambda n, h: int(right(n.nvmlDeviceGetMaxPcieLinkWidth(h), 1, 64, "PCIe lanes"))
+        "pcie_width_max", lambda n, h: int(in_range(n.nvmlDeviceGetMaxPcieLinkWidth(h), 1, 64, "PCIe lanes"))
     ),  # pcie.link.width.max
-    Question(
-        "ecc", (lambda n, h: _pair(n.nvmlDeviceGetEccMode(h)),), also=("ecc_pending",)
-    ),  # ecc.mode.current, pending
+    Query("ecc", (lambda n, h: _pair(n.nvmlDeviceGetEccMode(h)),), also=("ecc_pending",)),  # ecc.mode.current, pending
     *ECC_LIFE,
-    Question(
+    Query(
         "remapped_rows_corrected",
         (_remapped,),
         also=("remapped_rows_uncorrected", "remapping_pending", "remapping_failed"),
@@ -180,8 +176,8 @@ _DETAIL_FIELDS = frozenset(DeviceDetails.__struct_fields__)
 
 
 def read_details(
-    asker: Asker,
-    opened: Opened,
+    asker: QueryRunner,
+    opened: CardState,
     *,
     device: str,
     time_unix_s: float,
@@ -207,7 +203,7 @@ def read_details(
     return DeviceDetails(device=device, time_unix_s=time_unix_s, **values, missing=missing(opened))
 
 
-def missing(opened: Opened) -> dict[str, str]:
+def missing(opened: CardState) -> dict[str, str]:
     """Why fields of the details, and of the samples, are not known."""
     reasons = opened.reasons.copy()  # in one step: a listing on another thread may add to it
     return {field: why for field, why in reasons.items() if field in _SAMPLE_FIELDS or field in _DETAIL_FIELDS}

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from devexplorer.core.devices.nvml.asking import Question
-from devexplorer.core.devices.plausible import RANGES, more_than_all, plausible, right
+from devexplorer.core.devices.nvml.query import Query
+from devexplorer.core.devices.plausible import RANGES, in_range, memory_error, plausible
 
 COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
 
@@ -49,7 +49,7 @@ class Utilization(NamedTuple):
 
 def percent(value: float) -> float:
     """0 to 100."""
-    return float(right(value, 0, 100, "%"))
+    return float(in_range(value, 0, 100, "%"))
 
 
 def watts(milliwatts: float) -> float:
@@ -75,7 +75,7 @@ def text(value: Any) -> str:
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
 
 
-def told(value: Any) -> str:
+def nonempty_text(value: Any) -> str:
     """A string that is not empty."""
     found = text(value)
     if not found or found.upper() in ("N/A", "[N/A]", "UNKNOWN"):
@@ -90,7 +90,7 @@ def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
         parts["memory_reserved_bytes"] = reserved
     if used <= total and free <= total and (reserved is None or reserved <= total):
         return Memory(used, free, reserved, total)
-    refused = {field: why for field, value in parts.items() if (why := more_than_all(field, value, total)) is not None}
+    refused = {field: why for field, value in parts.items() if (why := memory_error(field, value, total)) is not None}
     kept = {field: value for field, value in parts.items() if field not in refused}
     return Memory(
         kept.get("memory_used_bytes"),
@@ -147,32 +147,32 @@ def _utilization(nvml: Any, handle: Any) -> Utilization:
 
 def _capability(nvml: Any, handle: Any) -> str:
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return (
-        f"{right(major, 1, 99, 'as compute capability'):.0f}.{right(minor, 0, 99, 'as minor compute capability'):.0f}"
-    )
+    in_range(major, 1, 99, "as compute capability")
+    in_range(minor, 0, 99, "as minor compute capability")
+    return f"{major}.{minor}"
 
 
 def _cuda_version(number: int) -> int:
-    return int(right(number, 1000, 99_999, "as CUDA version"))
+    return int(in_range(number, 1000, 99_999, "as CUDA version"))
 
 
 def _bus_id(nvml: Any, handle: Any) -> str:
-    return told(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    return nonempty_text(nvml.nvmlDeviceGetPciInfo(handle).busId)
 
 
 # Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
 # one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`.
-MEMORY = Question(
+MEMORY = Query(
     "memory_used_bytes",
     (_memory_v2, _memory_v1),
     expected=True,
     also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
     parts=True,
 )
-UTILIZATION = Question(
+UTILIZATION = Query(
     "utilization_percent", (_utilization,), expected=True, also=("memory_utilization_percent",), parts=True
 )
-TEMPERATURE = Question(
+TEMPERATURE = Query(
     "temperature_c",
     (
         lambda n, h: float(plausible("temperature_c", n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU))),
@@ -180,27 +180,25 @@ TEMPERATURE = Question(
     ),
     expected=True,
 )
-POWER = Question("power_w", (lambda n, h: watts(n.nvmlDeviceGetPowerUsage(h)),), expected=True)
-SM_CLOCK = Question(
-    "sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),), expected=True
-)
-MEMORY_CLOCK = Question("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
+POWER = Query("power_w", (lambda n, h: watts(n.nvmlDeviceGetPowerUsage(h)),), expected=True)
+SM_CLOCK = Query("sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),), expected=True)
+MEMORY_CLOCK = Query("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
 
 # What a card is: asked when it is first listed.
-NAME = Question("name", (lambda n, h: told(n.nvmlDeviceGetName(h)),), expected=True, text=True)
-UUID = Question("uuid", (lambda n, h: told(n.nvmlDeviceGetUUID(h)),), expected=True)
-BUS_ID = Question("bus_id", (_bus_id,), expected=True)
-CAPABILITY = Question("compute_capability", (_capability,), expected=True)
-POWER_CAP = Question("power_cap_w", (lambda n, h: watts(n.nvmlDeviceGetEnforcedPowerLimit(h)),))
-ECC = Question("ecc", (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),))
-MIG = Question("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
-COMPUTE_MODE = Question("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
+NAME = Query("name", (lambda n, h: nonempty_text(n.nvmlDeviceGetName(h)),), expected=True, text=True)
+UUID = Query("uuid", (lambda n, h: nonempty_text(n.nvmlDeviceGetUUID(h)),), expected=True)
+BUS_ID = Query("bus_id", (_bus_id,), expected=True)
+CAPABILITY = Query("compute_capability", (_capability,), expected=True)
+POWER_CAP = Query("power_cap_w", (lambda n, h: watts(n.nvmlDeviceGetEnforcedPowerLimit(h)),))
+ECC = Query("ecc", (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),))
+MIG = Query("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
+COMPUTE_MODE = Query("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
 
 # Of the machine.
-DRIVER_VERSION = Question(
-    "driver_version", (lambda n, _: told(n.nvmlSystemGetDriverVersion()),), expected=True, text=True
+DRIVER_VERSION = Query(
+    "driver_version", (lambda n, _: nonempty_text(n.nvmlSystemGetDriverVersion()),), expected=True, text=True
 )
-CUDA_VERSION = Question(
+CUDA_VERSION = Query(
     "cuda_version",
     (
         lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion_v2()),
@@ -208,10 +206,10 @@ CUDA_VERSION = Question(
     ),
     expected=True,
 )
-COUNT = Question("count", (lambda n, _: int(right(n.nvmlDeviceGetCount(), 0, 256, "cards")),), expected=True)
+COUNT = Query("count", (lambda n, _: int(in_range(n.nvmlDeviceGetCount(), 0, 256, "cards")),), expected=True)
 
-GPU_INSTANCE = Question(
-    "gpu_instance", (lambda n, h: int(right(n.nvmlDeviceGetGpuInstanceId(h), 0, 64, "is no GPU instance")),)
+GPU_INSTANCE = Query(
+    "gpu_instance", (lambda n, h: int(in_range(n.nvmlDeviceGetGpuInstanceId(h), 0, 64, "is no GPU instance")),)
 )
 
 

@@ -31,18 +31,18 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.devices.nvml import fields
-from devexplorer.core.devices.nvml import slow as nvml_slow
+from devexplorer.core.devices.nvml import slow_fields as nvml_slow
 from devexplorer.core.devices.nvml import topology as nvml_topology
-from devexplorer.core.devices.nvml.asking import Asker, GoneError, LostError, Opened, Question
 from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
-from devexplorer.core.devices.nvml.listing import HANDLE, listed
+from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
-from devexplorer.core.devices.nvml_card import Card, ProcessFacts, Slow
+from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts, SlowFields
 from devexplorer.core.devices.process_facts import process_facts
-from devexplorer.core.devices.time_limit import Line, NoAnswerError, driver_function, finished
+from devexplorer.core.devices.time_limit import CallTracker, TimeLimitError, driver_function, run_all
 from devexplorer.core.records.devices import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
-__all__ = ["Card", "Nvml", "Slow"]
+__all__ = ["Card", "Nvml"]
 
 RESTART_PATIENCE_S = 1.0
 """How long a restart waits for calls that are under way; shutting NVML down under one may crash."""
@@ -53,8 +53,8 @@ START_LIMIT_S = 5.0
 wakes it, too: who asks once gives `open_limit_s` as much, who goes on asking shows the others first and this one when
 it is awake."""
 
-_START = Question("nvml", (lambda n, _: n.nvmlInit(),))
-_END = Question("nvml_end", (lambda n, _: n.nvmlShutdown(),))
+_START = Query("nvml", (lambda n, _: n.nvmlInit(),))
+_END = Query("nvml_end", (lambda n, _: n.nvmlShutdown(),))
 
 
 def driver_cards() -> frozenset[str]:
@@ -96,9 +96,9 @@ class Nvml:
         self._hidden_processes = hidden_processes
         self._driver_cards = driver_cards
         self._clock = clock
-        self._asker = Asker()
-        self._machine = Opened(None, hanging=self._asker.hanging_at("machine"))
-        self._opened: dict[str, Opened] = {}
+        self._asker = QueryRunner()
+        self._machine = CardState(None, hanging=self._asker.hanging_at("machine"))
+        self._opened: dict[str, CardState] = {}
         self._listing = threading.RLock()
         self._started = False
         self._pause = False
@@ -133,7 +133,7 @@ class Nvml:
         self._asker.module = self._module
         try:
             self._in_time([self._job(_START)])
-        except NoAnswerError as error:
+        except TimeLimitError as error:
             self._asker.withdraw(self._machine, "nvml")
             self._asker.note(self._machine, "nvml", str(error))
             return False
@@ -217,20 +217,20 @@ class Nvml:
         """How many calls have returned that were given up."""
         return self._asker.came_back
 
-    def _in_time(self, jobs: Sequence[Callable[[Line], Any]]) -> list[Any]:
-        return finished(jobs, self._give_up, "nvml")
+    def _in_time(self, jobs: Sequence[Callable[[CallTracker], Any]]) -> list[Any]:
+        return run_all(jobs, self._give_up, "nvml")
 
-    def _give_up(self, line: Line, now: float) -> bool:
+    def _give_up(self, line: CallTracker, now: float) -> bool:
         subject = line.subject
         special = {_START.field: self.start_limit_s, HANDLE: self.open_limit_s}
         return self._asker.give_up(
             line, now, self.limit_s if subject is None else special.get(subject[1].field, self.limit_s)
         )
 
-    def _job(self, question: Question) -> Callable[[Line], Any]:
+    def _job(self, question: Query) -> Callable[[CallTracker], Any]:
         """A question to NVML itself, for once."""
 
-        def ask(line: Line) -> Any:
+        def ask(line: CallTracker) -> Any:
             self._machine.line = line
             return self._asker.call(self._machine, question)
 
@@ -258,19 +258,19 @@ class Nvml:
                 )
             return tuple(opened.known_card for opened in self._opened.values())
 
-    def _listed(self) -> dict[str, Opened] | None:
+    def _listed(self) -> dict[str, CardState] | None:
         """The cards; None when NVML does not answer."""
         if not self.started:
             return None
         try:
-            return listed(self._asker, self._machine, self._opened, self._in_time)
-        except GoneError as error:
+            return list_cards(self._asker, self._machine, self._opened, self._in_time)
+        except NvmlGoneError as error:
             self._lose_nvml(error)
             return None
 
     # how it is doing
 
-    def read(self, card: Card, *, device: str, time_unix_s: float, slow: Slow | None = None) -> DeviceSample:
+    def read(self, card: Card, *, device: str, time_unix_s: float, slow: SlowFields | None = None) -> DeviceSample:
         """The quick fields of one card (six calls), joined with the last `slow` ones, as a sample of `device`.
 
         Of a card that turns out to be lost, or that cannot be asked, the `slow` ones are not repeated: they are of
@@ -291,9 +291,9 @@ class Nvml:
                 memory_clock = ask(opened, fields.MEMORY_CLOCK)
                 self._asker.withdraw(opened, None)  # nothing said that the card is lost
                 answers = True
-            except LostError:
+            except CardLostError:
                 pass  # stated by the asker; what was read before it is kept
-            except GoneError as error:
+            except NvmlGoneError as error:
                 self._lose_nvml(error)
             finally:
                 self._leave(opened)
@@ -313,15 +313,15 @@ class Nvml:
             **(slow._asdict() if slow is not None and answers else {}),
         )
 
-    def read_slow(self, card: Card, *, pcie_throughput: bool = True) -> Slow:
+    def read_slow(self, card: Card, *, pcie_throughput: bool = True) -> SlowFields:
         """What changes seldom or costs much, of one card; about every two seconds.
 
         `pcie_throughput`: two calls that block for 20 ms each on a real card, because the driver measures that long;
-        without them the two fields are None. A call that finds the card lost gives an empty `Slow`.
+        without them the two fields are None. A call that finds the card lost gives an empty `SlowFields`.
         """
         opened = self._enter(card)
         if opened is None:
-            return Slow()
+            return SlowFields()
         try:
             values = {question.field: self._asker.ask(opened, question) for question in nvml_slow.SINGLE}
             values |= nvml_slow.read_grouped(self._asker, opened, self._clock())
@@ -329,12 +329,12 @@ class Nvml:
                 values |= {question.field: self._asker.ask(opened, question) for question in nvml_slow.PCIE_THROUGHPUT}
             processes = read_processes(self._asker, opened, card, self._process_facts, self._hidden_processes())
             values |= nvml_slow.read_rates_again(self._asker, opened, self._clock())
-            return Slow(**values, processes=processes)
-        except LostError:
-            return Slow()
-        except GoneError as error:
+            return SlowFields(**values, processes=processes)
+        except CardLostError:
+            return SlowFields()
+        except NvmlGoneError as error:
             self._lose_nvml(error)
-            return Slow()
+            return SlowFields()
         finally:
             self._leave(opened)
 
@@ -346,9 +346,9 @@ class Nvml:
             return lost_details(device, time_unix_s, card.broken or self._gone or "the card was not opened")
         try:
             return read_details(self._asker, opened, device=device, time_unix_s=time_unix_s, now=self._clock())
-        except LostError as error:
+        except CardLostError as error:
             return lost_details(device, time_unix_s, str(error))
-        except GoneError as error:
+        except NvmlGoneError as error:
             self._lose_nvml(error)
             return lost_details(device, time_unix_s, str(error))
         finally:
@@ -368,7 +368,7 @@ class Nvml:
         if self._pause or not self.started:
             return Topology(source="nvml")
 
-        def job(line: Line) -> Topology:
+        def job(line: CallTracker) -> Topology:
             own = [
                 (names.get(card.key, card.nvml_id), self._copy(card, opened, line))
                 for card in cards
@@ -385,39 +385,39 @@ class Nvml:
         try:
             found: Topology = self._in_time([job])[0]
             return found
-        except GoneError as error:
+        except NvmlGoneError as error:
             self._lose_nvml(error)
             return Topology(source="nvml")
         finally:
             self._machine.busy = False
 
-    def _copy(self, card: Card, opened: Opened, line: Line) -> Opened:
+    def _copy(self, card: Card, opened: CardState, line: CallTracker) -> CardState:
         """A card to ask without a trace on what is remembered of it, except for calls that hang."""
-        return Opened(card.nvml_id, card, opened.handle, line=line, hanging=opened.hanging)
+        return CardState(card.nvml_id, card, opened.handle, line=line, hanging=opened.hanging)
 
-    def _affinity(self, device: str, opened: Opened) -> Affinity:
+    def _affinity(self, device: str, opened: CardState) -> Affinity:
         try:
             cpus = self._asker.ask(opened, nvml_topology.CPUS)
             return Affinity(device=device, cpus=cpus, numa_node=nvml_topology.numa_node(self._asker, opened))
-        except LostError:
+        except CardLostError:
             return Affinity(device=device)
 
-    def _enter(self, card: Card) -> Opened | None:
+    def _enter(self, card: Card) -> CardState | None:
         """What is remembered of a card, marked as being read; None where it cannot be asked."""
         opened = self._opened.get(card.key)
         if opened is None or opened.handle is None:
             return None
-        opened.line = Line()
+        opened.line = CallTracker()
         opened.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
         if self._pause or not self.started:
             self._leave(opened)
             return None
         return opened
 
-    def _leave(self, opened: Opened) -> None:
+    def _leave(self, opened: CardState) -> None:
         if opened.line.thread is threading.current_thread():  # else somebody gave up on this one and reads anew
             opened.busy = False
 
-    def _lose_nvml(self, error: GoneError) -> None:
+    def _lose_nvml(self, error: NvmlGoneError) -> None:
         self._gone = str(error)
         self._asker.note(self._machine, "nvml", str(error))

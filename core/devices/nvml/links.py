@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.devices.nvml.asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml.fields import text
-from devexplorer.core.devices.nvml.slow import field_values, nvlink_fields, rate
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
+from devexplorer.core.devices.nvml.slow_fields import field_values, nvlink_fields, rate
 from devexplorer.core.records.devices import NvLink
 
 _VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
@@ -75,16 +75,16 @@ def _or_none(nvml: Any, question: str, handle: Any, link: int) -> Any:
         return None
 
 
-LINKS = Question("nvlinks", (links,), many=True)
+LINKS = Query("nvlinks", (links,), many=True)
 
 
-def with_traffic(asker: Asker, opened: Opened, found: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:
+def with_traffic(asker: QueryRunner, opened: CardState, found: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:
     """The links with bytes per second since the last call, from one question about all active ones."""
     active = [link.link for link in found if link.active]
     if not active:
         return found
     wanted = [field for link in active for field in nvlink_fields(link)]
-    values = asker.ask(opened, Question("nvlink_traffic", (lambda n, h: field_values(n, h, wanted),))) or {}
+    values = asker.ask(opened, Query("nvlink_traffic", (lambda n, h: field_values(n, h, wanted),))) or {}
 
     def traffic(link: int, at: int, name: str) -> float | None:
         value = values.get(nvlink_fields(link)[at])

@@ -15,29 +15,31 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.devices.nvml import fields
-from devexplorer.core.devices.nvml.asking import Asker, LostError, Opened, Question
+from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.plausible import right
-from devexplorer.core.devices.time_limit import LeftBehindError, Line, NoAnswerError
+from devexplorer.core.devices.plausible import in_range
+from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError
 
-InTime = Callable[[Sequence[Callable[[Line], Any]]], list[Any]]
+InTime = Callable[[Sequence[Callable[[CallTracker], Any]]], list[Any]]
 """Does jobs in time (`time_limit.finished`)."""
 
 HANDLE = "handle"
 """The field of the question that opens a card."""
-_INSTANCES = Question(
-    "mig_instances", (lambda n, h: int(right(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances")),)
+_INSTANCES = Query(
+    "mig_instances", (lambda n, h: int(in_range(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances")),)
 )
 
 
-def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened], in_time: InTime) -> dict[str, Opened] | None:
+def list_cards(
+    asker: QueryRunner, machine: CardState, known: Mapping[str, CardState], in_time: InTime
+) -> dict[str, CardState] | None:
     """`Card.key` -> card, in NVML's order, each card followed by its instances; None when NVML does not even count
     them.
 
     Raises `GoneError`.
     """
 
-    def of_the_machine(line: Line) -> tuple[Any, ...]:
+    def of_the_machine(line: CallTracker) -> tuple[Any, ...]:
         machine.line = line
         return tuple(
             asker.ask(machine, question) for question in (fields.DRIVER_VERSION, fields.CUDA_VERSION, fields.COUNT)
@@ -54,7 +56,7 @@ def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened], in_time: 
             index=index, uuid=None, name=name, named=False, driver_version=driver, cuda_version=fields.cuda_text(cuda)
         )
         jobs.append(partial(_card_with_instances, asker, known, places.get(index), blank))
-    found: dict[str, Opened] = {}
+    found: dict[str, CardState] = {}
     for one in (one for family in in_time(jobs) for one in family):
         if (twin := found.get(one.known_card.key)) is not None:
             one = _without_uuid(asker, one, twin)
@@ -62,7 +64,7 @@ def listed(asker: Asker, machine: Opened, known: Mapping[str, Opened], in_time: 
     return found
 
 
-def _without_uuid(asker: Asker, opened: Opened, twin: Opened) -> Opened:
+def _without_uuid(asker: QueryRunner, opened: CardState, twin: CardState) -> CardState:
     """A card that answers with the UUID of another one goes by its place."""
     card = opened.known_card
     if opened is twin:
@@ -74,17 +76,19 @@ def _without_uuid(asker: Asker, opened: Opened, twin: Opened) -> Opened:
 
 
 def _card_with_instances(
-    asker: Asker, known: Mapping[str, Opened], here_before: Opened | None, blank: Card, line: Line
-) -> list[Opened]:
+    asker: QueryRunner, known: Mapping[str, CardState], here_before: CardState | None, blank: Card, line: CallTracker
+) -> list[CardState]:
     opened = _open(asker, known, here_before, blank, line)
     if opened.known_card.mig and opened.known_card.broken is None:
         return [opened, *_instances(asker, known, opened, line)]
     return [opened]
 
 
-def _open(asker: Asker, known: Mapping[str, Opened], here_before: Opened | None, blank: Card, line: Line) -> Opened:
+def _open(
+    asker: QueryRunner, known: Mapping[str, CardState], here_before: CardState | None, blank: Card, line: CallTracker
+) -> CardState:
     """The card at the place of `blank`."""
-    fresh = Opened(blank.nvml_id, blank, line=line, hanging=asker.hanging_at(blank.index))
+    fresh = CardState(blank.nvml_id, blank, line=line, hanging=asker.hanging_at(blank.index))
     opened = here_before or fresh
     try:
         handle = _handle(asker, opened, fresh, blank)
@@ -107,7 +111,7 @@ def _open(asker: Asker, known: Mapping[str, Opened], here_before: Opened | None,
             card = _described(asker, fresh, card)
             _take_reasons(asker, opened, fresh)  # another mode, other answers
             opened.card = card
-    except LostError as error:
+    except CardLostError as error:
         asker.note(opened, None, str(error))
         opened.card = broken(opened.card or blank, str(error))
     return opened
@@ -118,13 +122,13 @@ def broken(card: Card, why: str) -> Card:
     return msgspec.structs.replace(card, broken=why, memory_used_bytes=None)
 
 
-def _handle(asker: Asker, opened: Opened, fresh: Opened, blank: Card) -> Any:
+def _handle(asker: QueryRunner, opened: CardState, fresh: CardState, blank: Card) -> Any:
     """What NVML knows the card by; None where it cannot be opened, which is then stated."""
     try:
-        return asker.call(fresh, Question(HANDLE, (lambda n, _: n.nvmlDeviceGetHandleByIndex(blank.index),)))
-    except LeftBehindError:
+        return asker.call(fresh, Query(HANDLE, (lambda n, _: n.nvmlDeviceGetHandleByIndex(blank.index),)))
+    except AbandonedError:
         raise
-    except NoAnswerError as error:
+    except TimeLimitError as error:
         words = str(error)
     except Exception as error:
         asker.check(opened, getattr(error, "value", None))
@@ -134,7 +138,7 @@ def _handle(asker: Asker, opened: Opened, fresh: Opened, blank: Card) -> Any:
     return None
 
 
-def _take_reasons(asker: Asker, opened: Opened, fresh: Opened) -> None:
+def _take_reasons(asker: QueryRunner, opened: CardState, fresh: CardState) -> None:
     if opened is not fresh:
         asker.forget(opened)
         opened.reasons.update(fresh.reasons)
@@ -142,7 +146,7 @@ def _take_reasons(asker: Asker, opened: Opened, fresh: Opened) -> None:
             asker.note(opened, problem.field, problem.reason)
 
 
-def _described(asker: Asker, opened: Opened, card: Card) -> Card:
+def _described(asker: QueryRunner, opened: CardState, card: Card) -> Card:
     """What a card or a MIG instance is."""
     name = asker.ask(opened, fields.NAME)
     memory: fields.Memory | None = asker.ask(opened, fields.MEMORY)
@@ -168,23 +172,25 @@ def _described(asker: Asker, opened: Opened, card: Card) -> Card:
     )
 
 
-def _instances(asker: Asker, known: Mapping[str, Opened], opened_card: Opened, line: Line) -> list[Opened]:
+def _instances(
+    asker: QueryRunner, known: Mapping[str, CardState], opened_card: CardState, line: CallTracker
+) -> list[CardState]:
     """The MIG instances of a card."""
-    found: list[Opened] = []
+    found: list[CardState] = []
     card = opened_card.known_card
-    parent = Opened(card.nvml_id, card, opened_card.handle, line=line, hanging=opened_card.hanging)
+    parent = CardState(card.nvml_id, card, opened_card.handle, line=line, hanging=opened_card.hanging)
     try:
         places = asker.ask(parent, _INSTANCES)
         if places is None:
             return [one for one in known.values() if one.card and one.card.parent_key == card.key]
         for number in range(places):
             hanging = asker.hanging_at(card.index, number)
-            fresh = Opened(card.nvml_id, card, parent.handle, line=line, hanging=hanging)
+            fresh = CardState(card.nvml_id, card, parent.handle, line=line, hanging=hanging)
             try:
-                handle = asker.call(fresh, Question(HANDLE, (partial(_instance_handle, number=number),)))
+                handle = asker.call(fresh, Query(HANDLE, (partial(_instance_handle, number=number),)))
                 fresh.handle = handle
                 uuid = asker.call(fresh, fields.UUID)
-            except LeftBehindError:
+            except AbandonedError:
                 raise
             except Exception:
                 continue  # NotFound: places for instances are numbered to the maximum, most of them empty
@@ -199,7 +205,7 @@ def _instances(asker: Asker, known: Mapping[str, Opened], opened_card: Opened, l
                 driver_version=card.driver_version,
                 cuda_version=card.cuda_version,
             )
-            opened = known.get(uuid) or Opened(card.nvml_id, blank, hanging=hanging)
+            opened = known.get(uuid) or CardState(card.nvml_id, blank, hanging=hanging)
             anew = (
                 opened.handle is None
                 or opened.known_card.index != card.index
@@ -213,7 +219,7 @@ def _instances(asker: Asker, known: Mapping[str, Opened], opened_card: Opened, l
                 _take_reasons(asker, opened, fresh)
                 opened.card = description
             found.append(opened)
-    except LostError as error:
+    except CardLostError as error:
         asker.note(opened_card, None, str(error))  # the card stays in the list
     return found
 

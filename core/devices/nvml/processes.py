@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetProcessUtilization, running_processes
-from devexplorer.core.devices.nvml.asking import Asker, Opened, Question
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.plausible import MOST_BYTES
 from devexplorer.core.records.devices import ProcessUse
@@ -24,8 +24,8 @@ HIDDEN = "this is a container with its own process numbers: processes outside ar
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
-_COMPUTE = Question("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
-_GRAPHICS = Question("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
+_COMPUTE = Query("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
+_GRAPHICS = Query("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
 
 
 def in_pid_namespace() -> bool:
@@ -73,7 +73,7 @@ def busy_percent(samples: Iterable[Any], seen: int) -> tuple[dict[int, float], i
 
 
 def read_processes(
-    asker: Asker, opened: Opened, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
+    asker: QueryRunner, opened: CardState, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
 ) -> tuple[ProcessUse, ...] | None:
     """Who uses the card, by process number (`nvidia-smi --query-compute-apps`, the graphics ones, `nvidia-smi pmon`).
 
@@ -95,7 +95,7 @@ def read_processes(
     busy: dict[int, float] = {}
     if use:
         since = opened.processes_seen
-        question = Question("process_utilization", (lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since),))
+        question = Query("process_utilization", (lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since),))
         busy, opened.processes_seen = busy_percent(asker.ask(opened, question) or (), since)
     rows = []
     for pid, (kinds, memory) in sorted(use.items()):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetCpuAffinity, nvmlDeviceGetMemoryAffinity
-from devexplorer.core.devices.nvml.asking import Asker, LostError, Opened, Question
 from devexplorer.core.devices.nvml.links import LINKS
+from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
 from devexplorer.core.records.devices import NvLink, PeerLink
 
 _LEVELS = {
@@ -74,8 +74,8 @@ def _node(nvml: Any, handle: Any) -> int:
     return found[0]
 
 
-CPUS = Question("cpus", (_cpus,))
-NUMA_NODE = Question("numa_node", (_node,))
+CPUS = Query("cpus", (_cpus,))
+NUMA_NODE = Query("numa_node", (_node,))
 """The node of the CPUs near the card. (nvmlDeviceGetNumaNodeId is about the card's own memory on machines where that is
 a node.)"""
 
@@ -93,7 +93,7 @@ def numa_of_bus(bus_id: str | None) -> int | None:
     return node if node >= 0 else None
 
 
-def numa_node(asker: Asker, opened: Opened) -> int | None:
+def numa_node(asker: QueryRunner, opened: CardState) -> int | None:
     """The NUMA node near a card: NVML's, else the system's for its PCI address."""
     node: int | None = asker.ask(opened, NUMA_NODE)
     if node is None and (node := numa_of_bus(opened.known_card.bus_id)) is not None:
@@ -117,7 +117,7 @@ class End(NamedTuple):
     """One card as the end of pairs."""
 
     device: str
-    opened: Opened
+    opened: CardState
     links: tuple[NvLink, ...] | None
     """The active ones; None where the card does not tell."""
     switched: int = 0
@@ -129,19 +129,19 @@ class End(NamedTuple):
         return self.opened.card.bus_id if self.opened.card else None
 
 
-def ends(asker: Asker, cards: Iterable[tuple[str, Opened]]) -> list[End]:
+def ends(asker: QueryRunner, cards: Iterable[tuple[str, CardState]]) -> list[End]:
     """The cards with their links. Raises `GoneError`; a lost card has none."""
     found = []
     for device, opened in cards:
         try:
             links = asker.ask(opened, LINKS)
-        except LostError:
+        except CardLostError:
             links = None
         found.append(End(device, opened, tuple(link for link in links if link.active) if links is not None else None))
     return [end._replace(switched=_switched(end, found)) for end in found]
 
 
-def pair(asker: Asker, a: End, b: End) -> PeerLink:
+def pair(asker: QueryRunner, a: End, b: End) -> PeerLink:
     """How two cards are joined. Raises `GoneError`; a lost card only leaves its own pairs without answers."""
     try:
         level = _between(
@@ -149,7 +149,7 @@ def pair(asker: Asker, a: End, b: End) -> PeerLink:
         )
         read, write, atomics = (_status(asker, a, b, index) for index in (_READ, _WRITE, _ATOMICS))
         links = nvlinks(asker, a, b)
-    except LostError:
+    except CardLostError:
         return PeerLink(a=a.device, b=b.device)
     words, code = _LEVELS.get(-1 if level is None else level, (None, None))
     return PeerLink(
@@ -164,7 +164,7 @@ def pair(asker: Asker, a: End, b: End) -> PeerLink:
     )
 
 
-def nvlinks(asker: Asker, a: End, b: End) -> int | None:
+def nvlinks(asker: QueryRunner, a: End, b: End) -> int | None:
     """Active links from `a` to `b`: those that end there, else those by which both reach NVSwitches. None where a card
     does not tell."""
     if a.links is None or b.links is None:
@@ -194,17 +194,17 @@ def _switched(end: End, everyone: Sequence[End]) -> int:
     return count
 
 
-def _status(asker: Asker, a: End, b: End, index: int) -> int | None:
+def _status(asker: QueryRunner, a: End, b: End, index: int) -> int | None:
     return _between(asker, a, b, f"peer_{index}", lambda n, left, right: n.nvmlDeviceGetP2PStatus(left, right, index))
 
 
-def _between(asker: Asker, a: End, b: End, what: str, ask: Any) -> int | None:
+def _between(asker: QueryRunner, a: End, b: End, what: str, ask: Any) -> int | None:
     """A question about two cards; one that fails leaves no trace on either of them."""
     if a.opened.handle is None or b.opened.handle is None:
         return None
     hanging = asker.hanging_at(
         a.opened.known_card.index, "pairs"
     )  # apart from the card's own: it is not to blame for the other one
-    trial = Opened(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=hanging)
-    answer = asker.ask(trial, Question(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
+    trial = CardState(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=hanging)
+    answer = asker.ask(trial, Query(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
     return answer if answer is None else int(answer)

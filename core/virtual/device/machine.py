@@ -18,8 +18,8 @@ from devexplorer.core.base.dtypes import item_bytes, product_dtype
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.devices.cpu import CpuReader
+from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
-from devexplorer.core.devices.visible import hidden_by, seen, virtual_uuid
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, Figures
@@ -159,7 +159,7 @@ class VirtualMachine:
                     f"there are {len(self._cards)} virtual GPUs already, and {MAX_DEVICES} is the most there can be"
                 )
             self._cards += tuple(profiles)
-            order = seen(self._visible, self._uuids()).order
+            order = visible_cards(self._visible, self._uuids()).order
             # What is there stays where it is: a card more can only make the list longer.
             numbered = list(enumerate(order))[len(self._gpus) :]
             added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)

@@ -12,7 +12,7 @@ from torch import Tensor
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.base.progress import ProgressMonitor
-from devexplorer.core.base.python_names import nearest, variable
+from devexplorer.core.base.python_names import suggestion, variable
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import MakeOptimizer
 from devexplorer.core.records.messages import Answer, Fact
@@ -82,7 +82,7 @@ def make_optimizer(workspace: Workspace, command: MakeOptimizer, progress: Progr
     if command.kind == "none":
         return _removed(workspace, command)
     if command.kind not in KINDS:
-        raise BadInput(f"there is no optimizer '{command.kind}'; {nearest(command.kind, [*KINDS, 'none'])}")
+        raise BadInput(f"there is no optimizer '{command.kind}'; {suggestion(command.kind, [*KINDS, 'none'])}")
     if not math.isfinite(command.learning_rate) or command.learning_rate <= 0:
         raise BadInput(
             f"a learning rate of {command.learning_rate:g} is not possible; take a number above 0, such as 0.001"

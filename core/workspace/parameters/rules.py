@@ -17,7 +17,7 @@ from torch import Tensor
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import shape_text
-from devexplorer.core.base.python_names import nearest
+from devexplorer.core.base.python_names import suggestion
 from devexplorer.core.models.casts import dtype_name, refuse_value
 
 Options = Mapping[str, float]
@@ -107,15 +107,13 @@ RULES: Mapping[str, Rule] = {
 def chosen(rule: str, options: Options) -> tuple[Rule, dict[str, float]]:
     """The rule and all of its options; `BadInput` names everything that is wrong with either."""
     if rule not in RULES:
-        raise BadInput(f"there is no rule '{rule}'; {nearest(rule, RULES)}")
+        raise BadInput(f"there is no rule '{rule}'; {suggestion(rule, RULES)}")
     found = RULES[rule]
     findings = []
     for name, value in options.items():
         if name not in found.options:
-            what = f"it has {' and '.join(found.options)}" if found.options else "it has no options"
-            findings.append(
-                f"the rule '{rule}' has no option '{name}'; {nearest(name, found.options) if found.options else what}"
-            )
+            hint = suggestion(name, found.options) if found.options else "it has no options"
+            findings.append(f"the rule '{rule}' has no option '{name}'; {hint}")
         elif not math.isfinite(value):
             findings.append(f"{name} = {value:g} is no number to draw with")
     values = {**found.options, **{name: float(value) for name, value in options.items()}}

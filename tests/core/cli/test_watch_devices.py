@@ -19,7 +19,7 @@ from devexplorer.core.cli.watch.command import watch
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import DevicesAre, Entry
+from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.telemetry.sampler import Sampler
@@ -84,7 +84,7 @@ def test_a_card_that_is_plugged_in_is_among_the_devices_of_the_recording(
 
     monkeypatch.setattr(watch_devices.WatchedDevices, "read", plug_in_after_the_first)
     run(fake, "--count", "20", "--record", str(path))
-    lists = [entry.record for entry in records(path) if isinstance(entry.record, DevicesAre)]
+    lists = [entry.record for entry in records(path) if isinstance(entry.record, DeviceList)]
     assert "nvml:1" in {info.id for info in lists[-1].devices}
     assert "nvml:1" in recorded(path)
 

@@ -9,9 +9,9 @@ import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
 from devexplorer.core.devices.nvml import topology
-from devexplorer.core.devices.nvml.asking import Opened
 from devexplorer.core.devices.nvml.details import missing
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml.query import CardState
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.records.devices import DeviceDetails, NvLink
 
@@ -231,7 +231,7 @@ def test_the_numa_node_of_the_system_stands_in(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_listing_that_finds_something_lacking_meanwhile_disturbs_no_reading() -> None:
-    card = Opened("nvml:0")
+    card = CardState("nvml:0")
 
     class Growing(dict[str, str]):
         """As if another thread added to it between two steps."""

@@ -12,7 +12,7 @@ from fakes.nvml import FakeCard, FakeNvml, opened
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.time_limit import NoAnswerError, answer_within, any_left_behind, driver_function
+from devexplorer.core.devices.time_limit import TimeLimitError, any_abandoned, call_within, driver_function
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 from devexplorer.core.records.messages import Event
 from devexplorer.core.telemetry.sampler import Sampler
@@ -35,7 +35,7 @@ def fake() -> Iterator[FakeNvml]:
     fake = FakeNvml(*(FakeCard(uuid=UUID.format(number), name=f"Tesla T{number}") for number in range(3)))
     yield fake
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
 
 
 def an_nvml(fake: FakeNvml) -> Nvml:
@@ -72,7 +72,7 @@ def test_a_card_that_hangs_while_it_is_listed_lacks_only_what_hangs(fake: FakeNv
     assert problem.reason == f"{function.removesuffix('_v2')} {WORDS}"
     assert problem.field == field
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert nvml.cards()[1].name == "Tesla T1", "it is asked again when the call has returned"
     nvml.close()
 
@@ -85,7 +85,7 @@ def test_a_card_that_cannot_be_opened_hides_no_other(fake: FakeNvml) -> None:
     assert (first.broken, third.broken) == (None, None)
     assert second.broken == f"nvmlDeviceGetHandleByIndex {WORDS}"
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert nvml.cards()[1].broken is None
     nvml.close()
 
@@ -100,7 +100,7 @@ def test_a_driver_that_hangs_as_a_whole_is_said_in_time(fake: FakeNvml, function
     assert nvml.start() == (function != "nvmlInit"), "it is not asked again while it hangs"
     assert fake.calls[function] == 1
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert nvml.start()
     assert len(nvml.cards()) == 3
     nvml.close()
@@ -133,7 +133,7 @@ def test_a_reading_goes_on_without_the_call_that_hangs(fake: FakeNvml, function:
     assert details.vbios_version is not None
     assert f"{function} {WORDS}" in details.missing.values()
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert sampler.read_round()[2].power_w == 35.5
     assert sampler.stop(5.0)
     assert fake.initialised == 0
@@ -184,7 +184,7 @@ def test_how_cards_are_joined_goes_on_without_the_pair_that_hangs(fake: FakeNvml
     assert [link.level for link in topology.links if "nvml:2" not in (link.a, link.b)] == ["system"]
     assert nvml.read(cards[2], device="x", time_unix_s=1.0).power_w == 35.5
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     nvml.close()
 
 
@@ -200,7 +200,7 @@ def test_links_that_hang_are_waited_for_once(fake: FakeNvml) -> None:
         "the topology has found it out, the details know"
     )
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert sampler.stop(5.0)
 
 
@@ -211,21 +211,21 @@ def test_mig_instances_of_a_card_that_hangs_leave_the_card(fake: FakeNvml) -> No
     nvml.start()
     assert [card.name for card in nvml.cards()] == ["Tesla T0", "Tesla T1", "Tesla T2"]
     fake.release()
-    until(lambda: not any_left_behind())
+    until(lambda: not any_abandoned())
     assert len(nvml.cards()) == 4
     nvml.close()
 
 
 def test_any_call_has_a_limit() -> None:
     gate = threading.Event()
-    with pytest.raises(NoAnswerError, match=r"cuInit did not answer within 0\.01 s"):
-        answer_within(0.01, gate.wait, "cuInit")
-    assert any_left_behind()
+    with pytest.raises(TimeLimitError, match=r"cuInit did not answer within 0\.01 s"):
+        call_within(0.01, gate.wait, "cuInit")
+    assert any_abandoned()
     gate.set()
-    until(lambda: not any_left_behind())
-    assert answer_within(5.0, lambda: 3, "cuInit") == 3
+    until(lambda: not any_abandoned())
+    assert call_within(5.0, lambda: 3, "cuInit") == 3
     with pytest.raises(OSError, match="gone"):
-        answer_within(5.0, fails, "cuInit")
+        call_within(5.0, fails, "cuInit")
 
 
 def fails() -> None:

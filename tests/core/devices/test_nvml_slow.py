@@ -7,8 +7,9 @@ import importlib
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.devices.nvml import slow as nvml_slow
-from devexplorer.core.devices.nvml.library import Nvml, Slow
+from devexplorer.core.devices.nvml import slow_fields as nvml_slow
+from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml_card import SlowFields
 from devexplorer.core.records.devices import DeviceSample
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -23,14 +24,14 @@ class Clock:
         return self.now
 
 
-def slow(card: FakeCard) -> tuple[Slow, Nvml]:
+def slow(card: FakeCard) -> tuple[SlowFields, Nvml]:
     nvml, (known,) = opened(FakeNvml(card))
     return nvml.read_slow(known), nvml
 
 
 def test_a_healthy_card_answers_everything() -> None:
     found, nvml = slow(FakeCard(uuid=A, throttle=0x4, fans=[30, 55]))
-    assert found == Slow(
+    assert found == SlowFields(
         encoder_percent=0.0,
         decoder_percent=4.0,
         memory_temperature_c=64.0,
@@ -55,11 +56,11 @@ def test_a_healthy_card_answers_everything() -> None:
 
 
 def test_every_field_is_one_of_the_sample() -> None:
-    assert set(Slow._fields) <= set(DeviceSample.__struct_fields__)
+    assert set(SlowFields._fields) <= set(DeviceSample.__struct_fields__)
     fields = {question.field for question in (*nvml_slow.SINGLE, *nvml_slow.PCIE_THROUGHPUT)} | {
         one.question.field for one in nvml_slow.GROUPED
     }
-    assert fields | {"nvlink_tx_bytes_s", "nvlink_rx_bytes_s", "processes"} == set(Slow._fields)
+    assert fields | {"nvlink_tx_bytes_s", "nvlink_rx_bytes_s", "processes"} == set(SlowFields._fields)
 
 
 def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
@@ -125,7 +126,7 @@ def test_a_value_that_says_the_card_is_lost_is_believed() -> None:
     card = FakeCard(uuid=A)
     card.values[186] = FakeNvml.NVML_ERROR_GPU_IS_LOST
     found, nvml = slow(card)
-    assert found == Slow()
+    assert found == SlowFields()
     assert [(problem.device, problem.field) for problem in nvml.problems] == [("nvml:0", None)]
 
 
@@ -230,8 +231,8 @@ def test_nothing_that_fails_becomes_a_number() -> None:
     for name in (*vars(FakeNvml), "nvmlDeviceGetMemoryInfo_v2"):
         if name.startswith("nvmlDevice"):
             fake.fail(name, FakeNvml.NVML_ERROR_NOT_SUPPORTED)
-    assert nvml.read_slow(card) == Slow()
-    sample = nvml.read(card, device="cuda:0", time_unix_s=1.0, slow=Slow())
+    assert nvml.read_slow(card) == SlowFields()
+    sample = nvml.read(card, device="cuda:0", time_unix_s=1.0, slow=SlowFields())
     assert sample == DeviceSample(device="cuda:0", time_unix_s=1.0), (
         "least of all the system's memory: it is not the card's"
     )

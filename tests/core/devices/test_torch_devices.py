@@ -17,7 +17,7 @@ from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDevice, CudaDriver
-from devexplorer.core.devices.time_limit import any_left_behind
+from devexplorer.core.devices.time_limit import any_abandoned
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
@@ -475,6 +475,6 @@ def test_an_enumeration_of_torch_s_that_hangs_is_a_reason_in_time(monkeypatch: p
 
 def until_nobody_hangs() -> None:
     end = time.monotonic() + 10
-    while any_left_behind():
+    while any_abandoned():
         assert time.monotonic() < end
         time.sleep(0.002)

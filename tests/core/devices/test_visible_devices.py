@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.devices.cuda_visible_devices import (
+    assignment,
+    card_number,
+    checked,
+    hidden_by,
+    value_text,
+    visible_cards,
+)
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.devices.visible import assignment, card_number, checked, hidden_by, seen, value_text
-from devexplorer.core.devices.visible_words import ONCE, cards_to_choose, explained, what_it_does
+from devexplorer.core.devices.visibility_messages import ONCE, cards_to_choose, visibility_answer, visibility_note
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import AddVirtual, Answer, EngineReady, Event, JobEnded, Rebuilt
@@ -43,12 +50,12 @@ ENTRIES = st.sampled_from(
 
 @given(st.lists(ENTRIES, min_size=1, max_size=5).map(",".join))
 def test_a_list_means_what_torch_takes_it_for(value: str) -> None:
-    assert list(seen(value, UUIDS).order) == torchs_own(value)
+    assert list(visible_cards(value, UUIDS).order) == torchs_own(value)
 
 
 def test_unset_is_all_of_them_and_empty_is_none() -> None:
-    assert seen(None, UUIDS).order == (0, 1, 2, 3)
-    assert seen("", UUIDS) == ((), None)
+    assert visible_cards(None, UUIDS).order == (0, 1, 2, 3)
+    assert visible_cards("", UUIDS) == ((), None)
     assert (value_text(None), value_text(""), value_text("1")) == ("unset", "empty", "1")
     assert (assignment(None), assignment("")) == ("CUDA_VISIBLE_DEVICES unset", 'CUDA_VISIBLE_DEVICES=""')
 
@@ -68,13 +75,13 @@ def test_unset_is_all_of_them_and_empty_is_none() -> None:
 def test_where_a_list_does_other_than_it_says_that_is_said(
     value: str, order: tuple[int, ...], words: str | None
 ) -> None:
-    found = seen(value, UUIDS)
+    found = visible_cards(value, UUIDS)
     assert found.note is None if words is None else words in (found.note or "")
     assert found.order == order
 
 
 def test_a_process_gets_one_mig_instance() -> None:
-    found = seen("MIG-b,MIG-a", ["GPU-x", "MIG-a", "MIG-b"])
+    found = visible_cards("MIG-b,MIG-a", ["GPU-x", "MIG-a", "MIG-b"])
     assert found.order == (2,)
     assert "one MIG instance" in (found.note or "")
 
@@ -206,7 +213,7 @@ def card(index: int, ordinal: int | None, **more: object) -> DeviceInfo:
 
 
 def test_the_answer_says_which_card_has_which_number_now() -> None:
-    answer = explained(
+    answer = visibility_answer(
         None,
         "1",
         [CPU, card(1, 0), card(0, None)],
@@ -228,11 +235,11 @@ def test_the_answer_says_which_card_has_which_number_now() -> None:
 
 @pytest.mark.parametrize("value", [None, "", "1", "GPU-1'; import os"])
 def test_the_code_is_python_whatever_was_inherited(value: str | None) -> None:
-    compile(explained(None, value, [CPU], NOTHING_LOST, now=0.0).code, "code", "exec")
+    compile(visibility_answer(None, value, [CPU], NOTHING_LOST, now=0.0).code, "code", "exec")
 
 
 def test_without_any_card_it_is_explained_and_virtual_gpus_are_offered() -> None:
-    answer = explained(None, "0", [CPU], NOTHING_LOST, now=0.0)
+    answer = visibility_answer(None, "0", [CPU], NOTHING_LOST, now=0.0)
     assert "there is none here" in answer.words
     assert [offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]
 
@@ -246,6 +253,6 @@ def test_the_real_cards_are_chosen_among_and_virtual_ones_where_there_are_no_oth
         "GPU-1",
     ]
     assert [card_number(info) for info in cards_to_choose([CPU, *virtual])] == [0, 1]
-    assert "there is no card 2" in (what_it_does("2", [CPU, *virtual]) or "").lower()
-    assert what_it_does("1,0", [CPU, *virtual]) is None
-    assert what_it_does("7", [CPU]) is None
+    assert "there is no card 2" in (visibility_note("2", [CPU, *virtual]) or "").lower()
+    assert visibility_note("1,0", [CPU, *virtual]) is None
+    assert visibility_note("7", [CPU]) is None

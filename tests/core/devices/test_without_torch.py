@@ -8,7 +8,7 @@ import pytest
 
 from devexplorer.core.devices import without_torch
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.without_torch import Build, expected, installed_build
+from devexplorer.core.devices.without_torch import Build, expected_devices, installed_build
 
 CUDA = Build("2.13.0+cu130", cuda="13.0")
 A, B, C = (f"GPU-aaaaaaaa-0000-0000-0000-00000000000{number}" for number in range(3))
@@ -31,16 +31,16 @@ H200S = [card(0, A, "1B"), card(1, B, "27"), card(2, C, "33")]
     ],
 )
 def test_cards_are_numbered_as_cuda_does(environ: dict[str, str], uuids: list[str]) -> None:
-    found = expected(H200S, {}, environ, CUDA, "CPU")
+    found = expected_devices(H200S, {}, environ, CUDA, "CPU")
     assert [(info.id, info.uuid) for info in found.devices] == [(f"cuda:{at}", uuid) for at, uuid in enumerate(uuids)]
 
 
 def test_models_that_differ_have_no_certain_order_unless_one_is_set() -> None:
     mixed = [card(0, A, "1B"), card(1, B, "27", "Tesla T4")]
-    found = expected(mixed, {}, {}, CUDA, "CPU")
+    found = expected_devices(mixed, {}, {}, CUDA, "CPU")
     assert found.devices == ()
     assert "CUDA_DEVICE_ORDER" in found.problems[0].reason
-    ordered = expected(mixed, {}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, CUDA, "CPU")
+    ordered = expected_devices(mixed, {}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, CUDA, "CPU")
     assert [info.uuid for info in ordered.devices] == [A, B]
 
 
@@ -49,21 +49,21 @@ def test_models_that_differ_have_no_certain_order_unless_one_is_set() -> None:
     [(Build("2.13.0+cpu"), "is a CPU build"), (Build(reason="torch is not installed"), "torch is not installed")],
 )
 def test_a_build_without_cuda_says_why_no_card_is_usable(build: Build, words: str) -> None:
-    found = expected(H200S, {}, {}, build, "CPU")
+    found = expected_devices(H200S, {}, {}, build, "CPU")
     assert found.devices == ()
     assert words in found.problems[0].reason
 
 
 def test_mig_is_left_to_those_who_ask_cuda() -> None:
-    assert expected([card(0, A, "1B", mig=True)], {}, {}, CUDA, "CPU").devices == ()
+    assert expected_devices([card(0, A, "1B", mig=True)], {}, {}, CUDA, "CPU").devices == ()
 
 
 def test_other_makers_cards_come_in_the_order_of_their_addresses() -> None:
     buses = {"AMD": ["0000:83:00.0", "0000:03:00.0"], "Intel": ["0000:00:02.0"]}
-    rocm = expected([], buses, {}, Build("2.13.0+rocm7.0", hip="7.0"), "CPU").devices
+    rocm = expected_devices([], buses, {}, Build("2.13.0+rocm7.0", hip="7.0"), "CPU").devices
     assert [(info.id, info.bus_id) for info in rocm] == [("cuda:0", "0000:03:00.0"), ("cuda:1", "0000:83:00.0")]
-    assert expected([], buses, {"HIP_VISIBLE_DEVICES": "1"}, Build("2.13.0", hip="7.0"), "CPU").devices == ()
-    xpu = expected([], buses, {}, Build("2.13.0+xpu", xpu="20250301"), "CPU").devices
+    assert expected_devices([], buses, {"HIP_VISIBLE_DEVICES": "1"}, Build("2.13.0", hip="7.0"), "CPU").devices == ()
+    xpu = expected_devices([], buses, {}, Build("2.13.0+xpu", xpu="20250301"), "CPU").devices
     assert [(info.id, info.kind) for info in xpu] == [("xpu:0", "xpu")]
 
 

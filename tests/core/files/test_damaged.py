@@ -430,4 +430,4 @@ def test_whatever_a_key_is_its_tensor_gets_a_name(place: Place) -> None:
     ]
     keys += ["".join(dice.choice("aZ_0.-/ \n<ä²块") for _ in range(dice.randrange(80))) for _ in range(300)]
     for key in keys:
-        taken.append(names.checked(name_for(key, dice.choice((None, "old")), "/tmp/0 file.pt", taken), taken))
+        taken.append(names.checked_name(name_for(key, dice.choice((None, "old")), "/tmp/0 file.pt", taken), taken))

@@ -17,7 +17,7 @@ from devexplorer.core.base.errors import BadInput
 from devexplorer.core.recording import format as format_
 from devexplorer.core.recording.format import (
     Damaged,
-    DevicesAre,
+    DeviceList,
     Entry,
     Kind,
     Recorded,
@@ -49,7 +49,7 @@ def test_what_was_recorded_comes_back(tmp_path: Path) -> None:
         assert (recording.ended, recording.findings, recording.last_ms) == (True, (), 60_000)
         events = [entry.record for entry in recording.events]
         assert events == [
-            DevicesAre((recordings.CPU, *recordings.CARDS), (recordings.PROBLEM,)),
+            DeviceList((recordings.CPU, *recordings.CARDS), (recordings.PROBLEM,)),
             *(r for _, r in recordings.happenings()),
         ]
         samples = [entry for entry in everything(recording) if isinstance(entry.record, DeviceSample)]
@@ -127,7 +127,7 @@ def test_a_recording_without_its_beginning_still_knows_its_devices(tmp_path: Pat
     path.write_bytes(b"".join([pieces[0], b"\0" * len(pieces[1]), *pieces[2:]]))
     with opened(path) as recording:
         assert recording.header.host == "unknown machine"
-        assert isinstance(recording.events[0].record, DevicesAre)
+        assert isinstance(recording.events[0].record, DeviceList)
         assert recording.skipped == [len(pieces[1])]
 
 

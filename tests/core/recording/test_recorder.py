@@ -18,7 +18,7 @@ from fakes import recordings
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.recording import recorder as recorder_
-from devexplorer.core.recording.format import DevicesAre, Entry
+from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records.devices import DeviceSample
@@ -77,10 +77,10 @@ def test_everything_that_matters_is_recorded_and_nothing_else(tmp_path: Path) ->
         assert recording.header.devices == recordings.CARDS
         records = [entry.record for entry in recording.events]
         assert records == [
-            DevicesAre(recordings.CARDS, (recordings.PROBLEM,)),
+            DeviceList(recordings.CARDS, (recordings.PROBLEM,)),
             *(record for _, record in recordings.happenings()),
             Log(level="warning", text="it is hot", time_unix_s=1.0),
-            DevicesAre(recordings.CARDS[:1]),
+            DeviceList(recordings.CARDS[:1]),
         ]
 
 

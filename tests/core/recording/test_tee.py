@@ -13,7 +13,7 @@ from fakes.nvml import FakeNvml
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import DevicesAre
+from devexplorer.core.recording.format import DeviceList
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.tee import RecordingTee
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topology
@@ -82,14 +82,14 @@ def test_a_recording_that_begins_later_is_told_what_holds(tmp_path: Path) -> Non
     )
     tap.start(tmp_path / "three", silent, overwrite=False)
     assert tap.close(DEADLINE_S)
-    devices = DevicesAre((recordings.CPU,), (recordings.PROBLEM,))
+    devices = DeviceList((recordings.CPU,), (recordings.PROBLEM,))
     one, two, three = (records(tmp_path / name)[0] for name in ("one", "two", "three"))
     assert one[0] == devices
     assert sorted(map(repr, one[1:-1])) == sorted(map(repr, [new, READY, topology, preparing, started]))
     assert one[-1] == ended
     assert sorted(map(repr, two[1:-2])) == sorted(map(repr, [new, READY, topology]))
     assert two[-2:] == [
-        DevicesAre((recordings.CPU, *recordings.CARDS)),
+        DeviceList((recordings.CPU, *recordings.CARDS)),
         EngineLost(reason="gone", will_restart=False, time_unix_s=3.0),
     ]
     assert sorted(map(repr, three[1:])) == sorted(map(repr, [new, topology]))

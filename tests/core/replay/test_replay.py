@@ -241,10 +241,10 @@ def test_one_that_broke_off_is_shown_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_list_of_devices_comes_before_the_readings_that_need_it(tmp_path: Path) -> None:
-    from devexplorer.core.recording.format import DevicesAre
+    from devexplorer.core.recording.format import DeviceList
 
     pieces = recordings.recording(0, devices=(recordings.CPU,))[:-1]
-    found = DevicesAre((recordings.CPU, *recordings.CARDS))
+    found = DeviceList((recordings.CPU, *recordings.CARDS))
     reading = (5_000, recordings.sample("cuda:0", 5, 77))
     error = (4_999, Log(level="error", text="before", time_unix_s=1.0))
     events = entries_frame(Kind.EVENTS, [error, (5_000, found)], START_UNIX_S + 5)

@@ -15,7 +15,7 @@ from devexplorer.core.recording.format import Entry, Kind, end_frame, entries_fr
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records.devices import DeviceInfo, DeviceSample
 from devexplorer.core.replay import timeline
-from devexplorer.core.replay.timeline import RecordingTimeline, take_over
+from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry import history
 from devexplorer.core.telemetry.history import History
@@ -50,7 +50,7 @@ def lived(recording: Recording, until_ms: int) -> State:
     entries = [*recording.events, *(entry for frame in recording.frames for entry in recording.readings(frame))]
     for entry in sorted(entries, key=lambda entry: entry.at_ms):
         if entry.at_ms <= until_ms:
-            take_over(state, entry.record)
+            apply_record(state, entry.record)
     return state
 
 
@@ -126,7 +126,7 @@ def test_it_goes_on_from_there_as_it_did(recording: Recording, at_ms: int) -> No
     for until_ms, entries in RecordingTimeline(recording).following(at_ms):
         for entry in entries:
             assert at_ms < entry.at_ms <= until_ms
-            take_over(state, entry.record)
+            apply_record(state, entry.record)
     same_state(state, lived(recording, LENGTH_S * 1000), START_UNIX_S + LENGTH_S)
 
 
@@ -222,10 +222,10 @@ def test_a_slow_recording_has_its_readings_at_every_moment(tmp_path: Path) -> No
 
 
 def test_a_card_that_went_keeps_its_colour_and_its_curve(tmp_path: Path) -> None:
-    from devexplorer.core.recording.format import DevicesAre
+    from devexplorer.core.recording.format import DeviceList
 
-    def list_of(*devices: DeviceInfo) -> DevicesAre:
-        return DevicesAre((recordings.CPU, *devices))
+    def list_of(*devices: DeviceInfo) -> DeviceList:
+        return DeviceList((recordings.CPU, *devices))
 
     pieces = recordings.recording(0)[:-1]
     first, second = recordings.CARDS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.devices.nvml.slow import reasons_words
+from devexplorer.core.devices.nvml.slow_fields import clock_reasons
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.alert_rules import (
     ALARM,
@@ -27,7 +27,7 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     new_rule,
 )
-from devexplorer.core.telemetry.alerts import AlertChange, Alerts, alert_words
+from devexplorer.core.telemetry.alerts import AlertChange, Alerts, alert_message
 from devexplorer.core.telemetry.metrics import METRICS
 
 GIB = 1 << 30
@@ -137,7 +137,7 @@ def test_thresholds_the_other_way_round_are_raised_by_values_that_are_too_low() 
     alerts = Alerts([Rule(metric="utilization_percent", raise_at=5, clear_at=20)])
     assert alerts.feed(sample(0, utilization_percent=6)) == []
     (change,) = alerts.feed(sample(1, utilization_percent=0))
-    assert alert_words(change.alert) == "cuda:0: utilization 0 %, raised at 5 % and below"
+    assert alert_message(change.alert) == "cuda:0: utilization 0 %, raised at 5 % and below"
     assert alerts.feed(sample(2, utilization_percent=19)) == []
     assert words(alerts.feed(sample(3, utilization_percent=20))) == [("cuda:0", "utilization_percent", False)]
 
@@ -157,7 +157,7 @@ def test_devices_are_judged_apart_and_simulated_ones_are_marked() -> None:
     changes += alerts.feed(sample(3, "vgpu:0", memory_used_bytes=96, memory_total_bytes=100, simulated=True))
     assert words(changes) == [("vgpu:0", MEMORY_PERCENT, True)]
     assert changes[0].alert.simulated
-    assert alert_words(changes[0].alert) == "vgpu:0 (simulated): memory in use 96 %, raised at 95 %"
+    assert alert_message(changes[0].alert) == "vgpu:0 (simulated): memory in use 96 %, raised at 95 %"
 
 
 # --- the default rules
@@ -193,7 +193,7 @@ def test_only_new_ecc_errors_are_an_alert_and_it_stays_until_it_is_dismissed_or_
     assert alerts.feed(sample(0, ecc_uncorrected=7)) == []
     assert alerts.feed(sample(1, ecc_uncorrected=None, power_w=1)) == []
     (change,) = alerts.feed(sample(2, ecc_uncorrected=8))
-    assert alert_words(change.alert) == "cuda:0: 1 new memory error that ECC could not correct"
+    assert alert_message(change.alert) == "cuda:0: 1 new memory error that ECC could not correct"
     assert alerts.feed(sample(3, ecc_uncorrected=9)) == []
     assert alerts.active[0].value == 2
     assert words(alerts.dismiss("cuda:0", NEW_ECC_ERRORS)) == [("cuda:0", NEW_ECC_ERRORS, False)]
@@ -222,7 +222,7 @@ def test_a_card_that_falls_silent_is_an_alert_and_one_that_never_spoke_is_none()
     assert alerts.feed(sample(0, "cuda:1")) == []
     alerts.feed(sample(0, "cuda:0", fan_percent=30))
     (change,) = alerts.feed(sample(1, "cuda:0"))
-    assert "no reading arrives" in alert_words(change.alert)
+    assert "no reading arrives" in alert_message(change.alert)
     assert alerts.feed(sample(2, "cpu", utilization_percent=1)) == []
     assert words(alerts.feed(sample(3, "cuda:0", utilization_percent=1))) == [("cuda:0", LOST, False)]
 
@@ -254,7 +254,7 @@ HEAT, CAP = "too hot (the driver lowers the clocks)", "power cap"
 def test_only_what_holds_the_clocks_down_against_ones_will_is_an_alert(
     bits: int | None, metric: str | None, level: str | None
 ) -> None:
-    reasons = None if bits is None else reasons_words(bits)
+    reasons = None if bits is None else clock_reasons(bits)
     alerts = Alerts()
     for t in range(45):
         alerts.feed(sample(t, throttle_reasons=reasons, power_w=1))
@@ -269,8 +269,8 @@ def test_throttling_that_comes_and_goes_is_one_alert() -> None:
         for change in alerts.feed(sample(t / 10, throttle_reasons=(HEAT, CAP) if t % 3 else (), power_w=1))
     ]
     assert words(changes) == [("cuda:0", THROTTLED, True)]
-    assert HEAT in alert_words(changes[0].alert)
-    assert CAP not in alert_words(changes[0].alert)
+    assert HEAT in alert_message(changes[0].alert)
+    assert CAP not in alert_message(changes[0].alert)
     changes = [
         change for t in range(600, 900) for change in alerts.feed(sample(t / 10, throttle_reasons=(), power_w=1))
     ]

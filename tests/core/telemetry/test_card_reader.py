@@ -10,7 +10,7 @@ from fakes.nvml import FakeCard, FakeNvml, opened
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 from devexplorer.core.records.messages import Event
-from devexplorer.core.telemetry.card_reader import CardReader, Pace
+from devexplorer.core.telemetry.card_reader import CardReader, Schedule
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def put() -> list[Event]:
 
 def reader_of(nvml: Nvml, put: list[Event]) -> CardReader:
     (card,) = nvml.cards()
-    return CardReader(card, nvml, put.append, lambda reader: reader.card.nvml_id, Pace(lambda: 0.0, lambda: 1.0))
+    return CardReader(card, nvml, put.append, lambda reader: reader.card.nvml_id, Schedule(lambda: 0.0, lambda: 1.0))
 
 
 def tick(reader: CardReader) -> None:

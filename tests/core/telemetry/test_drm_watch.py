@@ -9,7 +9,7 @@ import pytest
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.records.devices import DeviceDetails, DeviceSample
 from devexplorer.core.records.messages import Event
-from devexplorer.core.telemetry.drm_watch import DETAILS_INTERVAL_S, DrmWatch
+from devexplorer.core.telemetry.drm_sampler import DETAILS_INTERVAL_S, DrmSampler
 
 AMD = DrmCard(0, "AMD", "AMD Radeon", "0000:03:00.0", "amdgpu", 16 << 30, shared=False)
 ARC = DrmCard(1, "Intel", "Intel Arc", "0000:05:00.0", "xe", 12 << 30, shared=False)
@@ -38,7 +38,7 @@ def events() -> queue.SimpleQueue[Event]:
 
 def test_every_card_is_read_again_and_again_and_its_details_seldom(events: queue.SimpleQueue[Event]) -> None:
     now = 100.0
-    watch = DrmWatch(events.put, Kernel(AMD), unix_clock=lambda: now)
+    watch = DrmSampler(events.put, Kernel(AMD), unix_clock=lambda: now)
     watch.tick()
     watch.set_names({"0000:03:00.0": "cuda:0"})
     now += 1
@@ -54,7 +54,7 @@ def test_every_card_is_read_again_and_again_and_its_details_seldom(events: queue
 
 
 def test_what_the_engine_reads_itself_is_completed_not_contradicted(events: queue.SimpleQueue[Event]) -> None:
-    watch = DrmWatch(events.put, Kernel(ARC), unix_clock=lambda: 1.0)
+    watch = DrmSampler(events.put, Kernel(ARC), unix_clock=lambda: 1.0)
     watch.set_names({"0000:05:00.0": "xpu:0"})
     engine = DeviceSample(device="xpu:0", time_unix_s=2.0, memory_used_bytes=7, memory_total_bytes=9)
     assert watch.completed(engine) == engine, "nothing is known yet"
@@ -68,7 +68,7 @@ def test_what_the_engine_reads_itself_is_completed_not_contradicted(events: queu
 
 def test_the_thread_tells_what_it_found_and_ends_when_asked(events: queue.SimpleQueue[Event]) -> None:
     found: queue.SimpleQueue[tuple[DrmCard, ...]] = queue.SimpleQueue()
-    watch = DrmWatch(events.put, Kernel(AMD), found.put, interval_s=0.01)
+    watch = DrmSampler(events.put, Kernel(AMD), found.put, interval_s=0.01)
     watch.start()
     assert found.get(timeout=5) == (AMD,)
     for _ in range(3):
@@ -78,9 +78,9 @@ def test_the_thread_tells_what_it_found_and_ends_when_asked(events: queue.Simple
 
 def test_without_cards_no_thread_stays(events: queue.SimpleQueue[Event]) -> None:
     found: queue.SimpleQueue[tuple[DrmCard, ...]] = queue.SimpleQueue()
-    watch = DrmWatch(events.put, Kernel(), found.put)
+    watch = DrmSampler(events.put, Kernel(), found.put)
     assert watch.stop(0.0), "never started"
-    watch = DrmWatch(events.put, Kernel(), found.put)
+    watch = DrmSampler(events.put, Kernel(), found.put)
     watch.start()
     assert found.get(timeout=5) == ()
     assert watch.stop(5.0)

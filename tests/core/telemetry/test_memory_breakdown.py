@@ -17,7 +17,7 @@ from devexplorer.core.models.storages import Holdings
 from devexplorer.core.records.devices import AllocatorSample, DeviceInfo, DeviceSample, ObjectUse, ProcessUse
 from devexplorer.core.records.messages import Event
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.memory_breakdown import PARTS, ContextWatch, MemoryParts, memory_parts
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, ContextEstimator, MemoryParts, memory_parts
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
 from devexplorer.core.virtual.device.memory import OutOfDeviceMemoryError
@@ -152,7 +152,7 @@ def test_a_context_that_is_not_known_is_not_0_and_stays_with_the_other_processes
     parts = memory_parts(12 * GIB, 24 * GIB, inside(6 * GIB, 8 * GIB), None)
     assert parts.context is None
     assert parts.other_processes == 4 * GIB
-    assert "driver does not tell" in PARTS["unsplit"].definition
+    assert "driver does not tell" in PART_TEXTS["unsplit"].definition
 
 
 def test_readings_of_different_moments_give_no_negative_part() -> None:
@@ -170,7 +170,7 @@ class Card:
     """Readings of a card as they arrive: a list of processes every few samples, the allocator between them."""
 
     def __init__(self) -> None:
-        self.watch = ContextWatch()
+        self.watch = ContextEstimator()
         self._list: tuple[ProcessUse, ...] | None = None
 
     def list_says(self, own: int | None, *, pid: int = ENGINE) -> None:

@@ -7,7 +7,7 @@ from fakes.look_records import server_topology
 
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
 from devexplorer.core.records.devices import Affinity, PeerLink, Topology
-from devexplorer.core.telemetry.topology_text import Pairs, code_text, is_nvlink, legend, matrix, pair_words
+from devexplorer.core.telemetry.topology_text import Pairs, code_text, is_nvlink, legend, matrix, pair_text
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, LINK_EFFICIENCY, transfer_seconds
 from devexplorer.core.virtual.device.topology import nvlinks, topology
 
@@ -46,14 +46,14 @@ def test_a_pair_is_found_in_either_order_and_described_in_words() -> None:
     )
     pairs = Pairs([Topology(source="nvml", links=(link,))])
     assert pairs.link("cuda:1", "cuda:0") is link
-    assert pair_words("cuda:1", "cuda:0", link).splitlines() == [
+    assert pair_text("cuda:1", "cuda:0", link).splitlines() == [
         "cuda:1 and cuda:0: host bridge (PHB)",
         "NVLinks: none",
         "peer read: ok",
         "peer write: switched off",
         "peer atomics: not known",
     ]
-    assert pair_words("cuda:0", "cuda:2", None) == "cuda:0 and cuda:2: not known how they are joined"
+    assert pair_text("cuda:0", "cuda:2", None) == "cuda:0 and cuda:2: not known how they are joined"
     assert code_text(None) == "—"
     assert not is_nvlink(link)
 

@@ -56,29 +56,29 @@ def model(place: Place, name: str) -> nn.Module:
 
 
 def test_names_are_numbered_on() -> None:
-    assert python_names.unique("x", []) == "x"
-    assert python_names.unique("x", ["x", "x2"]) == "x3"
-    assert python_names.unique("x2", ["x", "x2"]) == "x3"
-    assert python_names.unique("resnet18", ["resnet18"]) == "resnet18-2"
-    assert python_names.unique("resnet18-2", ["resnet18", "resnet18-2"]) == "resnet18-3"
+    assert python_names.unique_name("x", []) == "x"
+    assert python_names.unique_name("x", ["x", "x2"]) == "x3"
+    assert python_names.unique_name("x2", ["x", "x2"]) == "x3"
+    assert python_names.unique_name("resnet18", ["resnet18"]) == "resnet18-2"
+    assert python_names.unique_name("resnet18-2", ["resnet18", "resnet18-2"]) == "resnet18-3"
 
 
 @pytest.mark.parametrize("name", ["", " ", "2x", "a:b", "a\nb", "a" * 61, "'; import os", "_hidden"])
 def test_names_that_cannot_be_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match="cannot be a name"):
-        python_names.checked(name, [])
+        python_names.checked_name(name, [])
 
 
 def test_two_names_that_python_could_not_tell_apart_are_refused() -> None:
     with pytest.raises(BadInput, match="same variable"):
-        python_names.checked("a-b", ["a_b"])
-    assert python_names.checked(" my model.2 ", []) == "my model.2"
+        python_names.checked_name("a-b", ["a_b"])
+    assert python_names.checked_name(" my model.2 ", []) == "my model.2"
 
 
 @given(st.text(max_size=30))
 def test_every_allowed_name_is_a_python_variable(text: str) -> None:
     try:
-        name = python_names.checked(text, [])
+        name = python_names.checked_name(text, [])
     except BadInput:
         return
     assert python_names.variable(name).isidentifier()

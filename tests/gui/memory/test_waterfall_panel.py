@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records.devices import AllocatorSample, DeviceSample, ObjectUse, ProcessUse
 from devexplorer.core.records.messages import EngineLost
 from devexplorer.core.session.state import State
-from devexplorer.gui.memory.page import WaterfallPanel
+from devexplorer.gui.memory.page import MemoryPanel
 from devexplorer.gui.memory.rows import Key
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
@@ -68,15 +68,15 @@ def state() -> State:
     return state
 
 
-def panel_of(qtbot: QtBot, state: State, width: int = 1400, height: int = 300) -> WaterfallPanel:
-    return hosted(qtbot, lambda host: WaterfallPanel(state, DARK, host), width, height)
+def panel_of(qtbot: QtBot, state: State, width: int = 1400, height: int = 300) -> MemoryPanel:
+    return hosted(qtbot, lambda host: MemoryPanel(state, DARK, host), width, height)
 
 
-def texts(panel: WaterfallPanel, column: int = 1) -> dict[object, str]:
+def texts(panel: MemoryPanel, column: int = 1) -> dict[object, str]:
     return {row.key: row.cells[column].text for row in panel.table.rows_model.rows}
 
 
-def click_row(qtbot: QtBot, panel: WaterfallPanel, key: Key) -> None:
+def click_row(qtbot: QtBot, panel: MemoryPanel, key: Key) -> None:
     number = [row.key for row in panel.table.rows_model.rows].index(key)
     panel.table.scrollTo(panel.table.rows_model.index(number, 0))
     where = panel.table.visualRect(panel.table.rows_model.index(number, 0)).center()

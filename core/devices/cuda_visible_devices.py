@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UUID = re.compile(r"(GPU|MIG|VGPU)-[0-9A-Za-z/-]*", re.ASCII)
 
 
-class Seen(NamedTuple):
+class VisibleCards(NamedTuple):
     """What a process with the variable sees."""
 
     order: tuple[int, ...]
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
     """What about the list works differently from what it says, as a clause; None: nothing."""
 
 
-def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
+def visible_cards(value: str | None, uuids: Sequence[str | None]) -> VisibleCards:
     """The cards that remain of those with these UUIDs, numbered by their place. None: the variable is unset, all
     remain.
 
@@ -40,10 +40,10 @@ def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
     ((1, 0), (1,), ())
     """
     if value is None:
-        return Seen(tuple(range(len(uuids))))
+        return VisibleCards(tuple(range(len(uuids))))
     entries = [entry.strip() for entry in value.split(",")]
     if entries == [""]:
-        return Seen(())
+        return VisibleCards(())
     form = _UUID.match(entries[0])
     note = None
     order: list[int] = []
@@ -51,7 +51,7 @@ def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
     for entry in entries:
         given = (entry if entry.startswith(f"{form.group(1)}-") else None) if form is not None else _leading(entry)
         if given in read:  # also where the list has ended before
-            return Seen((), f"{entry} is named twice: then no card is visible at all")
+            return VisibleCards((), f"{entry} is named twice: then no card is visible at all")
         found = _other_kind(entry, form) if given is None else _card(given, uuids)
         if isinstance(found, int) and note is None:
             order.append(found)
@@ -61,10 +61,10 @@ def seen(value: str | None, uuids: Sequence[str | None]) -> Seen:
             break
         read.append(given)
     if len(set(order)) < len(order):
-        return Seen((), "two beginnings name one card: then no card is visible at all")
+        return VisibleCards((), "two beginnings name one card: then no card is visible at all")
     if form is not None and form.group(1) == "MIG" and len(order) > 1:
-        return Seen((order[0],), "a process gets one MIG instance: the first one counts")
-    return Seen(tuple(order), note)
+        return VisibleCards((order[0],), "a process gets one MIG instance: the first one counts")
+    return VisibleCards(tuple(order), note)
 
 
 def _other_kind(entry: str, form: re.Match[str] | None) -> str:
@@ -103,7 +103,7 @@ def _leading(entry: str) -> int | None:
 def checked(text: str) -> str:
     """The list as it goes into the environment, without blanks; `BadInput` for what nobody can mean.
 
-    A number that there is no card for is no mistake of writing: `seen` says what it does.
+    A number that there is no card for is no mistake of writing: `visible_cards` says what it does.
 
     >>> checked(" 1, 0 ")
     '1,0'

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from devexplorer.core.base.formats import count_text, sentence
-from devexplorer.core.devices.visible import VARIABLE, card_number, seen, value_text
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number, value_text, visible_cards
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
 
@@ -28,7 +28,7 @@ def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     return sorted(family, key=lambda info: (card_number(info) or 0, info.parent is not None))
 
 
-def counted(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+def cards_in_order(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The cards as a list of numbers counts them, MIG instances left out: in CUDA's order where the engine shows all of
     them.
 
@@ -41,28 +41,30 @@ def counted(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     return cards
 
 
-def found_by(value: str | None, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+def selected_cards(value: str | None, devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The cards that the list means, in its order."""
-    cards = counted(devices) if is_numbers(value) else cards_to_choose(devices)
-    return [cards[at] for at in seen(value, [info.uuid for info in cards]).order]
+    cards = cards_in_order(devices) if is_number_list(value) else cards_to_choose(devices)
+    return [cards[at] for at in visible_cards(value, [info.uuid for info in cards]).order]
 
 
-def is_numbers(value: str | None) -> bool:
+def is_number_list(value: str | None) -> bool:
     """Whether the list is read as one of numbers; unset and empty count as such."""
     return not value or value[0] in "+-0123456789"
 
 
-def what_it_does(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
+def visibility_note(value: str | None, devices: Sequence[DeviceInfo]) -> str | None:
     """Where the list works differently from what it says on these devices, as a sentence; None: it does what it
     says."""
     cards = cards_to_choose(devices)
     if not cards:
         return None
-    note = seen(value, [info.uuid for info in (counted(devices) if is_numbers(value) else cards)]).note
+    note = visible_cards(
+        value, [info.uuid for info in (cards_in_order(devices) if is_number_list(value) else cards)]
+    ).note
     return None if note is None else sentence(note)
 
 
-def explained(
+def visibility_answer(
     before: str | None, now_is: str | None, devices: Sequence[DeviceInfo], rebuilt: Rebuilt, *, now: float
 ) -> Answer:
     """The answer to a change of the variable from `before` to `now_is`, with the devices that the new engine has."""
@@ -82,7 +84,7 @@ def explained(
         words.append(f"{VARIABLE} chooses among NVIDIA cards, and there is none here. Virtual GPUs obey it as well.")
         offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
     else:
-        if (note := what_it_does(now_is, devices)) is not None:
+        if (note := visibility_note(now_is, devices)) is not None:
             words.append(note)
         words.append(_counted(visible, hidden=sum(not info.usable and info.parent is None for info in cards)))
     if rebuilt.lost:

@@ -26,7 +26,7 @@ ENGINE_READS = ("xpu:",)
 """Beginnings of the ids of devices that the engine samples too."""
 
 
-class DrmWatch:
+class DrmSampler:
     """`start` looks for cards and tells `on_cards`, once; without one the thread ends again. `put` must not wait."""
 
     def __init__(

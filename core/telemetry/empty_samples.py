@@ -8,7 +8,7 @@ from devexplorer.core.records.devices import DeviceSample
 _READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in ("device", "time_unix_s", "simulated"))
 
 
-def says_nothing(sample: DeviceSample) -> bool:
+def is_empty_sample(sample: DeviceSample) -> bool:
     """Whether it is what the sampler puts for a card that does not answer: device and time, and nothing else."""
     if sample.memory_used_bytes is not None or sample.utilization_percent is not None:
         return False  # quick, for nearly all

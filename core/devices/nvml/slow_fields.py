@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetFieldValues
-from devexplorer.core.devices.nvml.asking import Asker, Opened, Question
 from devexplorer.core.devices.nvml.fields import POWER_CAP, celsius, megahertz, percent, watts
-from devexplorer.core.devices.plausible import RANGES, plausible, right
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
+from devexplorer.core.devices.plausible import RANGES, in_range, plausible
 
 _CLOCK_REASONS = {
     0x1: "idle",
@@ -63,22 +63,22 @@ def field_values(nvml: Any, handle: Any, wanted: Iterable[tuple[int, int]]) -> d
     return found
 
 
-def reasons_words(bits: int) -> tuple[str, ...]:
+def clock_reasons(bits: int) -> tuple[str, ...]:
     """The clock event reasons in words; bits that this list does not have by their number. Empty: nothing holds the
     clocks down."""
-    right(bits, 0, 2**63, "as clock event reasons")
+    in_range(bits, 0, 2**63, "as clock event reasons")
     known = tuple(words for bit, words in _CLOCK_REASONS.items() if bits & bit)
     rest = bits & ~sum(_CLOCK_REASONS)
     return (*known, f"reason 0x{rest:x}") if rest else known
 
 
 def _state(number: int) -> str:
-    return f"P{int(right(number, 0, 15, 'as performance state'))}"  # 32: unknown
+    return f"P{int(in_range(number, 0, 15, 'as performance state'))}"  # 32: unknown
 
 
 def fans(nvml: Any, handle: Any) -> tuple[float, ...]:
     """Each fan's speed in per cent of its greatest, which it can exceed a little (`fan.speed`)."""
-    count = int(right(nvml.nvmlDeviceGetNumFans(handle), 0, 64, "fans"))
+    count = int(in_range(nvml.nvmlDeviceGetNumFans(handle), 0, 64, "fans"))
     if count == 0:
         raise ValueError("the card has no fan of its own")
     return tuple(float(plausible("fan_percent", nvml.nvmlDeviceGetFanSpeed_v2(handle, fan))) for fan in range(count))
@@ -111,37 +111,33 @@ def _joules(millijoules: float) -> float:
     return plausible("energy_j", millijoules / 1000)
 
 
-ENCODER = Question("encoder_percent", (lambda n, h: percent(n.nvmlDeviceGetEncoderUtilization(h)[0]),))
-DECODER = Question("decoder_percent", (lambda n, h: percent(n.nvmlDeviceGetDecoderUtilization(h)[0]),))
-FAN = Question("fan_percent", (lambda n, h: max(fans(n, h)), lambda n, h: max(one_fan(n, h))))
-STATE = Question("performance_state", (lambda n, h: _state(n.nvmlDeviceGetPerformanceState(h)),))
-THROTTLE = Question(
+ENCODER = Query("encoder_percent", (lambda n, h: percent(n.nvmlDeviceGetEncoderUtilization(h)[0]),))
+DECODER = Query("decoder_percent", (lambda n, h: percent(n.nvmlDeviceGetDecoderUtilization(h)[0]),))
+FAN = Query("fan_percent", (lambda n, h: max(fans(n, h)), lambda n, h: max(one_fan(n, h))))
+STATE = Query("performance_state", (lambda n, h: _state(n.nvmlDeviceGetPerformanceState(h)),))
+THROTTLE = Query(
     "throttle_reasons",
     (
-        lambda n, h: reasons_words(n.nvmlDeviceGetCurrentClocksEventReasons(h)),
-        lambda n, h: reasons_words(n.nvmlDeviceGetCurrentClocksThrottleReasons(h)),
+        lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksEventReasons(h)),
+        lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksThrottleReasons(h)),
     ),
 )
-GRAPHICS_CLOCK = Question(
+GRAPHICS_CLOCK = Query(
     "graphics_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_GRAPHICS)),)
 )
-VIDEO_CLOCK = Question("video_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_VIDEO)),))
-PCIE_GENERATION = Question(
+VIDEO_CLOCK = Query("video_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_VIDEO)),))
+PCIE_GENERATION = Query(
     "pcie_generation", (lambda n, h: int(plausible("pcie_generation", n.nvmlDeviceGetCurrPcieLinkGeneration(h))),)
 )
-PCIE_WIDTH = Question("pcie_width", (lambda n, h: int(plausible("pcie_width", n.nvmlDeviceGetCurrPcieLinkWidth(h))),))
+PCIE_WIDTH = Query("pcie_width", (lambda n, h: int(plausible("pcie_width", n.nvmlDeviceGetCurrPcieLinkWidth(h))),))
 
 SINGLE = (POWER_CAP, ENCODER, DECODER, FAN, STATE, THROTTLE, GRAPHICS_CLOCK, VIDEO_CLOCK, PCIE_GENERATION, PCIE_WIDTH)
 """`enforced.power.limit`, `utilization.encoder/decoder`, `fan.speed`, `pstate`, `clocks_event_reasons.active`,
 `clocks.gr`, `clocks.video`, `pcie.link.gen.current`, `pcie.link.width.current`."""
 
 PCIE_THROUGHPUT = (
-    Question(
-        "pcie_tx_bytes_s", (lambda n, h: _throughput(n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES)),)
-    ),
-    Question(
-        "pcie_rx_bytes_s", (lambda n, h: _throughput(n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES)),)
-    ),
+    Query("pcie_tx_bytes_s", (lambda n, h: _throughput(n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES)),)),
+    Query("pcie_rx_bytes_s", (lambda n, h: _throughput(n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES)),)),
 )
 """Each blocks for the 20 ms over which the driver measures (KiB/s there)."""
 
@@ -150,26 +146,26 @@ class Grouped(NamedTuple):
     """A field that comes with others: its number for `nvmlDeviceGetFieldValues`, and how it was asked before there was
     that."""
 
-    question: Question
+    question: Query
     id: int
     convert: Callable[[float], float | int]
 
 
 GROUPED = (
-    Grouped(Question("power_instant_w", ()), 186, watts),
-    Grouped(Question("memory_temperature_c", ()), 82, lambda value: celsius(int(value))),
+    Grouped(Query("power_instant_w", ()), 186, watts),
+    Grouped(Query("memory_temperature_c", ()), 82, lambda value: celsius(int(value))),
     Grouped(
-        Question("energy_j", (lambda n, h: _joules(n.nvmlDeviceGetTotalEnergyConsumption(h)),)),
+        Query("energy_j", (lambda n, h: _joules(n.nvmlDeviceGetTotalEnergyConsumption(h)),)),
         83,
         _joules,
     ),
     Grouped(
-        Question("pcie_replays", (lambda n, h: int(plausible("pcie_replays", n.nvmlDeviceGetPcieReplayCounter(h))),)),
+        Query("pcie_replays", (lambda n, h: int(plausible("pcie_replays", n.nvmlDeviceGetPcieReplayCounter(h))),)),
         94,
         lambda value: int(plausible("pcie_replays", value)),
     ),
-    Grouped(Question("ecc_corrected", (_ecc("corrected", "start"),)), 3, count),
-    Grouped(Question("ecc_uncorrected", (_ecc("uncorrected", "start"),)), 4, count),
+    Grouped(Query("ecc_corrected", (_ecc("corrected", "start"),)), 3, count),
+    Grouped(Query("ecc_uncorrected", (_ecc("uncorrected", "start"),)), 4, count),
 )
 """`power.draw.instant`, `temperature.memory`, the energy since the driver was loaded, replays,
 `ecc.errors.…volatile.total`.
@@ -179,12 +175,12 @@ ECC_SBE_VOL_TOTAL, ECC_DBE_VOL_TOTAL, and below NVLINK_THROUGHPUT_DATA_TX and _R
 """
 
 ECC_LIFE = (
-    Question("ecc_corrected_total", (_ecc("corrected", "life"),)),
-    Question("ecc_uncorrected_total", (_ecc("uncorrected", "life"),)),
+    Query("ecc_corrected_total", (_ecc("corrected", "life"),)),
+    Query("ecc_uncorrected_total", (_ecc("uncorrected", "life"),)),
 )
 """`ecc.errors.corrected/uncorrected.aggregate.total`: belong to the details."""
 
-_NVLINK = (Question("nvlink_tx_bytes_s", ()), Question("nvlink_rx_bytes_s", ()))
+_NVLINK = (Query("nvlink_tx_bytes_s", ()), Query("nvlink_rx_bytes_s", ()))
 
 
 def nvlink_fields(link: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -193,11 +189,11 @@ def nvlink_fields(link: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 _WANTED = (*((one.id, 0) for one in GROUPED), *nvlink_fields(ALL_LINKS))
-_COUNTERS = Question("nvlink_counters", (lambda n, h: field_values(n, h, nvlink_fields(ALL_LINKS)),))
-_ALL = Question("field_values", (lambda n, h: field_values(n, h, _WANTED),))
+_COUNTERS = Query("nvlink_counters", (lambda n, h: field_values(n, h, nvlink_fields(ALL_LINKS)),))
+_ALL = Query("field_values", (lambda n, h: field_values(n, h, _WANTED),))
 
 
-def rate(opened: Opened, name: str, link: int, number: float, now: float) -> float | None:
+def rate(opened: CardState, name: str, link: int, number: float, now: float) -> float | None:
     """Bytes per second since the reading before of a counter of KiB; None at the first, and after it was set back."""
     total = int(number) * _KIB
     then = opened.counters.get((name, link))
@@ -208,7 +204,7 @@ def rate(opened: Opened, name: str, link: int, number: float, now: float) -> flo
     return found if found <= RANGES["nvlink_tx_bytes_s"][1] else None  # the counter was never filled, or jumped
 
 
-def read_grouped(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
+def read_grouped(asker: QueryRunner, opened: CardState, now: float) -> dict[str, Any]:
     """The fields of the one call, by name; `now` in monotonic seconds. Raises `LostError` and `GoneError`."""
     found: dict[tuple[int, int], Value] = asker.ask(opened, _ALL) or {}
     why = opened.reasons.get(_ALL.field, "the driver is too old for it")
@@ -223,7 +219,7 @@ def read_grouped(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
     return values
 
 
-def read_rates_again(asker: Asker, opened: Opened, now: float) -> dict[str, Any]:
+def read_rates_again(asker: QueryRunner, opened: CardState, now: float) -> dict[str, Any]:
     """NVLink's rates after a first reading, which has none: what the links carried while the rest was read, if that
     took long enough."""
     since = opened.counters.get((_NVLINK[0].field, ALL_LINKS))
@@ -241,9 +237,9 @@ def read_rates_again(asker: Asker, opened: Opened, now: float) -> dict[str, Any]
 
 
 def _grouped(
-    asker: Asker,
-    opened: Opened,
-    question: Question,
+    asker: QueryRunner,
+    opened: CardState,
+    question: Query,
     value: Value | None,
     convert: Callable[[float], float | int],
     why: str,

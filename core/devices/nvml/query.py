@@ -3,8 +3,8 @@
 A question has one or more ways to ask it. What fails becomes None and a reason in words; a `Problem` too, when it is
 about something that one would expect of any card. Only two things end a reading: the card is lost, or NVML itself is.
 
-Every call is noted on the `Line` of the job that makes it. Whoever waits for the job calls `give_up`; a call that hangs
-is not made again until it has come back, and its question is answered with None and that reason.
+Every call is noted on the `CallTracker` of the job that makes it. Whoever waits for the job calls `give_up`; a call
+that hangs is not made again until it has come back, and its question is answered with None and that reason.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
-from devexplorer.core.devices.time_limit import LeftBehindError, Line, NoAnswerError, driver_function
+from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.records.devices import Problem
 
-Way = Callable[[Any, Any], Any]
+Getter = Callable[[Any, Any], Any]
 """One way to ask: `way(pynvml, handle)`. It raises what pynvml raises, and ValueError for an answer that cannot be
 right."""
 
@@ -34,12 +34,12 @@ QUICKER = 0.2
 """Part of the time limit that other calls of a card have while one of its calls hangs."""
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """What is asked of a card, in order of preference; the next way is tried where the one before is lacking."""
 
     field: str
     """Of `DeviceSample` or `DeviceDetails`."""
-    ways: tuple[Way, ...]
+    ways: tuple[Getter, ...]
     expected: bool = False
     """Whether a card that does not tell is worth a `Problem`; most cards lack something (a GeForce has no ECC)."""
     also: tuple[str, ...] = ()
@@ -52,25 +52,25 @@ class Question(NamedTuple):
     """Whether it makes many calls, each of which has the time limit for itself."""
 
 
-_COUNT = Question("still_there", ())
+_COUNT = Query("still_there", ())
 NO_TEXT = "the driver answers bytes that are no text, which cannot be right"
 
 
-class LostError(Exception):
+class CardLostError(Exception):
     """The card fell off the bus: no other question to it has an answer."""
 
 
-class GoneError(Exception):
+class NvmlGoneError(Exception):
     """NVML has stopped answering for all cards."""
 
 
-class _Counting:
+class _CallCounter:
     """pynvml for a question of many calls: each is noted, so that a hundred quick ones are not taken for one that
     hangs."""
 
     __slots__ = ("_line", "_module")
 
-    def __init__(self, module: Any, line: Line) -> None:
+    def __init__(self, module: Any, line: CallTracker) -> None:
         self._module, self._line = module, line
 
     def __getattr__(self, name: str) -> Any:
@@ -78,7 +78,7 @@ class _Counting:
         return getattr(self._module, name)
 
 
-class Opened:
+class CardState:
     """What is remembered of a card between questions (`device` None: of the machine). One thread reads a card."""
 
     __slots__ = (
@@ -92,11 +92,11 @@ class Opened:
         card: Card | None = None,
         handle: Any = None,
         *,
-        line: Line | None = None,
+        line: CallTracker | None = None,
         hanging: dict[str, str] | None = None,
     ) -> None:
         self.device = device
-        self.line = line if line is not None else Line()
+        self.line = line if line is not None else CallTracker()
         """Of the job that is asking."""
         self.hanging = hanging if hanging is not None else {}
         """Questions whose call has not come back -> the reason in words. Shared by all that is remembered of one
@@ -128,7 +128,7 @@ class Opened:
         self.lacking = {}
 
 
-class Asker:
+class QueryRunner:
     """Asks, and remembers what has no answer and why. Safe from several threads, each with cards of its own."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Asker:
         self._hanging: dict[tuple[int | str, int | str | None], dict[str, str]] = {}
 
     def hanging_at(self, index: int | str, part: int | str | None = None) -> dict[str, str]:
-        """The calls that hang for a place in NVML's list, whatever card is there: `Opened.hanging`."""
+        """The calls that hang for a place in NVML's list, whatever card is there: `CardState.hanging`."""
         return self._hanging.setdefault((index, part), {})
 
     @property
@@ -177,8 +177,8 @@ class Asker:
         """The number of an error; -1 where this pynvml does not know it."""
         return int(getattr(self._module, f"NVML_ERROR_{name}", -1))
 
-    def ask(self, opened: Opened, question: Question) -> Any:
-        """The first answer, or None with a reason. Raises `LostError`, `GoneError` and `LeftBehindError`."""
+    def ask(self, opened: CardState, question: Query) -> Any:
+        """The first answer, or None with a reason. Raises `CardLostError`, `NvmlGoneError` and `AbandonedError`."""
         field, ways, line = question.field, question.ways, opened.line
         if opened.hanging and self._hangs(opened, question):
             return None
@@ -186,7 +186,9 @@ class Asker:
             line.calls += 1
             line.subject = (opened, question)
             try:
-                answer = ways[number](_Counting(self._module, line) if question.many else self._module, opened.handle)
+                answer = ways[number](
+                    _CallCounter(self._module, line) if question.many else self._module, opened.handle
+                )
             except UnicodeDecodeError as error:  # names come as bytes, and pynvml insists on UTF-8
                 self._returned(opened, question, line)
                 if not question.text:
@@ -214,7 +216,7 @@ class Asker:
             return answer
         return None
 
-    def _settle_parts(self, opened: Opened, question: Question, refused: Mapping[str, str]) -> None:
+    def _settle_parts(self, opened: CardState, question: Query, refused: Mapping[str, str]) -> None:
         """There is an answer, as a whole or without some parts that cannot be right."""
         for field in (question.field, *question.also):
             if (why := refused.get(field)) is not None:
@@ -224,11 +226,11 @@ class Asker:
                 opened.reasons.pop(field, None)
                 self.withdraw(opened, field)
 
-    def call(self, opened: Opened, question: Question) -> Any:
-        """The answer of the first way, or what it raises. Raises `NoAnswerError` while an earlier call hangs, and
-        `LeftBehindError`."""
+    def call(self, opened: CardState, question: Query) -> Any:
+        """The answer of the first way, or what it raises. Raises `TimeLimitError` while an earlier call hangs, and
+        `AbandonedError`."""
         if (why := opened.hanging.get(question.field)) is not None:
-            raise NoAnswerError(why)
+            raise TimeLimitError(why)
         line = opened.line
         line.calls += 1
         line.subject = (opened, question)
@@ -237,15 +239,15 @@ class Asker:
         finally:
             self._returned(opened, question, line)
 
-    def _returned(self, opened: Opened, question: Question, line: Line) -> None:
+    def _returned(self, opened: CardState, question: Query, line: CallTracker) -> None:
         """A call has come back; too late, perhaps."""
         line.subject = None
         if line.left:
             opened.hanging.pop(question.field, None)  # it can be asked again
             self.came_back += 1
-            raise LeftBehindError
+            raise AbandonedError
 
-    def _hangs(self, opened: Opened, question: Question) -> bool:
+    def _hangs(self, opened: CardState, question: Query) -> bool:
         """Whether a question has to wait for its own call, or for those of others."""
         why = opened.hanging.get(question.field)
         if why is None and len(opened.hanging) >= MOST_HANGING:
@@ -254,7 +256,7 @@ class Asker:
             self.miss(opened, question, why, problem=True)
         return why is not None
 
-    def give_up(self, line: Line, now: float, limit_s: float) -> bool:
+    def give_up(self, line: CallTracker, now: float, limit_s: float) -> bool:
         """Leave the present call of a job behind if it takes longer than `limit_s`. Then the job has to begin again on
         another thread."""
         waited_s, subject = line.waited_s(now), line.subject
@@ -276,7 +278,7 @@ class Asker:
         self.miss(opened, question, reason, problem=True)
         return True
 
-    def _failed(self, opened: Opened, question: Question, number: int, error: Exception) -> bool:
+    def _failed(self, opened: CardState, question: Query, number: int, error: Exception) -> bool:
         """State why there is no answer; whether the next way is worth a try."""
         code = getattr(error, "value", None)
         if code == 0:  # "success" as an error: no samples yet
@@ -297,7 +299,7 @@ class Asker:
             self.lack(opened, question, words)
         return True
 
-    def lack(self, opened: Opened, question: Question, words: str) -> None:
+    def lack(self, opened: CardState, question: Query, words: str) -> None:
         """The card does not have it; in MIG mode that says nothing about the card."""
         if opened.card is not None and opened.card.mig_instance is not None:
             self.miss(opened, question, "a MIG instance has none of its own: see its card", problem=False)
@@ -307,16 +309,16 @@ class Asker:
             known = words.startswith("not available") or words in opened.hanging.values()
             self.miss(opened, question, words if known else f"not available: {words}", problem=question.expected)
 
-    def check(self, opened: Opened, code: object) -> None:
+    def check(self, opened: CardState, code: object) -> None:
         """Raise when an error code means that the card, or NVML itself, is gone."""
         if code == self._lost and opened.device is not None:
             words = self._known_words[self._lost]
             self.note(opened, None, words)
-            raise LostError(words)
+            raise CardLostError(words)
         if code in self._gone and not self._still_answers(opened):
-            raise GoneError(self.code_words(int(str(code))))
+            raise NvmlGoneError(self.code_words(int(str(code))))
 
-    def _still_answers(self, opened: Opened) -> bool:
+    def _still_answers(self, opened: CardState) -> bool:
         """Whether NVML counts its cards: then it was one function that said that NVML is gone, and no other card is
         concerned."""
         line = opened.line
@@ -330,39 +332,39 @@ class Asker:
             self._returned(opened, _COUNT, line)
         return True
 
-    def miss(self, opened: Opened, question: Question, words: str, *, problem: bool) -> None:
+    def miss(self, opened: CardState, question: Query, words: str, *, problem: bool) -> None:
         """There is no answer, and this is why."""
         for field in (question.field, *question.also):
             opened.reasons[field] = words
         if problem:
             self.note(opened, question.field, words)
 
-    def settle(self, opened: Opened, question: Question) -> None:
+    def settle(self, opened: CardState, question: Query) -> None:
         """There is an answer (again): withdraw the reason and the problem, if there was one."""
         for field in (question.field, *question.also):
             opened.reasons.pop(field, None)
         self.withdraw(opened, question.field)
 
-    def forget(self, opened: Opened) -> None:
+    def forget(self, opened: CardState) -> None:
         """Withdraw every reason and problem of a card: it is about to be asked anew."""
         opened.ask_again()
         opened.reasons.clear()
         with self._lock:
             opened.problems.clear()
 
-    def note(self, opened: Opened, field: str | None, reason: str) -> None:
+    def note(self, opened: CardState, field: str | None, reason: str) -> None:
         """A problem, once; the first reason stays."""
         if field not in opened.problems:
             with self._lock:
                 opened.problems[field] = Problem(reason, device=opened.device, field=field)
 
-    def withdraw(self, opened: Opened, field: str | None) -> None:
+    def withdraw(self, opened: CardState, field: str | None) -> None:
         """The problem is over, if there was one."""
         if field in opened.problems:
             with self._lock:
                 opened.problems.pop(field, None)
 
-    def problems(self, opened: Iterable[Opened]) -> tuple[Problem, ...]:
+    def problems(self, opened: Iterable[CardState]) -> tuple[Problem, ...]:
         """Of these cards, each reason once."""
         with self._lock:
             return tuple(dict.fromkeys(problem for one in opened for problem in one.problems.values()))
