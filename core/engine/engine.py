@@ -157,7 +157,7 @@ class Engine:
             self.machine is None
         ):  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
             self.machine = virtual.install()
-            self.machine.obey(self.visible_devices)
+            self.machine.set_visible(self.visible_devices)
             self.fleet.add(self.machine)
         return [device.id for device in self.machine.add(profiles)]
 

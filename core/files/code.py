@@ -12,7 +12,7 @@ from torch import Tensor
 from devexplorer.core.base.python_names import expression, quoted, variable
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.records.laboratory import ListFile, LoadCheckpoint, Save
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 if TYPE_CHECKING:
     from devexplorer.core.files.gathering import Gathered, Item

@@ -15,7 +15,7 @@ from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.records.laboratory import Load, LoadCheckpoint
 from devexplorer.core.records.messages import Answer, Fact, Move, Offer
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 if TYPE_CHECKING:
     from devexplorer.core.files.load import Chosen, Loaded

@@ -19,7 +19,7 @@ from devexplorer.core.files.writing import Hosted, checked_path, write_safetenso
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.records.laboratory import Save
 from devexplorer.core.records.messages import Answer, Fact, Offer
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.refused import Refused
 

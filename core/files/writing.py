@@ -23,7 +23,7 @@ from devexplorer.core.files.entries import Ticker, cut
 from devexplorer.core.files.keys import identity
 from devexplorer.core.files.safe_file import DTYPES
 from devexplorer.core.models.casts import dtype_name
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.walk import device_id, every_tensor
 from devexplorer.core.records.devices import ObjectUse
-from devexplorer.core.virtual.device.books import address
+from devexplorer.core.virtual.device.accounting import block_address
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 Storage = tuple[str, int]
@@ -26,7 +26,7 @@ MOST_OBJECTS = 30
 def storage_address(tensor: Tensor) -> int | None:
     """Where the tensor's storage begins; two tensors with the same address share memory. None when it has no memory."""
     if type(tensor) is VirtualTensor:
-        return address(tensor._inner.untyped_storage())
+        return block_address(tensor._inner.untyped_storage())
     try:
         return tensor.untyped_storage().data_ptr() or None
     except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
@@ -44,7 +44,7 @@ def _storages(tensors: Iterable[Tensor]) -> dict[Storage, int]:
     for tensor in tensors:
         try:
             storage = tensor.untyped_storage()
-            where = address(storage) if type(tensor) is VirtualTensor else storage.data_ptr()
+            where = block_address(storage) if type(tensor) is VirtualTensor else storage.data_ptr()
         except (RuntimeError, NotImplementedError):  # without memory of its own
             continue
         if where:
@@ -79,7 +79,7 @@ class Held:
         """Storage -> who holds it, in the order in which they came."""
         self._shared: set[Storage] = set()
         """Those that several hold."""
-        self._bytes: dict[Storage, int] = {}
+        self._allocated: dict[Storage, int] = {}
         self._owned: dict[str, dict[str, int]] = {}
         """Object -> device -> bytes that count for it."""
 
@@ -117,7 +117,7 @@ class Held:
                 holders = self._names.get(storage)
                 if holders is None:
                     self._names[storage] = (name,)
-                    self._bytes[storage] = size
+                    self._allocated[storage] = size
                     totals[storage[0]] = totals.get(storage[0], 0) + size
                 elif name not in holders:
                     self._names[storage] = (*holders, name)
@@ -136,13 +136,13 @@ class Held:
                 self._shared.discard(storage)
         else:
             del self._names[storage]
-            totals[storage[0]] -= self._bytes.pop(storage)
+            totals[storage[0]] -= self._allocated.pop(storage)
 
     def _shares(self, name: str) -> dict[str, int]:
         shares: dict[str, int] = {}
         for storage in self._storages[name]:
             if self._names[storage][0] == name:
-                shares[storage[0]] = shares.get(storage[0], 0) + self._bytes[storage]
+                shares[storage[0]] = shares.get(storage[0], 0) + self._allocated[storage]
         return shares
 
     def _by_object(self) -> dict[str, tuple[ObjectUse, ...]]:

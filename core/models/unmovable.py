@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 

@@ -14,7 +14,7 @@ from devexplorer.core.base.formats import bytes_text
 from devexplorer.core.base.python_names import MOVE_LAZILY_IMPORT, expression, quoted, variable
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records.laboratory import SplitPlan
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.workspace.plan import MoveTarget
 
 _HOPS = '''

@@ -19,7 +19,7 @@ from devexplorer.core.models.walk import is_irregular
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.device.cost import Roofline
-from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, rounded
+from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
 
 T = TypeVar("T", bound=Hashable)
 VALUES_BYTES = 1 << 20
@@ -43,8 +43,8 @@ class MeasuringMemory(CachingAllocator):
         if nbytes <= 0:
             return Block(0, 0, small=True)
         with self._lock:
-            size = rounded(nbytes)
-            if self._bytes.current + size > self.capacity_bytes:
+            size = round_up(nbytes)
+            if self._allocated.current + size > self.capacity_bytes:
                 raise OutOfDeviceMemoryError("the values need more memory than this machine has for them")
             block = Block(self._free_address, size, small=False)
             block.free, block.requested = False, nbytes
@@ -52,14 +52,14 @@ class MeasuringMemory(CachingAllocator):
             self._numbers[block.address] = len(self.sizes)
             self.events.append(len(self.sizes))
             self.sizes.append(nbytes)
-            self._bytes.add(size)
+            self._allocated.add(size)
         return block
 
     def free(self, block: Block) -> None:
         """Note that a block is given back. Called by finalizers, wherever those happen to run: it waits for nobody."""
         if block.size:
             self.events.append(~self._numbers[block.address])
-            self._bytes.take(block.size)
+            self._allocated.take(block.size)
 
     def number(self, address: int) -> int | None:
         """The number of the block at this address."""

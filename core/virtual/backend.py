@@ -24,13 +24,13 @@ from torch.utils import backend_registration
 
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.virtual import exchange
-from devexplorer.core.virtual.device.books import KIND, gpu_of
-from devexplorer.core.virtual.device.current import serve
+from devexplorer.core.virtual import tensor_swap
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
+from devexplorer.core.virtual.device.current import set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.operators import attention, autocast, copies, eigenvectors, lengths, out_variants
+from devexplorer.core.virtual.operators import attention, autocast, copies, ctc_loss, eigenvectors, out_variants
 from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, handle, new_tensor
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers
 from devexplorer.core.virtual.torch_api import (
     accelerator,
     collectives,
@@ -87,8 +87,8 @@ def install() -> VirtualMachine:
         if reason is not None:
             raise Unavailable(reason)
         machine = VirtualMachine()
-        serve(machine)
-        handle({**copies.HANDLERS, **exchange.HANDLERS, **out_variants.HANDLERS})
+        set_machine(machine)
+        register_handlers({**copies.HANDLERS, **tensor_swap.HANDLERS, **out_variants.HANDLERS})
         backend_registration._setup_privateuseone_for_python_backend(
             KIND, backend_module=VgpuModule(machine), device_guard=device_guard()
         )
@@ -106,8 +106,8 @@ def install() -> VirtualMachine:
         everything.fallback(_factory, "PrivateUse1")
         autocast.register(everything, library)
         attention.register(library)
-        lengths.register(library)
-        exchange.register(library)
+        ctc_loss.register(library)
+        tensor_swap.register(library)
         out_variants.register(library)
         eigenvectors.register(library)
         loading.register()
@@ -135,7 +135,7 @@ def add_virtual_gpus(spec: str, visible: str | None = None) -> list[str]:
         raise Unavailable(f"virtual GPUs are not available: {why}")
     machine = install()
     if visible is not None:
-        machine.obey(visible)
+        machine.set_visible(visible)
     return [device.id for device in machine.add(profiles)]
 
 
@@ -149,7 +149,7 @@ def swapping() -> Iterator[None]:
     """Let `Module.to` swap the contents of parameters of every class, also of wrappers by other packages, so that they
     stay themselves.
 
-    Parameters on virtual GPUs stay the same objects without it (`core.virtual.exchange`). The flag is torch's and
+    Parameters on virtual GPUs stay the same objects without it (`core.virtual.tensor_swap`). The flag is torch's and
     global: hold it only around a move.
     """
     before = torch.__future__.get_swap_module_params_on_conversion()

@@ -13,7 +13,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models.casts import cast_of
 from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.device.memory import at_most
+from devexplorer.core.virtual.device.memory import worst_case_bytes
 
 
 def check_sizes(sizes: Sequence[int], device: str, fleet: DeviceRegistry, what: str) -> None:
@@ -25,7 +25,7 @@ def check_sizes(sizes: Sequence[int], device: str, fleet: DeviceRegistry, what: 
     backend = fleet.backend(device)
     free = backend.free_bytes(device)
     impossible = sum(sizes) >= 2**63  # PyTorch itself counts bytes in 64 bits
-    if free is not None and at_most(sizes) <= free:
+    if free is not None and worst_case_bytes(sizes) <= free:
         return
     needed = sum(sizes) if impossible else backend.footprint_bytes(device, sizes)
     if not impossible and (free is None or needed <= free):

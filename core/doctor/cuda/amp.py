@@ -9,7 +9,7 @@ import torch
 from torch.amp import autocast_mode, grad_scaler
 
 from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 
 def _virtual(device_type: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
 

@@ -10,7 +10,7 @@ from torch import serialization
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.doctor.cuda.tensor_types import dtype_of
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 
 def imitate_defaults(patches: Patches, cards: Cards) -> None:

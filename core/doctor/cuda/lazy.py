@@ -12,14 +12,14 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.virtual.backend import move_lazily
-from devexplorer.core.virtual.device.books import KIND
-from devexplorer.core.virtual.torch_api.lazy import WaitingBuffer, WaitingParameter
+from devexplorer.core.virtual.device.accounting import KIND
+from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 
 
 def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> None:
     """Let lazy parameters wait on a virtual GPU; `seen` is called when code names a card for them."""
     default = torch.get_default_device
-    for kind, waiting in ((UninitializedParameter, WaitingParameter), (UninitializedBuffer, WaitingBuffer)):
+    for kind, waiting in ((UninitializedParameter, LazyVirtualParameter), (UninitializedBuffer, LazyVirtualBuffer)):
         patches.put(kind, "__new__", staticmethod(_maker(patches, cards, kind.__new__, waiting, default)))
     move, cuda = nn.Module.to, nn.Module.cuda
 
@@ -49,7 +49,7 @@ def _lazy(model: nn.Module) -> bool:
 def _maker(patches: Patches, cards: Cards, original: Any, waiting: Any, default: Callable[[], torch.device]) -> Any:
     def make(
         cls: type,
-        requires_grad: bool = waiting is WaitingParameter,
+        requires_grad: bool = waiting is LazyVirtualParameter,
         device: Any = None,
         dtype: Any = None,
         **options: Any,

@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import PackedSequence
 from devexplorer.core.doctor.cuda.cards import Cards
 from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
-from devexplorer.core.virtual.torch_api.lazy import WaitingBuffer, WaitingParameter
+from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 
 _where: Any = torch.Tensor.device
 
@@ -32,7 +32,7 @@ def speak_of_cuda(patches: Patches, cards: Cards) -> None:
     def is_cuda(tensor: torch.Tensor) -> bool:
         return _examined(sys._getframe(1).f_code.co_filename)
 
-    for kind in (VirtualTensor, WaitingParameter, WaitingBuffer):
+    for kind in (VirtualTensor, LazyVirtualParameter, LazyVirtualBuffer):
         patches.put(kind, "device", property(device))
         patches.put(kind, "is_cuda", property(is_cuda))
     patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.cost import transfer_seconds
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.operands import exchanged
 from devexplorer.core.models.walk import is_irregular
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 _MAKES = re.compile(r"sparse|nested")
 """In the names of functions whose result is such a tensor."""

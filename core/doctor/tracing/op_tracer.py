@@ -34,7 +34,7 @@ from devexplorer.core.doctor.tracing.on_host import OnHost
 from devexplorer.core.doctor.tracing.repairs import REPAIRS, Repair
 from devexplorer.core.doctor.tracing.sources import Sources
 from devexplorer.core.models.walk import is_irregular, named_modules
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")

@@ -1,2 +1,1 @@
-"""One virtual GPU without torch operators: memory, clock, identity, streams, and whose storage is counted where. Any
-thread."""
+"""Virtual GPUs apart from operators: memory, clock, identity, streams, accounting of storages. Any thread."""

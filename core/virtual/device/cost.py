@@ -124,33 +124,32 @@ class _Share(threading.local):
 
 
 class SimulatedClock:
-    """Two sums of one virtual GPU: seconds that the card would have been busy, and seconds that the CPU took in its
-    place."""
+    """Two totals of one virtual GPU: simulated busy seconds, and real CPU seconds spent on the simulation."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._busy = 0.0
-        self._stand_in = 0.0
+        self._cpu = 0.0
         self._share = _Share()
 
-    def advance(self, seconds: float, stand_in_seconds: float = 0.0) -> None:
-        """Add work of the calling thread: `seconds` of the card, `stand_in_seconds` of wall time on the CPU."""
+    def advance(self, seconds: float, cpu_seconds: float = 0.0) -> None:
+        """Add work of the calling thread: `seconds` of the card, `cpu_seconds` of wall time on the CPU."""
         self._share.seconds += seconds
         with self._lock:
             self._busy += seconds
-            self._stand_in += stand_in_seconds
+            self._cpu += cpu_seconds
 
     @property
     def busy_seconds(self) -> float:
-        """Seconds that the card would have been busy."""
+        """Simulated seconds during which the card was busy."""
         return self._busy
 
     @property
     def thread_seconds(self) -> float:
-        """The part of `busy_seconds` that the calling thread gave it to do."""
+        """The part of `busy_seconds` caused by the calling thread."""
         return self._share.seconds
 
     @property
-    def stand_in_seconds(self) -> float:
-        """Wall seconds that the CPU computed in place of the card."""
-        return self._stand_in
+    def cpu_seconds(self) -> float:
+        """Real seconds that the CPU spent computing."""
+        return self._cpu

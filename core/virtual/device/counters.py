@@ -1,11 +1,10 @@
-"""A quantity of an allocator as `memory_stats` has it: now, at most, and all that came and went. No torch; behind the
-allocator's lock."""
+"""A counter of an allocator, with the fields that `memory_stats` reports. Guarded by the allocator's lock; no torch."""
 
 from __future__ import annotations
 
 
 class Counter:
-    """Goes up and down, and remembers how far."""
+    """Current and peak value, total added and removed."""
 
     __slots__ = ("allocated", "current", "freed", "peak")
 
@@ -13,17 +12,17 @@ class Counter:
         self.current = self.peak = self.allocated = self.freed = 0
 
     def add(self, amount: int) -> None:
-        """Something came."""
+        """Increase the current value."""
         self.current += amount
         self.allocated += amount
         if self.current > self.peak:
             self.peak = self.current
 
     def take(self, amount: int) -> None:
-        """Something went."""
+        """Decrease the current value."""
         self.current -= amount
         self.freed += amount
 
     def as_dict(self) -> dict[str, int]:
-        """Under the names that torch gives them."""
+        """Values under torch's names."""
         return {"current": self.current, "peak": self.peak, "allocated": self.allocated, "freed": self.freed}

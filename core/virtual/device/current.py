@@ -1,5 +1,4 @@
-"""The virtual GPUs that torch sees, and which of them, and which streams, are the current ones of the calling thread.
-Any thread.
+"""The virtual GPUs that torch sees; the current device and stream of the calling thread. Any thread.
 
 torch's device guard for Python backends knows one device, so that `x.to("vgpu")` means `vgpu:0` in C++. While another
 one is current, a `TorchFunctionMode` writes its number into calls that name `vgpu` without one, as
@@ -29,16 +28,15 @@ _machine: VirtualMachine | None = None
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.gpu: VirtualGpu | None = None
-        self.mode: _Numbers | None = None
+        self.mode: _IndexMode | None = None
         self.streams: dict[VirtualGpu, Any] = {}
 
 
 _thread = _Thread()
 
 
-def serve(machine: VirtualMachine) -> None:
-    """Let the tensors of this process live on that machine's devices: one for all, as torch's dispatcher is one for
-    all."""
+def set_machine(machine: VirtualMachine) -> None:
+    """Use this machine's devices for all tensors of this process (torch has one dispatcher per process)."""
     global _machine
     _machine = machine
 
@@ -49,16 +47,16 @@ def gpus() -> tuple[VirtualGpu, ...]:
 
 
 def current_index() -> int:
-    """What `vgpu` without a number means on this thread; 0 when the one that was chosen is gone."""
+    """Index that `vgpu` without a number stands for on this thread; 0 if the chosen device no longer exists."""
     gpu = _thread.gpu
     return gpu.index if gpu is not None and gpu in gpus() else 0
 
 
 def set_current(gpu: VirtualGpu) -> None:
-    """Let `vgpu` without a number mean this one on the calling thread."""
+    """Make this the device that `vgpu` without a number stands for on the calling thread."""
     _thread.gpu = gpu
     if gpu.index and _thread.mode is None:
-        _thread.mode = _Numbers()
+        _thread.mode = _IndexMode()
         _insert(_thread.mode)
     elif not gpu.index and _thread.mode is not None:
         _remove(_thread.mode)
@@ -67,7 +65,7 @@ def set_current(gpu: VirtualGpu) -> None:
 
 @contextmanager
 def current(gpu: VirtualGpu, before: VirtualGpu) -> Iterator[None]:
-    """One device within a block, the other one after it."""
+    """Make `gpu` the current device inside the block and `before` after it."""
     set_current(gpu)
     try:
         yield
@@ -80,33 +78,33 @@ def streams() -> dict[VirtualGpu, Any]:
     return _thread.streams
 
 
-class _Numbers(TorchFunctionMode):
-    """Gives `vgpu` its number in every call, the default device included."""
+class _IndexMode(TorchFunctionMode):
+    """Adds the current index to `vgpu` in every call, including torch's default device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.device:  # which takes the number by itself
             return func(*args, **(kwargs or {}))
         index = current_index()
-        named = {name: _numbered(value, index) for name, value in (kwargs or {}).items()}
+        named = {name: _with_index(value, index) for name, value in (kwargs or {}).items()}
         default = _device.CURRENT_DEVICE
         if (
             default is not None
-            and _unnumbered(default)
+            and _lacks_index(default)
             and named.get("device") is None
             and func in _device._device_constructors()
         ):
             named["device"] = torch.device(KIND, index)
-        return func(*(_numbered(value, index) for value in args), **named)
+        return func(*(_with_index(value, index) for value in args), **named)
 
 
-def _unnumbered(value: Any) -> bool:
+def _lacks_index(value: Any) -> bool:
     if isinstance(value, str):
         return value == KIND
     return isinstance(value, torch.device) and value.type == KIND and value.index is None
 
 
-def _numbered(value: Any, index: int) -> Any:
-    return torch.device(KIND, index) if _unnumbered(value) else value
+def _with_index(value: Any, index: int) -> Any:
+    return torch.device(KIND, index) if _lacks_index(value) else value
 
 
 def _popped() -> list[Any]:
@@ -120,8 +118,8 @@ def _push(modes: Sequence[Any]) -> None:
 
 
 def _insert(mode: Any) -> None:
-    """Below every mode that a block is in, so that none takes it for itself at its end; torch's default device has to
-    stay the lowest."""
+    """Insert below all active modes, so that none of them removes it on exit; torch's default device must stay
+    lowest."""
     modes = _popped()
     place = len(modes) - 1 if modes and isinstance(modes[-1], _device.DeviceContext) else len(modes)
     _push([*modes[:place], mode, *modes[place:]])

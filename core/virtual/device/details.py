@@ -1,4 +1,4 @@
-"""What a virtual GPU says of its card beside memory and speed: a few figures of the profile. No torch, any thread."""
+"""`DeviceDetails` of a virtual GPU: the few that the profile knows. No torch, any thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The virtual GPUs of this process: memory, clock and identity of each, and the answers that the engine asks of a kind
-of device. No torch.
+"""The virtual GPUs of this process, and the `Backend` through which the engine uses them. No torch.
 
-Computing threads change a `VirtualGpu`, the gauge thread reads it: what they share is behind the locks of the allocator
-and the clock.
+Computing threads change a `VirtualGpu` while the sampling thread reads it; the allocator and the clock have locks.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ kernels that are used."""
 
 
 class MemoryStats(NamedTuple):
-    """The memory of a virtual GPU at one moment: everything that is shown of that moment comes from one of these."""
+    """Memory of a virtual GPU at one moment; all figures shown for that moment come from one of these."""
 
     figures: Figures
     context: int
@@ -50,8 +48,7 @@ class VirtualGpu:
     def __init__(
         self, index: int, profile: Profile, context_bytes: int = CONTEXT_BYTES, *, card: int | None = None
     ) -> None:
-        """`card` is its own number, which stays when CUDA_VISIBLE_DEVICES changes what is counted; None: the same as
-        `index`."""
+        """`card` is the physical number, which CUDA_VISIBLE_DEVICES does not change; None: the same as `index`."""
         self.index = index
         self.card = index if card is None else card
         self.id = f"vgpu:{index}"
@@ -60,9 +57,10 @@ class VirtualGpu:
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
         self.values_bytes: int | None = None
-        """Not None, for plans: floating tensors here have no values but for single ones, others up to so many bytes."""
+        """Set for plans: floating-point tensors with more than one element get no values, others only up to this
+        size."""
         self.used = False
-        """Whether a tensor was ever put here; from then on the context counts."""
+        """Whether a tensor was ever allocated here; from then on the context is counted."""
 
     def allocate(self, nbytes: int) -> Block:
         """Take memory for a storage; the first one creates the context. Raises `OutOfDeviceMemory`."""
@@ -75,26 +73,26 @@ class VirtualGpu:
 
     @property
     def context_bytes(self) -> int:
-        """What the context takes: nothing before the first tensor."""
+        """Bytes of the context; 0 before the first tensor."""
         return self.memory.context_bytes if self.used else 0
 
-    def look(self) -> MemoryStats:
-        """The figures of one moment, also while other threads allocate."""
-        # The context last: it is there before the first block, so that nothing is reserved in a look without it.
+    def memory_stats(self) -> MemoryStats:
+        """A consistent reading, even while other threads allocate."""
+        # The context last: it is there before the first block, so no statistics show reserved memory without it.
         return MemoryStats(self.memory.figures(), self.context_bytes, self.profile.memory_bytes)
 
     @property
     def used_bytes(self) -> int:
         """What nvidia-smi would show: reserved, and the context."""
-        return self.look().used
+        return self.memory_stats().used
 
     def info(self) -> DeviceInfo:
         """What this device is."""
-        return replace(_described(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
+        return replace(_device_info(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
 
 
-def _described(device: str, card: int, profile: Profile) -> DeviceInfo:
-    """A card of this profile under that id."""
+def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
+    """The record of a card with this profile."""
     return DeviceInfo(
         id=device,
         kind="virtual",
@@ -109,8 +107,8 @@ def _described(device: str, card: int, profile: Profile) -> DeviceInfo:
     )
 
 
-def _inside(device: str, time_unix_s: float, look: MemoryStats) -> AllocatorSample:
-    figures = look.figures
+def _allocator_sample(device: str, time_unix_s: float, stats: MemoryStats) -> AllocatorSample:
+    figures = stats.figures
     return AllocatorSample(
         device=device,
         time_unix_s=time_unix_s,
@@ -119,7 +117,7 @@ def _inside(device: str, time_unix_s: float, look: MemoryStats) -> AllocatorSamp
         peak_allocated_bytes=figures.peak,
         largest_free_block_bytes=figures.largest_free,
         segments=figures.segments,
-        context_bytes=look.context,
+        context_bytes=stats.context,
         simulated=True,
     )
 
@@ -134,19 +132,17 @@ class VirtualMachine:
         self._host_free = host_free or CpuReader().free_bytes
         self._lock = threading.Lock()
         self._cards: tuple[Profile, ...] = ()
-        """All there are, by their own numbers; the visible ones among them are `_gpus`."""
+        """All cards by physical number; `_gpus` are the visible ones."""
         self._visible: str | None = None
         self._gpus: tuple[VirtualGpu, ...] = ()
         self._recording = False
-        self._read: dict[str, tuple[float, float]] = {}
+        self._last_reading: dict[str, tuple[float, float]] = {}
         """Device -> (time, busy seconds) of its last reading."""
 
-    def obey(self, visible: str | None) -> None:
-        """Let this CUDA_VISIBLE_DEVICES choose among the cards that are added from now on; None: all of them are
-        visible.
+    def set_visible(self, visible: str | None) -> None:
+        """Apply a CUDA_VISIBLE_DEVICES list to the cards added from now on; None: all are visible.
 
-        For an engine that was started with a list of its own: the variable that a user's shell has set never hides a
-        virtual GPU.
+        Only for a list that the engine was started with: the variable in a user's shell never hides a virtual GPU.
         """
         with self._lock:
             self._visible = visible
@@ -160,11 +156,11 @@ class VirtualMachine:
                 )
             self._cards += tuple(profiles)
             order = visible_cards(self._visible, self._uuids()).order
-            # What is there stays where it is: a card more can only make the list longer.
+            # Existing devices keep their index: another card can only make the list longer.
             numbered = list(enumerate(order))[len(self._gpus) :]
             added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)
             now = self._now()
-            self._read.update({gpu.id: (now, 0.0) for gpu in added})
+            self._last_reading.update({gpu.id: (now, 0.0) for gpu in added})
             self._gpus += added
             for gpu in added:
                 gpu.memory.record(self._recording)
@@ -174,10 +170,10 @@ class VirtualMachine:
         return [virtual_uuid(card, profile.name) for card, profile in enumerate(self._cards)]
 
     def reset(self) -> None:
-        """Drop every device and its counters. Tensors that still live keep their old device's books to themselves."""
+        """Remove every device. Tensors that are still alive keep their old device object."""
         with self._lock:
             self._gpus, self._cards, self._visible, self._recording = (), (), None, False
-            self._read.clear()
+            self._last_reading.clear()
 
     @property
     def gpus(self) -> tuple[VirtualGpu, ...]:
@@ -207,27 +203,27 @@ class VirtualMachine:
             return tuple(gpu.info() for gpu in gpus)
         shown, reason = {gpu.card for gpu in gpus}, hidden_by(visible or "")
         hidden = [
-            _described(f"virtual:{card}", card, profile) for card, profile in enumerate(cards) if card not in shown
+            _device_info(f"virtual:{card}", card, profile) for card, profile in enumerate(cards) if card not in shown
         ]
         return (*(gpu.info() for gpu in gpus), *(replace(info, usable=False, reason=reason) for info in hidden))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Nothing about a virtual GPU is unknown."""
+        """None: everything about a virtual GPU is known."""
         return ()
 
     def free_bytes(self, device: str) -> int:
-        """Bytes that new tensors with values can take: the device must have them free, and the host, whose memory holds
-        the values."""
+        """Bytes available to new tensors with values: limited by the device and by the host memory that holds the
+        values."""
         free, host = self.device_free_bytes(device), self._host_free()
         return free if host is None else min(free, host)
 
     def device_free_bytes(self, device: str) -> int:
-        """Bytes that the device itself has for new tensors; the context is subtracted also before the first tensor."""
+        """Bytes available on the device itself; the context is always subtracted."""
         return self.gpu(device).memory.free_bytes
 
     def shortage(self, device: str, needed: int) -> str | None:
-        """Which memory has fewer than `needed` bytes free, and how many, as the end of a sentence; None when both have
-        them."""
+        """A clause that says which memory, the device's or the host's, has too little free; None when both have
+        enough."""
         free, host = self.device_free_bytes(device), self._host_free()
         if needed > free:
             return f"{bytes_text(free)} are free on {device}"
@@ -237,48 +233,47 @@ class VirtualMachine:
 
     def footprint_bytes(self, device: str, sizes: Sequence[int]) -> int:
         """Bytes of `free_bytes` that new tensors of these sizes would use up."""
-        return self.gpu(device).memory.would_take(sizes)
+        return self.gpu(device).memory.footprint(sizes)
 
     def synchronize(self, device: str) -> None:
         """Nothing to wait for: operations are done when they return."""
 
     def clock_seconds(self, device: str) -> float:
-        """Seconds that the card would have been busy with the calling thread's work: what others do there meanwhile is
-        not its time."""
+        """Simulated busy seconds caused by the calling thread; work of other threads is not included."""
         return self.gpu(device).clock.thread_seconds
 
-    def stand_in_seconds(self, device: str) -> float:
-        """Wall seconds that the CPU spent in place of the card."""
-        return self.gpu(device).clock.stand_in_seconds
+    def cpu_seconds(self, device: str) -> float:
+        """Real CPU seconds spent simulating this card."""
+        return self.gpu(device).clock.cpu_seconds
 
     def allocator_sample(self, device: str, time_unix_s: float) -> AllocatorSample:
         """The allocator's numbers of this moment."""
-        return _inside(device, time_unix_s, self.gpu(device).look())
+        return _allocator_sample(device, time_unix_s, self.gpu(device).memory_stats())
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
         """Memory in use, and how busy the card would have been since the last reading (100 % at most).
 
         A virtual GPU has no temperature, power or clock rate: those stay None.
         """
-        return self._outside(device, time_unix_s, self.gpu(device).look())
+        return self._device_sample(device, time_unix_s, self.gpu(device).memory_stats())
 
     def readings(self, device: str, time_unix_s: float) -> tuple[AllocatorSample, DeviceSample]:
-        """Both of one moment: reserved and context add up to what is used, to the byte."""
-        look = self.gpu(device).look()
-        return _inside(device, time_unix_s, look), self._outside(device, time_unix_s, look)
+        """Both from the same moment, so reserved + context equals used to the byte."""
+        stats = self.gpu(device).memory_stats()
+        return _allocator_sample(device, time_unix_s, stats), self._device_sample(device, time_unix_s, stats)
 
-    def _outside(self, device: str, time_unix_s: float, look: MemoryStats) -> DeviceSample:
+    def _device_sample(self, device: str, time_unix_s: float, stats: MemoryStats) -> DeviceSample:
         busy, now = self.gpu(device).clock.busy_seconds, self._now()
         with self._lock:
-            then, busy_then = self._read.get(device, (now, busy))
-            self._read[device] = (now, busy)
+            then, busy_then = self._last_reading.get(device, (now, busy))
+            self._last_reading[device] = (now, busy)
         share = (busy - busy_then) / (now - then) if now > then else None
         return DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
-            memory_used_bytes=look.used,
-            memory_free_bytes=look.total - look.used,
-            memory_total_bytes=look.total,
+            memory_used_bytes=stats.used,
+            memory_free_bytes=stats.total - stats.used,
+            memory_total_bytes=stats.total,
             utilization_percent=None if share is None else min(100.0, 100 * share),
             simulated=True,
         )
@@ -288,7 +283,7 @@ class VirtualMachine:
         return self.gpu(device).used_bytes
 
     def record(self, on: bool) -> tuple[str, ...]:
-        """Let the allocators keep the stack of each new block; devices that are added later do so too."""
+        """Record the stack of each new block, or stop; applies to devices added later as well."""
         with self._lock:
             self._recording = on
             gpus = self._gpus

@@ -63,7 +63,7 @@ class Block:
         self.small = small
         self.free = True
         self.cached = False
-        """Used by `would_take` only: a copy of a block that is free now."""
+        """Used by `footprint` only: a copy of a block that is free now."""
         self.previous: Block | None = None
         self.next: Block | None = None
         self.requested = 0
@@ -77,7 +77,7 @@ class Block:
         return self.previous is None and self.next is None
 
 
-def rounded(nbytes: int) -> int:
+def round_up(nbytes: int) -> int:
     """Size of the block that a request asks for."""
     return max(MIN_BLOCK, -(-nbytes // MIN_BLOCK) * MIN_BLOCK)
 
@@ -104,8 +104,8 @@ class Figures(NamedTuple):
     """How many pieces were taken from the device."""
 
 
-def at_most(sizes: Iterable[int]) -> int:
-    """Bytes that requests of these sizes take in the worst case, however the cache is split; `would_take` says it
+def worst_case_bytes(sizes: Iterable[int]) -> int:
+    """Bytes that requests of these sizes take in the worst case, however the cache is split; `footprint` says it
     exactly, and slowly.
 
     Blocks of the small pool fill at least half of each of its segments but the last one; every other request may need
@@ -113,7 +113,7 @@ def at_most(sizes: Iterable[int]) -> int:
     """
     small = large = 0
     for nbytes in sizes:
-        size = rounded(nbytes)
+        size = round_up(nbytes)
         if size <= SMALL_SIZE:
             small += size
         else:
@@ -156,7 +156,7 @@ class CachingAllocator:
         self.context_bytes = context_bytes
         self.index = index
         self._lock = threading.Lock()
-        self._dropped: deque[Block] = deque()
+        self._freed: deque[Block] = deque()
         self._pools: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         """small? -> free blocks by (size, address)."""
         self._segments: dict[int, Block] = {}
@@ -166,35 +166,35 @@ class CachingAllocator:
         self._recording = False
         self._trace: deque[Event] = deque(maxlen=TRACE_ENTRIES)
         self._next_address = (index + 1) << 44  # apart from the other devices' addresses
-        self._bytes, self._requests = Counter(), Counter()
+        self._allocated, self._allocation_count = Counter(), Counter()
         """Of blocks in use: their bytes and how many there are."""
-        self._reserved_bytes, self._pieces = Counter(), Counter()
+        self._reserved_bytes, self._segment_count = Counter(), Counter()
         """Of segments: their bytes and how many there are."""
-        self._retries = self._refused = 0
+        self._retries = self._out_of_memory_count = 0
 
     def allocate(self, nbytes: int) -> Block:
         """Take a block for `nbytes`; a request of 0 bytes takes nothing. Raises `OutOfDeviceMemoryError`."""
         if nbytes <= 0:
             return Block(0, 0, small=True)
-        size = rounded(nbytes)
+        size = round_up(nbytes)
         stack = current_stack() if self._recording else None
         with self._held():
-            block = self._take_cached(size) or self._reserve(size, stack)
+            block = self._find_cached(size) or self._reserve(size, stack)
             self._split(block, size)
             block.free, block.requested, block.stack = False, nbytes, stack
-            self._note("alloc", block.address, nbytes, stack)
-            self._bytes.add(block.size)
-            self._requests.add(1)
+            self._trace_event("alloc", block.address, nbytes, stack)
+            self._allocated.add(block.size)
+            self._allocation_count.add(1)
         return block
 
     def free(self, block: Block) -> None:
         """Give a block back. Never waits, may be called from a finalizer on any thread."""
         if block.size == 0:
             return
-        self._dropped.append(block)
+        self._freed.append(block)
         if self._lock.acquire(blocking=False):
             try:
-                self._work_through_dropped()
+                self._process_freed()
             finally:
                 self._lock.release()
 
@@ -212,7 +212,7 @@ class CachingAllocator:
     def reset_accumulated(self) -> None:
         """Let the sums of what came and went start again."""
         with self._held():
-            self._retries = self._refused = 0
+            self._retries = self._out_of_memory_count = 0
             for counter in self._counters().values():
                 counter.allocated = counter.freed = 0
 
@@ -222,25 +222,25 @@ class CachingAllocator:
         with self._held():
             counted = {name: {"all": counter.as_dict()} for name, counter in self._counters().items()}
             calls = {
-                "num_device_alloc": self._pieces.allocated,
-                "num_device_free": self._pieces.freed,
+                "num_device_alloc": self._segment_count.allocated,
+                "num_device_free": self._segment_count.freed,
                 "num_sync_all_streams": 0,
             }
-            return {**counted, **calls, "num_alloc_retries": self._retries, "num_ooms": self._refused}
+            return {**counted, **calls, "num_alloc_retries": self._retries, "num_ooms": self._out_of_memory_count}
 
     def _counters(self) -> dict[str, Counter]:
         return {
-            "allocated_bytes": self._bytes,
-            "allocation": self._requests,
+            "allocated_bytes": self._allocated,
+            "allocation": self._allocation_count,
             "reserved_bytes": self._reserved_bytes,
-            "segment": self._pieces,
+            "segment": self._segment_count,
         }
 
     @property
     def allocated_bytes(self) -> int:
         """In blocks that are in use."""
         with self._held():
-            return self._bytes.current
+            return self._allocated.current
 
     @property
     def reserved_bytes(self) -> int:
@@ -252,14 +252,14 @@ class CachingAllocator:
     def peak_allocated_bytes(self) -> int:
         """The most that was allocated at one time."""
         with self._held():
-            return self._bytes.peak
+            return self._allocated.peak
 
     @property
     def free_bytes(self) -> int:
         """What is not in blocks in use: not yet reserved, or cached. Fragmentation can keep a single request from
         having all of it."""
         with self._held():
-            return self.capacity_bytes - self.context_bytes - self._bytes.current
+            return self.capacity_bytes - self.context_bytes - self._allocated.current
 
     @property
     def largest_free_block_bytes(self) -> int:
@@ -271,9 +271,9 @@ class CachingAllocator:
         """Everything that is counted, of one moment."""
         with self._held():
             return Figures(
-                self._bytes.current,
+                self._allocated.current,
                 self._reserved_bytes.current,
-                self._bytes.peak,
+                self._allocated.peak,
                 self._largest_free(),
                 len(self._segments),
             )
@@ -286,12 +286,12 @@ class CachingAllocator:
                 self._trace.clear()
             self._recording = on
 
-    def look(self) -> tuple[list[list[BlockCopy]], list[Event]]:
+    def blocks_and_trace(self) -> tuple[list[list[BlockCopy]], list[Event]]:
         """The blocks of every segment by address, and what was recorded, of one moment."""
         with self._held():
             return [self._blocks_of(first) for _, first in sorted(self._segments.items())], list(self._trace)
 
-    def would_take(self, sizes: Iterable[int]) -> int:
+    def footprint(self, sizes: Iterable[int]) -> int:
         """Bytes of `free_bytes` that requests of these sizes would use up now: cached blocks taken, plus new
         segments."""
         trial = CachingAllocator(1 << 62)
@@ -321,23 +321,23 @@ class CachingAllocator:
             block = block.next
         return blocks
 
-    def _note(self, action: str, address: int, size: int, stack: Stack | None = None) -> None:
+    def _trace_event(self, action: str, address: int, size: int, stack: Stack | None = None) -> None:
         if self._recording:
             self._trace.append(Event(action, address, size, int(self._clock() * 1e6), stack))
 
     @contextmanager
     def _held(self) -> Iterator[None]:
         with self._lock:
-            self._work_through_dropped()
+            self._process_freed()
             yield
 
-    def _work_through_dropped(self) -> None:
-        while self._dropped:
-            block = self._dropped.popleft()
-            self._bytes.take(block.size)
-            self._requests.take(1)
-            self._note("free_requested", block.address, block.requested)
-            self._note("free_completed", block.address, block.requested)
+    def _process_freed(self) -> None:
+        while self._freed:
+            block = self._freed.popleft()
+            self._allocated.take(block.size)
+            self._allocation_count.take(1)
+            self._trace_event("free_requested", block.address, block.requested)
+            self._trace_event("free_completed", block.address, block.requested)
             block.free, block.requested, block.stack = True, 0, None
             for neighbour in (block.previous, block.next):
                 if neighbour is not None and neighbour.free:
@@ -345,7 +345,7 @@ class CachingAllocator:
                     block = self._merged(block, neighbour)
             insort(self._pools[block.small], (block.size, block.address, block))
 
-    def _take_cached(self, size: int) -> Block | None:
+    def _find_cached(self, size: int) -> Block | None:
         pool = self._pools[size <= SMALL_SIZE]
         place = bisect_left(pool, (size, 0))
         return pool.pop(place)[2] if place < len(pool) else None
@@ -357,14 +357,14 @@ class CachingAllocator:
             self._retries += 1
             self._release_segments()
         if self._reserved_bytes.current + wanted > limit:
-            self._refused += 1
-            self._note("oom", limit - self._reserved_bytes.current, size, stack)
-            raise OutOfDeviceMemoryError(self._full(wanted))
+            self._out_of_memory_count += 1
+            self._trace_event("oom", limit - self._reserved_bytes.current, size, stack)
+            raise OutOfDeviceMemoryError(self._out_of_memory_message(wanted))
         self._reserved_bytes.add(wanted)
-        self._pieces.add(1)
+        self._segment_count.add(1)
         block = self._segments[self._next_address] = Block(self._next_address, wanted, small=size <= SMALL_SIZE)
         self._next_address += wanted
-        self._note("segment_alloc", block.address, wanted, stack)
+        self._trace_event("segment_alloc", block.address, wanted, stack)
         return block
 
     def _split(self, block: Block, size: int) -> None:
@@ -398,18 +398,19 @@ class CachingAllocator:
             for size, address, block in pool:
                 if block.whole_segment:
                     self._reserved_bytes.take(size)
-                    self._pieces.take(1)
-                    self._segments.pop(address, None)  # a trial of `would_take` knows only free blocks
-                    self._note("segment_free", address, size)
+                    self._segment_count.take(1)
+                    self._segments.pop(address, None)  # a trial of `footprint` knows only free blocks
+                    self._trace_event("segment_free", address, size)
             self._pools[small] = [entry for entry in pool if not entry[2].whole_segment]
 
-    def _full(self, wanted: int) -> str:
+    def _out_of_memory_message(self, wanted: int) -> str:
         """The message of CUDACachingAllocator.cpp, with `vgpu` for CUDA."""
-        used = self._reserved_bytes.current + self.context_bytes
+        reserved, allocated = self._reserved_bytes.current, self._allocated.current
+        used = reserved + self.context_bytes
         return (
             f"vgpu out of memory. Tried to allocate {bytes_text(wanted)}. GPU {self.index} has a total capacity of"
             f" {bytes_text(self.capacity_bytes)} of which {bytes_text(self.capacity_bytes - used)} is free. Including"
             f" non-PyTorch memory, this process has {bytes_text(used)} memory in use. Of the allocated memory"
-            f" {bytes_text(self._bytes.current)} is allocated by PyTorch, and"
-            f" {bytes_text(self._reserved_bytes.current - self._bytes.current)} is reserved by PyTorch but unallocated."
+            f" {bytes_text(allocated)} is allocated by PyTorch, and"
+            f" {bytes_text(reserved - allocated)} is reserved by PyTorch but unallocated."
         )

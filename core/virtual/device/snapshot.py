@@ -35,7 +35,7 @@ def snapshot(gpu: VirtualGpu) -> dict[str, Any]:
             known[stack] = [{"filename": file, "line": line, "name": name} for file, line, name in stack]
         return known[stack]
 
-    segments, events = gpu.memory.look()
+    segments, events = gpu.memory.blocks_and_trace()
     traces: list[list[dict[str, Any]]] = [[] for _ in range(gpu.index)]
     return {
         "segments": [_segment(gpu.index, blocks, frames) for blocks in segments],

@@ -1,4 +1,4 @@
-"""Where in the code the calling thread is: what a recording allocator keeps beside each block. Any thread; no torch.
+"""The calling thread's Python stack, which a recording allocator stores with each block. Any thread; no torch.
 
 A stack is kept as torch's own snapshots have it: innermost first, one `(file, line, function)` per frame. Left out is
 what says nothing about the caller's code: the virtual device itself, torch's dispatch and the `__call__` of modules

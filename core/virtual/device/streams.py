@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, current_gpu, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, current_gpu, gpu_of
 from devexplorer.core.virtual.device.current import set_current, streams
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
@@ -31,7 +31,7 @@ def gpu_named(device: Any = None) -> VirtualGpu:
 
 
 class InOrder:
-    """What a stream answers whose work is done in order anyway, before the call that asked for it returns."""
+    """Stream methods for a device that finishes all work before the call returns."""
 
     def synchronize(self) -> None:
         """Everything is done."""
@@ -52,7 +52,7 @@ class InOrder:
 
 
 class Stream(InOrder, _CStream):  # type: ignore[misc]  # torch publishes no types for it
-    """`torch.vgpu.Stream(device, priority)`: a name for work that is done in order anyway."""
+    """`torch.vgpu.Stream(device, priority)`; work is done in order whatever the stream."""
 
     _gpu: VirtualGpu
     _before: list[tuple[VirtualGpu, Any]]
@@ -84,7 +84,7 @@ class Stream(InOrder, _CStream):  # type: ignore[misc]  # torch publishes no typ
 
     @property
     def native_handle(self) -> NoReturn:
-        """None: there is no driver that it could be a handle of."""
+        """Not available: there is no driver."""
         raise RuntimeError("streams of virtual GPUs have no native handle, as no driver is behind them")
 
     def __enter__(self) -> Stream:
@@ -156,7 +156,7 @@ class Event(_CEvent):  # type: ignore[misc]  # torch publishes no types for it
 
     @property
     def event_id(self) -> int:
-        """A number of its own."""
+        """Unique per event."""
         return id(self)
 
     def record(self, stream: Any = None) -> None:

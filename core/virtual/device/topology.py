@@ -1,5 +1,5 @@
-"""How virtual GPUs are joined: by the links of their profiles, as `core.virtual.device.cost` copies over them. Any
-thread; no torch.
+"""Topology of virtual GPUs: the links of their profiles, which `core.virtual.device.cost` uses for copies. Any thread;
+no torch.
 
 Assumed: all of them hang below one host bridge, and each pair has the whole link of the slower one for itself, as
 behind a switch. A pair of different kinds of links (NVLink and PCIe, NVLink and xGMI) goes over PCIe.

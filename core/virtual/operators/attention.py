@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 FUSED_DTYPES = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4}
 """dtype -> what the size of a head has to be a multiple of: 16 bytes."""

@@ -1,4 +1,4 @@
-"""Keeps the process alive when Python raises inside a backward on a virtual GPU, and brings the exception out. Any
+"""Re-raises Python exceptions that occur inside backward on a virtual GPU, which would otherwise end the process. Any
 thread.
 
 While autograd's engine is at work it holds a stream guard, which asks `DeviceGuard.type_`, in Python, when it puts the

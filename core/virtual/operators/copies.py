@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.operators import attention, gradient_accumulation
 from devexplorer.core.virtual.operators.operations import Operation, aten
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, run
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, run_operation
 
 Tensors: TypeAlias = Sequence[torch.Tensor]
 
@@ -23,7 +23,7 @@ def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> tor
     device = source.device if options.get("device") is None else torch.device(options["device"])
     destination = gpu_of(device) if device.type == KIND else None
     if destination is source._gpu:
-        return cast(torch.Tensor, run(operation, (source,), {**options, "device": device}))
+        return cast(torch.Tensor, run_operation(operation, (source,), {**options, "device": device}))
     options.pop("pin_memory", None)
     inner_device = device if destination is None else source._inner.device
     nbytes = source.numel() * (options.get("dtype") or source.dtype).itemsize
@@ -33,7 +33,7 @@ def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> tor
         return cast(torch.Tensor, operation.overload(source._inner, **{**options, "device": inner_device}))
 
     result = make() if destination is None else new_tensor(make, nbytes, destination)
-    book_copy(source._gpu, destination, nbytes, time.perf_counter() - began)
+    charge_copy(source._gpu, destination, nbytes, time.perf_counter() - began)
     return result
 
 
@@ -51,7 +51,7 @@ def _copy(
     if to is origin and to is not None:
         to.clock.advance(to.roofline.operation_seconds(0, inner_source.nbytes + inner_target.nbytes), wall)
     else:
-        book_copy(origin, to, inner_source.nbytes, wall)
+        charge_copy(origin, to, inner_source.nbytes, wall)
     return target
 
 
@@ -75,8 +75,8 @@ def _not_pinned(operation: Operation, source: VirtualTensor, device: torch.devic
     raise RuntimeError(f"cannot pin a tensor on {source._gpu.id}, only dense CPU tensors can be pinned")
 
 
-def book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
-    """Both ends of a copy are busy with it; the wall time is booked once."""
+def charge_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes: int, wall: float) -> None:
+    """Charge a copy to the clocks of both ends; the wall time counts once."""
     for gpu, other in ((source, destination), (destination, source)):
         if gpu is not None:
             gpu.clock.advance(gpu.copy_seconds(other, nbytes), wall)
@@ -86,14 +86,14 @@ def book_copy(source: VirtualGpu | None, destination: VirtualGpu | None, nbytes:
 def _scalar(operation: Operation, source: VirtualTensor) -> Any:
     """`.item()`: a copy of one element to the host."""
     value = operation.overload(source._inner)
-    book_copy(source._gpu, None, source.element_size(), 0.0)
+    charge_copy(source._gpu, None, source.element_size(), 0.0)
     return value
 
 
 def scalar(source: torch.Tensor) -> Any:
     """The same below the Python key, where `torch.tensor([loss, other_loss])` takes its numbers from."""
     assert isinstance(source, VirtualTensor)
-    book_copy(source._gpu, None, source.element_size(), 0.0)
+    charge_copy(source._gpu, None, source.element_size(), 0.0)
     return source._inner.item()
 
 
@@ -125,7 +125,7 @@ def _pack(operation: Operation, values: torch.Tensor, lengths: torch.Tensor, bat
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {kind}"
             " tensor"
         )
-    return run(operation, (values, lengths, batch_first), None)
+    return run_operation(operation, (values, lengths, batch_first), None)
 
 
 HANDLERS: dict[Any, Callable[..., Any]] = {

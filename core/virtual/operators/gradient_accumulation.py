@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from devexplorer.core.virtual.operators.operations import Operation, aten
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, run
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, run_operation
 
 ALONE = (5, 4, 2)
 """References to a tensor that only the engine has: of Python's to it, of torch's to it, of tensors to its storage,
@@ -25,10 +25,10 @@ def add(operation: Operation, first: Any, second: Any, **options: Any) -> Any:
     caller = sys._getframe(1).f_back  # of `__torch_dispatch__`; None on the engine's own threads
     by_engine = caller is None or caller.f_code.co_name == "_engine_run_backward"
     if not by_engine or options or torch.is_grad_enabled():
-        return run(operation, (first, second), options)
+        return run_operation(operation, (first, second), options)
     if sys.getrefcount(first) <= ALONE[0] and _meet(first, second):
-        return run(_into_first(), (first, second), None)
-    return run(operation, (first, second), None)
+        return run_operation(_into_first(), (first, second), None)
+    return run_operation(operation, (first, second), None)
 
 
 def _meet(first: Any, second: Any) -> bool:

@@ -1,7 +1,6 @@
-"""What the dispatcher has to know about each torch operation: what it returns, what it costs, how it is done. Any
-thread.
+"""What the dispatcher knows about each torch operation: results, cost, implementation. Any thread.
 
-An `Operation` is worked out once per overload from torch's own schema (aliases, mutated arguments) and kept.
+An `Operation` is derived once per overload from torch's schema (aliases, mutated arguments) and cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the tensors of an operation are on one device, and the refusal in PyTorch's words where they are not. Any
+"""Checks that the tensors of an operation are on one device; otherwise raises PyTorch's own error message. Any
 thread."""
 
 from __future__ import annotations

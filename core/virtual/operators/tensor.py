@@ -1,5 +1,5 @@
-"""`VirtualTensor`: a tensor that says it is on `vgpu:N`, computes on the CPU, and keeps that device's books. Any
-thread.
+"""`VirtualTensor`: a tensor that reports the device `vgpu:N`, computes on the CPU, and charges memory and time to that
+device. Any thread.
 
 torch's dispatcher hands every operation on it to `__torch_dispatch__`, below autograd. There the CPU tensors inside are
 taken out, the operation runs on them, its result is wrapped again, new storages are counted, and the device's clock
@@ -15,17 +15,17 @@ from typing import Any, cast
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from devexplorer.core.virtual.device.books import KIND, Held, count, gpu_of, take
+from devexplorer.core.virtual.device.accounting import KIND, StorageBlock, allocate_block, count_storage, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.no_values import flat, kept, mixed, without_values
-from devexplorer.core.virtual.operators import outside
+from devexplorer.core.virtual.device.meta_values import drop_values, flatten, has_mixed_values, to_meta
+from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
 from devexplorer.core.virtual.operators.operations import VIEW, Operation, rate
 from devexplorer.core.virtual.operators.same_device import changes_first, check_devices
 
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
-_shown: Any = handle_torch_function
+_call_overridable: Any = handle_torch_function
 """Calls a function as torch calls its own: a `TorchFunctionMode` that is on gets to see it."""
 _clock = time.perf_counter
 _operations: dict[Any, Operation] = {}
@@ -45,20 +45,19 @@ _BITS = {
 }
 """The dispatch keys of a tensor that is a conjugate, or negative, view: the wrapper has those of the tensor inside."""
 _handlers: dict[Any, Callable[..., Any]] = {}
-_become: Callable[[torch.Tensor, torch.Tensor], None]
+_set_data: Callable[[torch.Tensor, torch.Tensor], None]
 
 
-def handle(handlers: Mapping[Any, Callable[..., Any]]) -> None:
-    """Let these overloads be done by functions of their own (`copies`), called with the `Operation` and its
-    arguments."""
+def register_handlers(handlers: Mapping[Any, Callable[..., Any]]) -> None:
+    """Register special implementations of overloads; each is called with the `Operation` and its arguments."""
     _handlers.update(handlers)
     _operations.clear()
 
 
-def data_from_elsewhere(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-    """Let this be how a tensor takes data on a device of another kind (`core.virtual.exchange`)."""
-    global _become
-    _become = become
+def register_set_data(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    """Let this be how a tensor takes data on a device of another kind (`core.virtual.tensor_swap`)."""
+    global _set_data
+    _set_data = become
 
 
 class VirtualTensor(torch.Tensor):
@@ -114,7 +113,7 @@ class VirtualTensor(torch.Tensor):
         try:
             if operation.handler is not None:
                 return operation.handler(operation, *args, **(kwargs or {}))
-            return run(operation, args, kwargs)
+            return run_operation(operation, args, kwargs)
         except BaseException as error:
             returned = failure(error, len(operation.returns))
             if returned is None:
@@ -127,22 +126,22 @@ class VirtualTensor(torch.Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if has_torch_function_unary(self):
-            return str(_shown(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
-        return outside.text(self)
+            return str(_call_overridable(VirtualTensor.__repr__, (self,), self, tensor_contents=tensor_contents))
+        return serialization.tensor_repr(self)
 
     def __format__(self, format_spec: str) -> str:
         if has_torch_function_unary(self):
-            return str(_shown(VirtualTensor.__format__, (self,), self, format_spec))
+            return str(_call_overridable(VirtualTensor.__format__, (self,), self, format_spec))
         return format(self.item(), format_spec) if self.dim() == 0 else object.__format__(self, format_spec)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
-        return outside.deep_copy(self, memo)
+        return serialization.deep_copy(self, memo)
 
     def __copy__(self) -> torch.Tensor:
-        return outside.shallow_copy(self)
+        return serialization.shallow_copy(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return outside.reduced(self, protocol)
+        return serialization.reduce_for_pickle(self, protocol)
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """As `torch.Tensor.backward`."""
@@ -166,7 +165,7 @@ class VirtualTensor(torch.Tensor):
     def numpy(self, *, force: bool = False) -> Any:
         """Refused as on CUDA, unless forced."""
         if has_torch_function_unary(self):
-            return _shown(VirtualTensor.numpy, (self,), self, force=force)
+            return _call_overridable(VirtualTensor.numpy, (self,), self, force=force)
         if force:
             return self.detach().cpu().numpy()
         raise TypeError(
@@ -196,7 +195,7 @@ class VirtualTensor(torch.Tensor):
     def tolist(self) -> Any:
         """The values, copied to the host as on CUDA."""
         if has_torch_function_unary(self):
-            return _shown(VirtualTensor.tolist, (self,), self)
+            return _call_overridable(VirtualTensor.tolist, (self,), self)
         return self.detach().cpu().tolist()
 
     def data_ptr(self) -> int:
@@ -205,7 +204,7 @@ class VirtualTensor(torch.Tensor):
         return 0 if held is None else held.block.address + self._inner.storage_offset() * self._inner.element_size()
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """The storage that stands in: the same object for tensors that share memory."""
+        """The CPU storage: the same object for tensors that share memory."""
         return self._inner.untyped_storage()
 
     @property
@@ -218,7 +217,7 @@ class VirtualTensor(torch.Tensor):
         if isinstance(value, VirtualTensor):
             self._adopt_memory(value._inner, value._gpu)
         else:
-            _become(self, value)
+            _set_data(self, value)
 
     def _adopt_memory(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
         with torch.inference_mode(self.is_inference()):
@@ -227,9 +226,8 @@ class VirtualTensor(torch.Tensor):
         self._inner, self._gpu = inner, gpu
 
 
-def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
-    """Run an operation on the CPU in place of the device that its tensors are on, and enter it in that device's
-    books."""
+def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    """Run an operation on the CPU, and charge its memory and time to the virtual GPU of its tensors."""
     if operation.composite:
         if operation.views_by_parts and _inferring():
             _exclude(_VIEWS, False)  # the views that it makes of ordinary tensors share their version counter
@@ -277,15 +275,9 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
                 elif value._gpu is not gpu:
                     stranger = True
                 named[name] = value._inner
-            elif type(value) is list or type(value) is tuple:  # `out=[…]`
-                named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
-                stranger = True
             elif isinstance(value, torch.Tensor) and value.dim() > 0:
                 stranger = True
-            elif isinstance(value, (list, tuple)) and any(
-                isinstance(item, torch.Tensor) for item in value
-            ):  # `out=` of several
-                gpu = gpu or next((item._gpu for item in value if isinstance(item, VirtualTensor)), None)
+            elif isinstance(value, (list, tuple)):  # `out=[…]`
                 named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
                 stranger = True
     if gpu is None:
@@ -304,15 +296,15 @@ def run(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None
     destination: VirtualGpu | None = gpu
     if operation.device_argument and named and named.get("device") is not None:
         destination = _redirect(named, plain)
-    if operation.mutates and mixed(plain):
+    if operation.mutates and has_mixed_values(plain):
         raise RuntimeError(f"a tensor without values cannot be written into one that has some ({operation.name})")
     began = _clock()
     try:
         result = operation.call(*plain, **named) if named else operation.call(*plain)
     except (RuntimeError, NotImplementedError):
-        if not mixed(flat(plain)):
+        if not has_mixed_values(flatten(plain)):
             raise
-        plain = [without_values(value) for value in plain]
+        plain = [to_meta(value) for value in plain]
         result = operation.call(*plain, **(named or {}))
     wall = _clock() - began
     answer = _wrapped(operation, result, destination, args, kwargs)
@@ -362,9 +354,9 @@ def _wrapped(
             for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
         )
     if operation.reshapes:
-        for value in flat([*args, *(kwargs or {}).values()]):
+        for value in flatten([*args, *(kwargs or {}).values()]):
             if isinstance(value, VirtualTensor):
-                _match(value)
+                _update_wrapper(value)
     return result
 
 
@@ -375,8 +367,8 @@ def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
                 f"virtual GPUs hold dense tensors only, not {value.layout}; keep it on the CPU or make it dense"
             )
         if kind != VIEW:
-            value = kept(value, gpu)
-            count(value.untyped_storage(), gpu)
+            value = drop_values(value, gpu)
+            count_storage(value.untyped_storage(), gpu)
         return VirtualTensor(value, gpu)
     if isinstance(value, (list, tuple)):
         return [_wrap(item, gpu, kind) for item in value]
@@ -386,15 +378,15 @@ def _wrap(value: Any, gpu: VirtualGpu, kind: int) -> Any:
 def _mutated(operation: Operation, position: int, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
     value = args[position] if position < len(args) else (kwargs or {})[operation.arguments[position]]
     if operation.reshapes and isinstance(value, VirtualTensor):
-        _match(value)
+        _update_wrapper(value)
     return value
 
 
-def _match(tensor: VirtualTensor) -> None:
+def _update_wrapper(tensor: VirtualTensor) -> None:
     """After an operation that can change the shape of its argument: let the wrapper say what the tensor inside is
     now."""
     inner = tensor._inner
-    count(inner.untyped_storage(), tensor._gpu)
+    count_storage(inner.untyped_storage(), tensor._gpu)
     if (
         inner.shape != tensor.shape
         or inner.stride() != tensor.stride()
@@ -404,7 +396,7 @@ def _match(tensor: VirtualTensor) -> None:
 
 
 def _first_gpu(args: Sequence[Any], kwargs: dict[str, Any] | None) -> VirtualGpu:
-    """The device of a tensor deeper down than `run` looks."""
+    """The device of a tensor deeper down than `run_operation` looks."""
     leaves, _ = torch.utils._pytree.tree_flatten((args, kwargs))
     return next(value._gpu for value in leaves if isinstance(value, VirtualTensor))
 
@@ -415,19 +407,19 @@ def _redirect(named: dict[str, Any], plain: list[Any]) -> VirtualGpu | None:
     device = torch.device(named["device"])
     if device.type != KIND:
         return None
-    without_values = any(isinstance(value, torch.Tensor) and value.is_meta for value in plain)
-    named["device"] = torch.device("meta" if without_values else "cpu")
+    to_meta = any(isinstance(value, torch.Tensor) and value.is_meta for value in plain)
+    named["device"] = torch.device("meta" if to_meta else "cpu")
     named.pop("pin_memory", None)
     return gpu_of(device)
 
 
 def new_tensor(make: Callable[[], torch.Tensor], nbytes: int, gpu: VirtualGpu) -> VirtualTensor:
     """A tensor that `make` creates, refused before the host does any work when its bytes do not fit."""
-    block = take(gpu, nbytes)
+    block = allocate_block(gpu, nbytes)
     try:
-        inner = kept(make(), gpu)
+        inner = drop_values(make(), gpu)
     except BaseException:
         gpu.memory.free(block)
         raise
-    inner.untyped_storage()._vgpu = Held(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
+    inner.untyped_storage()._vgpu = StorageBlock(gpu, block, inner.untyped_storage().nbytes())  # type: ignore[attr-defined]
     return VirtualTensor(inner, gpu)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, current_gpu
+from devexplorer.core.virtual.device.accounting import KIND, current_gpu
 from devexplorer.core.virtual.device.current import gpus, set_current
 from devexplorer.core.virtual.device.streams import current_stream, gpu_named, set_stream
 from devexplorer.core.virtual.operators.operations import DTYPE_NAMES

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from devexplorer.core.virtual.operators.operations import Operation
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, handle
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, register_handlers
 
 _NAMESPACE = "c10d"
 
@@ -25,7 +25,7 @@ def register() -> None:
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith(f"{_NAMESPACE}::")
     ]
-    handle({_overload(name): _collective for name in names})
+    register_handlers({_overload(name): _collective for name in names})
 
 
 def _overload(name: str) -> Any:

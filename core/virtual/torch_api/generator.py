@@ -1,4 +1,4 @@
-"""`torch.Generator(device="vgpu:1")`: a generator that says it is on a virtual GPU and draws the CPU's numbers. Any
+"""`torch.Generator(device="vgpu:1")`: reports a virtual GPU as its device and draws the CPU's random numbers. Any
 thread."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.streams import gpu_named
 
 _CGenerator: Any = torch.Generator

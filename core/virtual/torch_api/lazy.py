@@ -1,4 +1,4 @@
-"""Lazy parameters and buffers (`nn.LazyLinear`, ...) that wait for their shape on a virtual GPU. Any thread.
+"""Lazy parameters and buffers (`nn.LazyLinear`, ...) on a virtual GPU, before they have a shape. Any thread.
 
 torch's own `UninitializedParameter` cannot stand on a virtual GPU: moved, it would become a plain tensor. These
 subclasses can, and when the first forward gives them a shape they turn into ordinary parameters there, still the same
@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from devexplorer.core.virtual.device.books import KIND, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 
 _Mixin: Any = vars(nn.parameter)["UninitializedTensorMixin"]
 """Which torch publishes no types for."""
@@ -33,18 +33,18 @@ def register() -> None:
         ),
     )
     for name, dtype in _CASTS.items():
-        setattr(_Waiting, name, lambda tensor, dtype=dtype: _waiting(tensor, tensor.device, dtype))
+        setattr(_LazyVirtual, name, lambda tensor, dtype=dtype: _lazy_like(tensor, tensor.device, dtype))
     modules: Any = LazyModuleMixin
     modules._apply = _apply
 
 
 def _to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """`tensor.to(...)` of a lazy tensor: one that waits there."""
+    """`tensor.to(...)` of a lazy tensor: a lazy tensor on the other device."""
     parse: Any = torch._C._nn._parse_to
     device, dtype, *_ = parse(*args, **kwargs)
     if device is None or KIND not in (device.type, tensor.device.type):
         return torch.Tensor.to(tensor, *args, **kwargs)
-    return _waiting(tensor, device, dtype or tensor.dtype)
+    return _lazy_like(tensor, device, dtype or tensor.dtype)
 
 
 def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
@@ -54,10 +54,10 @@ def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
         id(one): one for one in (*module._parameters.values(), *module._buffers.values()) if isinstance(one, _Mixin)
     }
     moved = {key: function(one) for key, one in held.items()}
-    if not any(isinstance(one, _Waiting) for one in (*held.values(), *moved.values())):
+    if not any(isinstance(one, _LazyVirtual) for one in (*held.values(), *moved.values())):
         return super(LazyModuleMixin, module)._apply(function, recurse)
     for key, one in held.items():
-        _take_the_place(one, moved[key])
+        _swap_into(one, moved[key])
     before = module._parameters, module._buffers
     module._parameters, module._buffers = (
         {name: one for name, one in held_by.items() if id(one) not in held} for held_by in before
@@ -70,9 +70,8 @@ def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
         module._parameters, module._buffers = before
 
 
-class _Waiting:
-    """What both have in common, before torch's own classes in the order of lookup: made without memory, materialised by
-    a swap."""
+class _LazyVirtual:
+    """Mixin for both classes, ahead of torch's own in the MRO: has no memory, and is materialised by a swap."""
 
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a tensor of this shape, on the same virtual GPU unless told otherwise."""
@@ -97,20 +96,20 @@ class _Waiting:
         )
 
 
-class WaitingParameter(_Waiting, UninitializedParameter):  # type: ignore[misc]
+class LazyVirtualParameter(_LazyVirtual, UninitializedParameter):  # type: ignore[misc]
     """An `UninitializedParameter` on a virtual GPU."""
 
-    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> WaitingParameter:
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> LazyVirtualParameter:
         """As `UninitializedParameter`; `device` is a virtual GPU."""
-        return cast(WaitingParameter, _made(cls, requires_grad, device, dtype))
+        return cast(LazyVirtualParameter, _made(cls, requires_grad, device, dtype))
 
 
-class WaitingBuffer(_Waiting, UninitializedBuffer):  # type: ignore[misc]
+class LazyVirtualBuffer(_LazyVirtual, UninitializedBuffer):  # type: ignore[misc]
     """An `UninitializedBuffer` on a virtual GPU."""
 
-    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> WaitingBuffer:
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> LazyVirtualBuffer:
         """As `UninitializedBuffer`; `device` is a virtual GPU."""
-        return cast(WaitingBuffer, _made(cls, requires_grad, device, dtype))
+        return cast(LazyVirtualBuffer, _made(cls, requires_grad, device, dtype))
 
 
 def _made(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> torch.Tensor:
@@ -137,20 +136,20 @@ def move_uninitialised(tensor: torch.Tensor, device: torch.device | str, dtype: 
     wanted = dtype or tensor.dtype
     if tensor.device == where and tensor.dtype == wanted:
         return
-    _take_the_place(tensor, _waiting(tensor, where, wanted))
+    _swap_into(tensor, _lazy_like(tensor, where, wanted))
 
 
-def _take_the_place(tensor: torch.Tensor, made: torch.Tensor) -> None:
+def _swap_into(tensor: torch.Tensor, made: torch.Tensor) -> None:
     made.__dict__.update(tensor.__dict__)  # what the module or the user put on it stays with it
     _swap(tensor, made)
 
 
-def _waiting(tensor: torch.Tensor, where: torch.device, dtype: torch.dtype) -> torch.Tensor:
+def _lazy_like(tensor: torch.Tensor, where: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """A lazy tensor of the same kind on another device."""
     if isinstance(tensor, nn.Parameter):
-        kind: Any = WaitingParameter if where.type == KIND else UninitializedParameter
+        kind: Any = LazyVirtualParameter if where.type == KIND else UninitializedParameter
     else:
-        kind = WaitingBuffer if where.type == KIND else UninitializedBuffer
+        kind = LazyVirtualBuffer if where.type == KIND else UninitializedBuffer
     return cast(torch.Tensor, kind(tensor.requires_grad, where, dtype))
 
 

@@ -1,5 +1,4 @@
-"""`torch.load(file, map_location="vgpu:1")`: storages that say they are on a virtual GPU, to make tensors there from.
-Any thread."""
+"""`torch.load(file, map_location="vgpu:1")`: storages that report a virtual GPU as their device. Any thread."""
 
 from __future__ import annotations
 
@@ -8,13 +7,13 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND, count, gpu_of
+from devexplorer.core.virtual.device.accounting import KIND, count_storage, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.operators.copies import book_copy
+from devexplorer.core.virtual.operators.copies import charge_copy
 
 
 class VirtualStorage(torch.UntypedStorage):
-    """CPU memory that says it is on a virtual GPU, and is in its books.
+    """CPU memory that reports a virtual GPU as its device and is counted there.
 
     torch's own `UntypedStorage(size, device="vgpu:1")` has no allocator to ask, and would end the process.
     """
@@ -25,7 +24,7 @@ class VirtualStorage(torch.UntypedStorage):
         """`nbytes` without values. Raises torch's `OutOfMemoryError` when the device is full."""
         gpu = gpu_of(torch.device(device))
         made = super().__new__(cls, nbytes)  # type: ignore[call-arg]  # torch publishes no types for it
-        count(made, gpu)
+        count_storage(made, gpu)
         made._gpu = gpu
         return made
 
@@ -43,7 +42,7 @@ class VirtualStorage(torch.UntypedStorage):
 def register() -> None:
     """Let torch load to virtual GPUs this way, also where `map_location` is a function that calls `storage.vgpu(1)`."""
     torch.serialization.register_package(19, lambda storage: None, _restore)  # before torch's own for such devices (23)
-    setattr(torch.UntypedStorage, KIND, _moved)
+    setattr(torch.UntypedStorage, KIND, _move_storage)
     # torch's own ends the process for a virtual GPU
     torch.UntypedStorage.__new__ = _storage  # type: ignore[method-assign]
 
@@ -57,20 +56,22 @@ def _storage(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
     if where.type != KIND:
         return make(cls, *args, device=where, **kwargs)
     if args and not isinstance(args[0], int):
-        return _moved(torch.UntypedStorage(*args, **kwargs), where)
+        return _move_storage(torch.UntypedStorage(*args, **kwargs), where)
     return VirtualStorage(*args, **kwargs, device=where)
 
 
 def _restore(storage: Any, location: str) -> Any:
-    return _moved(storage, location) if location.partition(":")[0] == KIND else None
+    return _move_storage(storage, location) if location.partition(":")[0] == KIND else None
 
 
-def _moved(storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+def _move_storage(
+    storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+) -> torch.UntypedStorage:
     where = torch.device(KIND, device or 0) if isinstance(device, int | None) else torch.device(device)
     if storage.device == where:
         return storage
     moved = VirtualStorage(storage.nbytes(), device=where)
     began = time.perf_counter()
     moved.copy_(storage)
-    book_copy(getattr(storage, "_gpu", None), moved._gpu, storage.nbytes(), time.perf_counter() - began)
+    charge_copy(getattr(storage, "_gpu", None), moved._gpu, storage.nbytes(), time.perf_counter() - began)
     return moved

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from devexplorer.core.virtual.device import streams
-from devexplorer.core.virtual.device.books import current_gpu
+from devexplorer.core.virtual.device.accounting import current_gpu
 from devexplorer.core.virtual.device.current import current, set_current
 from devexplorer.core.virtual.device.machine import VirtualGpu, VirtualMachine
 from devexplorer.core.virtual.torch_api import accelerator

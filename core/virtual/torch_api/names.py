@@ -2,8 +2,7 @@
 thread.
 
 The C++ behind them asks the device's hooks, and those of a Python device cannot answer. So the names in `torch` become
-classes whose only deed is to look at the device; for every other device they give what torch gives, and `isinstance`
-means what it did.
+classes that dispatch on the device; for other devices they return torch's objects, and `isinstance` works as before.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.streams import PRIVATE_USE, Stream, named_event
 from devexplorer.core.virtual.torch_api.generator import VirtualGenerator
 
 
 def register() -> None:
-    """Put the classes in the place of torch's."""
+    """Replace torch's classes."""
     for name, virtual, accelerator_by_default in _TYPES:
         setattr(torch, name, _either(name, getattr(torch, name), virtual, accelerator_by_default))
 

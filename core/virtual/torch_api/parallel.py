@@ -16,7 +16,7 @@ import torch
 from torch.cuda import nccl
 from torch.nn.parallel import DistributedDataParallel, _functions
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.streams import Stream, gpu_named
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
@@ -85,19 +85,19 @@ def _broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: 
     return [[_broadcast(tensor, (index,))[0] for tensor in tensors] for index in devices]
 
 
-def _pieces(tensor: torch.Tensor, sizes: Sequence[int] | None, count: int, dim: int) -> Tensors:
+def _segment_count(tensor: torch.Tensor, sizes: Sequence[int] | None, count: int, dim: int) -> Tensors:
     return tensor.chunk(count, dim) if sizes is None else tensor.split(list(sizes), dim)
 
 
 def _scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
 ) -> list[torch.Tensor]:
-    pieces = _pieces(tensor, chunk_sizes, len(devices), dim)
+    pieces = _segment_count(tensor, chunk_sizes, len(devices), dim)
     return [piece.to(_device(index)) for piece, index in zip(pieces, devices, strict=False)]
 
 
 def _scatter_out(tensor: torch.Tensor, out: Tensors, dim: int, streams: Any = None) -> Tensors:
-    for piece, one in zip(_pieces(tensor, [one.size(dim) for one in out], len(out), dim), out, strict=True):
+    for piece, one in zip(_segment_count(tensor, [one.size(dim) for one in out], len(out), dim), out, strict=True):
         one.copy_(piece)
     return out
 

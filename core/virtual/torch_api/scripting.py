@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 
 
 def register() -> None:

@@ -18,7 +18,7 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.nn.utils import parametrize
 
-from devexplorer.core.virtual.device.books import KIND
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.when_imported import when_imported
 

@@ -16,7 +16,7 @@ from torch.overrides import _get_current_function_mode_stack
 from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
-from devexplorer.core.virtual.torch_api.lazy import WaitingBuffer, WaitingParameter
+from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 
 CARDS = 2
 
@@ -414,7 +414,7 @@ def everything_of_torch():
     attributes = {
         (name, key): id(value) for name, module in modules.items() for key, value in list(vars(module).items())
     }
-    classes = (torch.Tensor, VirtualTensor, WaitingParameter, WaitingBuffer, nn.Module, nn.DataParallel,
+    classes = (torch.Tensor, VirtualTensor, LazyVirtualParameter, LazyVirtualBuffer, nn.Module, nn.DataParallel,
                threading.Thread,
                torch.amp.autocast, torch.amp.GradScaler, torch.UntypedStorage,
                torch.profiler.profile, torch.autograd.profiler.profile, nn.utils.rnn.PackedSequence,

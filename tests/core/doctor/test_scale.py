@@ -19,7 +19,7 @@ from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.tracing import OpTracer, sources
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.virtual.backend import swapping
-from devexplorer.core.virtual.device.books import gpu_of
+from devexplorer.core.virtual.device.accounting import gpu_of
 
 pytestmark = pytest.mark.usefixtures("virtual")
 DEVICE = "vgpu:0"

@@ -67,7 +67,7 @@ def test_stacks_are_those_of_the_caller_and_the_largest_stands_first(gpu: Virtua
     found = digest(snapshot(gpu), "vgpu:1")
     (place,) = found.stacks
     assert (place.bytes, place.blocks) == (gpu.memory.allocated_bytes, 3)
-    assert place.frames[0].startswith("test_snapshots.py:")
+    assert place.frames[0].startswith("test_snapshot_file.py:")
     assert place.frames[0].endswith(" <listcomp>") or place.frames[0].endswith(" allocate")
     assert any(line.endswith(" gpu") for line in place.frames)
     assert all(
@@ -83,7 +83,7 @@ def test_torch_reads_what_is_saved(gpu: VirtualGpu, tmp_path: Path) -> None:
     snapshot_file.save(snapshot(gpu), str(path))
     read = pickle.loads(path.read_bytes())
     flames = _memory_viz.segments(read, format_flamegraph=lambda text: text)
-    assert "test_snapshots.py" in flames
+    assert "test_snapshot_file.py" in flames
     assert "active_allocated" in flames
     steps = _memory_viz.trace(read)
     assert "8 entries" in steps

@@ -21,7 +21,7 @@ from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace_cache import WITH_VALUES
 from devexplorer.core.records.planner import FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
-from devexplorer.core.virtual.device.memory import rounded
+from devexplorer.core.virtual.device.memory import round_up
 
 pytestmark = pytest.mark.usefixtures("virtual")
 
@@ -273,8 +273,8 @@ CARD = ', device="cuda:0"'
 def test_code_that_asks_for_cuda_is_told_of_the_cards(tmp_path, where):
     report = asked(**write(tmp_path, "asking", ASKING.format(*where)), inputs="2x8", train=True)
     held = report.fits[0].bytes
-    assert held.parameters == held.gradients == rounded(4 * 8 * 8) + rounded(4 * 8)
-    assert held.buffers == rounded(4 * 8)
+    assert held.parameters == held.gradients == round_up(4 * 8 * 8) + round_up(4 * 8)
+    assert held.buffers == round_up(4 * 8)
     assert SAID in report.assumptions
     assert WITH_VALUES not in report.assumptions
 
@@ -485,7 +485,7 @@ class Net(nn.Module):
 """
     report = asked(**write(tmp_path, "feeding", text), inputs="2x8", train=True)
     assert report.fits[0].fits
-    assert report.fits[0].bytes.parameters == sum(rounded(4 * size) for size in (8 * 16, 16, 16 * 8, 8))
+    assert report.fits[0].bytes.parameters == sum(round_up(4 * size) for size in (8 * 16, 16, 16 * 8, 8))
     assert not [line for line in report.assumptions if line == WITH_VALUES]
 
 
@@ -512,4 +512,4 @@ class Net(nn.Linear):
         self.register_buffer("graph", torch.sparse_coo_tensor(indices, torch.ones(100), (10**6, 10**6)))
 """
     report = asked(**write(tmp_path, "sparse", text), inputs="2x8", train=True)
-    assert report.fits[0].bytes.buffers == rounded(100 * (2 * 8 + 4))
+    assert report.fits[0].bytes.buffers == round_up(100 * (2 * 8 + 4))

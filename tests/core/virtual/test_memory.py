@@ -117,7 +117,7 @@ def test_what_requests_would_take_is_what_they_take():
     memory.free(memory.allocate(40 * MIB))
     memory.allocate(700)
     sizes = [4, 100_000, 3 * MIB, 15 * MIB, 33 * MIB]
-    before, expected = memory.free_bytes, memory.would_take(sizes)
+    before, expected = memory.free_bytes, memory.footprint(sizes)
     assert memory.free_bytes == before
     cached_before = memory.reserved_bytes - memory.allocated_bytes
     reserved_before = memory.reserved_bytes
@@ -171,7 +171,7 @@ def test_every_block_of_every_segment_is_listed_by_address():
     memory = CachingAllocator(200 * MIB)
     first, _, third = memory.allocate(700), memory.allocate(600), memory.allocate(2 * MIB)
     memory.free(first)
-    segments, _ = memory.look()
+    segments, _ = memory.blocks_and_trace()
     assert [[(block.size, block.requested, block.is_free) for block in blocks] for blocks in segments] == [
         [(1024, 0, True), (1024, 600, False), (2 * MIB - 2048, 0, True)],
         [(2 * MIB, 2 * MIB, False), (18 * MIB, 0, True)],
@@ -190,7 +190,7 @@ def test_only_a_recording_allocator_keeps_stacks_and_steps():
     memory.free(before)
     memory.record(False)
     memory.allocate(600)
-    segments, events = memory.look()
+    segments, events = memory.blocks_and_trace()
     stacks = [block.stack for blocks in segments for block in blocks if not block.is_free]
     assert [stack is None for stack in stacks] == [True, False]
     assert stacks[1][0][2] == "test_only_a_recording_allocator_keeps_stacks_and_steps"
@@ -202,7 +202,7 @@ def test_only_a_recording_allocator_keeps_stacks_and_steps():
     ]
     memory.free(recorded)
     memory.record(True)
-    assert memory.look()[1] == [], "a new recording starts afresh"
+    assert memory.blocks_and_trace()[1] == [], "a new recording starts afresh"
 
 
 def test_a_long_recording_keeps_the_newest_steps(monkeypatch):
@@ -210,7 +210,7 @@ def test_a_long_recording_keeps_the_newest_steps(monkeypatch):
     memory.record(True)
     for size in range(1, TRACE_ENTRIES // 3 + 100):
         memory.free(memory.allocate(size))
-    _, events = memory.look()
+    _, events = memory.blocks_and_trace()
     assert len(events) == TRACE_ENTRIES
     assert events[-1].size == TRACE_ENTRIES // 3 + 99
 
@@ -234,7 +234,7 @@ def test_what_an_impossible_request_would_take_is_refused_and_leaves_the_books_a
     memory = CachingAllocator(200 * MIB)
     memory.free(memory.allocate(30 * MIB))
     with pytest.raises(OutOfDeviceMemoryError):
-        memory.would_take([1 << 62, 1 << 62])
+        memory.footprint([1 << 62, 1 << 62])
     assert memory.figures().segments == 1
 
 
@@ -274,7 +274,7 @@ def test_books_agree_with_a_naive_model(actions):
             size for pool in memory._pools.values() for size, _, _ in pool
         )
         assert memory.peak_allocated_bytes >= memory.allocated_bytes
-        segments, _ = memory.look()
+        segments, _ = memory.blocks_and_trace()
         listed = [one for blocks in segments for one in blocks]
         assert sum(one.size for one in listed) == memory.reserved_bytes
         taken = sorted((one.address, one.size) for one in listed if not one.is_free)

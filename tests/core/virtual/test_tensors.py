@@ -494,8 +494,8 @@ def test_each_profile_has_its_own_speed(virtual):
 def test_the_wall_time_of_the_cpu_is_kept_apart(virtual):
     a = torch.ones(64, 64, device="vgpu:0")
     a @ a
-    assert virtual.stand_in_seconds("vgpu:0") > 0
-    assert virtual.stand_in_seconds("vgpu:1") == 0
+    assert virtual.cpu_seconds("vgpu:0") > 0
+    assert virtual.cpu_seconds("vgpu:1") == 0
 
 
 @pytest.mark.parametrize("kind", ["product", "convolution"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.records.messages import BuildModel, Forward, Move, NewTensor, Undo
-from devexplorer.core.virtual.device.memory import CachingAllocator, at_most
+from devexplorer.core.virtual.device.memory import CachingAllocator, worst_case_bytes
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning"
@@ -219,4 +219,4 @@ def test_the_garbage_collector_works_again_after_a_move_that_failed(place: Place
     "sizes", [[1] * 5000, [600_000] * 7, [1_500_000] * 9, [9 << 20] * 3, [30 << 20], [], [1 << 20, 5, (1 << 20) + 1]]
 )
 def test_the_quick_bound_of_what_a_move_needs_is_never_too_low(sizes: list[int]) -> None:
-    assert CachingAllocator(1 << 40).would_take(sizes) <= at_most(sizes)
+    assert CachingAllocator(1 << 40).footprint(sizes) <= worst_case_bytes(sizes)

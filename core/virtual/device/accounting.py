@@ -1,5 +1,5 @@
-"""Whose books a storage is in: finds the virtual GPU that torch names, and counts storages there for as long as they
-live. Any thread."""
+"""Charges storages to virtual GPUs: finds the GPU that torch names, and counts a storage there while it is alive. Any
+thread."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def current_gpu() -> VirtualGpu:
     return gpu_of(torch.device(KIND))
 
 
-class Held:
-    """Rides on a storage and gives its block back when the storage dies."""
+class StorageBlock:
+    """Attached to a storage; frees the block when the storage is deleted."""
 
     __slots__ = ("block", "gpu", "nbytes")
 
@@ -51,22 +51,22 @@ class Held:
         self.gpu.memory.free(self.block)
 
 
-def address(storage: Any) -> int | None:
-    """Where a storage begins in its virtual GPU's memory; None when it takes none there."""
+def block_address(storage: Any) -> int | None:
+    """Start address of a storage in virtual GPU memory; None when it has no block there."""
     held = getattr(storage, "_vgpu", None)
     return held.block.address or None if held is not None else None
 
 
-def count(storage: Any, gpu: VirtualGpu) -> None:
-    """Take memory for a storage that is not counted yet, or that grew."""
+def count_storage(storage: Any, gpu: VirtualGpu) -> None:
+    """Allocate memory for a storage that is not counted yet, or that has grown."""
     nbytes = storage.nbytes()
     held = getattr(storage, "_vgpu", None)
     if held is None or held.nbytes != nbytes:
-        storage._vgpu = Held(gpu, take(gpu, nbytes), nbytes)
+        storage._vgpu = StorageBlock(gpu, allocate_block(gpu, nbytes), nbytes)
 
 
-def take(gpu: VirtualGpu, nbytes: int) -> Block:
-    """Allocate, with torch's own exception when the device is full."""
+def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
+    """Allocate a block; raises `torch.OutOfMemoryError` when the device is full."""
     try:
         return gpu.allocate(nbytes)
     except OutOfDeviceMemoryError as full:

@@ -1,4 +1,4 @@
-"""CTC loss of tensors on virtual GPUs whose lengths may be on the CPU, as on a real card. Any thread.
+"""CTC loss on virtual GPUs; its lengths may be on the CPU, as on a real card. Any thread.
 
 torch takes another way for subclasses of tensors, on which the mean over the batch wants all lengths on the device.
 """

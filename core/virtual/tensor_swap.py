@@ -1,11 +1,11 @@
-"""Moves between virtual GPUs and other devices that keep the tensor object: an optimizer and hooks made before go on
+"""Moves tensors to and from virtual GPUs without replacing the tensor object, so existing optimizers and hooks keep
 working. Any thread.
 
 On real devices `Module.to` replaces what is inside a parameter (`parameter.data = moved`), and the object stays. A
 tensor on a virtual GPU has another Python class than one on the CPU, so here two objects exchange their contents. torch
 has that too (`torch.utils.swap_tensors`, which `Module.to` calls on the way to a virtual GPU), but hooks and attributes
 stay behind there, and it refuses tensors that a graph or a weak reference knows. So pairs with a virtual tensor go
-through `exchange`, all others to torch's own.
+through `swap_contents`, all others to torch's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, data_from_elsewhere
+from devexplorer.core.virtual.operators.tensor import VirtualTensor, register_set_data
 
 OWN = ("_inner", "_gpu", "_is_param")
 """Attributes that belong to the contents, not to the object."""
@@ -28,7 +28,7 @@ _EDGE: Any = torch.autograd.graph.get_gradient_edge
 def register(library: Any) -> None:
     """Let `Module.to` and `tensor.data = …` keep objects."""
     library.impl("_has_compatible_shallow_copy_type", _replaceable, "AutogradPrivateUse1")
-    data_from_elsewhere(become)
+    register_set_data(set_data)
     torch.utils.swap_tensors = _swapping(torch.utils.swap_tensors)
 
 
@@ -48,7 +48,7 @@ HANDLERS = {
 def _swapping(original: Any) -> Callable[[Tensor, Tensor], None]:
     def swap_tensors(t1: Tensor, t2: Tensor) -> None:
         if VirtualTensor in (type(t1), type(t2)) and t1.is_leaf and t2.is_leaf:
-            exchange(t1, t2)
+            swap_contents(t1, t2)
         else:
             original(t1, t2)
 
@@ -56,7 +56,7 @@ def _swapping(original: Any) -> Callable[[Tensor, Tensor], None]:
     return swap_tensors
 
 
-def become(tensor: Tensor, value: Tensor) -> None:
+def set_data(tensor: Tensor, value: Tensor) -> None:
     """`tensor.data = value` where the value is on a device of another kind: the object is a tensor there from now on,
     its gradient too."""
     if not tensor.is_leaf:
@@ -71,15 +71,15 @@ def become(tensor: Tensor, value: Tensor) -> None:
     )
     gradient = tensor.grad
     tensor.grad = None
-    exchange(tensor, new)
+    swap_contents(tensor, new)
     if gradient is not None and gradient.shape == new.shape:
         moved = gradient.to(value.device, value.dtype)
         if gradient.is_leaf:
-            exchange(gradient, moved)
+            swap_contents(gradient, moved)
         tensor.grad = gradient if gradient.is_leaf else moved
 
 
-def exchange(first: Tensor, second: Tensor) -> None:
+def swap_contents(first: Tensor, second: Tensor) -> None:
     """Swap class, contents and device of two leaves. Hooks stay with the objects; the first one keeps its
     attributes."""
     for tensor in (first, second):

@@ -1,4 +1,4 @@
-"""Tensors on virtual GPUs outside of operations: as text, as copies, in files. Any thread.
+"""`repr`, copy and pickle of tensors on virtual GPUs. Any thread.
 
 What shared memory shares it afterwards as well, as with PyTorch's own tensors. A file holds the CPU's tensors, so that
 it can be read where there are no virtual GPUs.
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from devexplorer.core.virtual.device.books import count
+from devexplorer.core.virtual.device.accounting import count_storage
 
 OWN = ("_inner", "_gpu")
 """What each tensor has as Python attributes of its own."""
@@ -21,7 +21,7 @@ _MEMO = "vgpu"
 """Where the memo of a deep copy keeps storages, as torch has a place there for its own."""
 
 
-def text(tensor: Any) -> str:
+def tensor_repr(tensor: Any) -> str:
     """What `repr` shows."""
     shown = repr(tensor._inner)
     if tensor._inner.is_meta:
@@ -77,7 +77,7 @@ def _copied(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
     if storage._cdata not in storages:
         began = time.perf_counter()
         made = torch.UntypedStorage(storage.nbytes())
-        count(made, gpu)
+        count_storage(made, gpu)
         made.copy_(storage)
         gpu.clock.advance(gpu.roofline.operation_seconds(0, 2 * storage.nbytes()), time.perf_counter() - began)
         storages[storage._cdata] = made
@@ -91,7 +91,7 @@ def _over(storage: Any, like: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(values) if like.is_neg() else values
 
 
-def reduced(tensor: Any, protocol: Any) -> Any:
+def reduce_for_pickle(tensor: Any, protocol: Any) -> Any:
     """What pickle and `torch.save` write: the tensor inside, which is the CPU's and shares its storage with its
     views."""
     gpu, inner = tensor._gpu, tensor._inner
