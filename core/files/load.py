@@ -104,7 +104,7 @@ def choose(workspace: Workspace, file: AnyFile, entries: Sequence[str]) -> Chose
     )
     known = dict.fromkeys((*objects, *file.entries))
     wrong = [
-        f"there is no '{shown(key)}' in the file; {python_names.nearest(key, known)}"
+        f"there is no '{shown(key)}' in the file; {python_names.suggestion(key, known)}"
         for key in entries
         if key not in known
     ]

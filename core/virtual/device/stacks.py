@@ -18,7 +18,7 @@ MOST_FRAMES = 64
 _SKIPPED = ("devexplorer.core.virtual", "torch", "importlib", "contextlib")
 _KEPT = ("torch.nn", "torch.optim")
 _SKIPPED_AFTER_ALL = ("torch.nn.modules.module",)
-_OUTSIDE = ("devexplorer.core.engine", "threading")
+_OUTSIDE = ("devexplorer.core.commands", "devexplorer.core.engine", "threading")
 """From here on outwards nothing is of interest."""
 
 

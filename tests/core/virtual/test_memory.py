@@ -225,8 +225,8 @@ def test_a_stack_leaves_out_what_is_not_the_callers():
     found = engine["handle"](lambda: call["_call_impl"](lambda: namespace["forward"](current_stack)))
     assert [(file.rpartition("/")[2], name) for file, _, name in found] == [
         ("linear.py", "forward"),
-        ("test_virtual_memory.py", "<lambda>"),
-        ("test_virtual_memory.py", "<lambda>"),
+        ("test_memory.py", "<lambda>"),
+        ("test_memory.py", "<lambda>"),
     ]
 
 
