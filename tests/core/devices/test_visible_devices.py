@@ -120,7 +120,7 @@ def test_what_nobody_can_mean_is_refused_in_one_line(text: str, words: str) -> N
 
 def machine(visible: str | None, spec: str = "Tesla T4, NVIDIA A10") -> VirtualMachine:
     made = VirtualMachine()
-    made.obey(visible)
+    made.set_visible(visible)
     made.add(parse_virtual(spec))
     return made
 

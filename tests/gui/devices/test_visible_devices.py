@@ -33,7 +33,7 @@ def card(index: int, ordinal: int | None, **more: object) -> DeviceInfo:
 
 def virtual(visible: str | None) -> tuple[DeviceInfo, ...]:
     machine = VirtualMachine()
-    machine.obey(visible)
+    machine.set_visible(visible)
     machine.add(parse_virtual("Tesla T4, NVIDIA A10"))
     return machine.devices()
 
