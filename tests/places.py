@@ -11,13 +11,14 @@ import torch
 from devexplorer.core.base.errors import DevExplorerError
 from devexplorer.core.commands import messages
 from devexplorer.core.commands.device_mismatch import explain
-from devexplorer.core.commands.dispatch import CommandResult, dispatch
+from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records.messages import AddVirtual, Answer, Command
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.virtual.backend import install
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -17,7 +17,7 @@ from devexplorer.core.models.casts import dtype_name
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
-from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 
@@ -40,9 +40,6 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
         found = diagnosed(request, progress)
     found = _with_live(found, name, model, extras)
     return CommandResult(messages.answer(name, found, request), events=(Checked(target=name, diagnosis=found),))
-
-
-TOPIC: Topic = {Check: check}
 
 
 def _request(fleet: DeviceRegistry, model: nn.Module, extras: Extras, command: Check) -> DoctorRequest | None:

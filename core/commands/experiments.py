@@ -1,10 +1,9 @@
-"""The commands of the experiments and who carries them out. Runs on the jobs thread."""
+"""Carries out `Ask`: which of Python's questions there are, of tensors and of models. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.experiments.ask import Questions, ask
-from devexplorer.core.experiments.crossover import crossover
 from devexplorer.core.experiments.identity import (
     device_of_module,
     device_of_tensor,
@@ -13,10 +12,8 @@ from devexplorer.core.experiments.identity import (
     type_of_tensor,
 )
 from devexplorer.core.experiments.python_values import cpu_numpy, item, numpy, tolist
-from devexplorer.core.experiments.replicate import replicate
-from devexplorer.core.experiments.time_work import time_work
-from devexplorer.core.records.experiments import Ask, Crossover, Replicate, TimeWork
-from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.records.experiments import Ask
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 QUESTIONS = Questions(
@@ -33,8 +30,6 @@ QUESTIONS = Questions(
 )
 
 
-def _ask(workspace: Workspace, command: Ask, progress: ProgressMonitor) -> CommandResult:
+def ask_question(workspace: Workspace, command: Ask, progress: ProgressMonitor) -> CommandResult:
+    """The answer to one of Python's questions; changes nothing."""
     return CommandResult(ask(workspace, command, QUESTIONS))
-
-
-TOPIC: Topic = {Ask: _ask, Replicate: replicate, TimeWork: time_work, Crossover: crossover}

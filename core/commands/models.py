@@ -25,7 +25,7 @@ from devexplorer.core.records.laboratory import OpenModel
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.workspace.changes import CreateChange
-from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.fit import check_sizes, model_sizes
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.plan import MoveTarget
@@ -73,9 +73,6 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     stays = dispatched or (device == "cpu" and dtype is None)
     move = "" if stays else f".to({python_names.quoted(device)}{f', torch.{dtype_text}' if dtype_text else ''})"
     return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
-
-
-TOPIC: Topic = {OpenModel: open_model}
 
 
 def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[build.Recipe, str, torch.dtype | None]:

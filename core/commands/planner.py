@@ -16,7 +16,7 @@ from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.words import PARTS
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.records.planner import Fit, FitPlanned, FitReport, FitSpec, PlanFit
-from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 HELPS_TOLD = 3
@@ -30,9 +30,6 @@ def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) 
     return CommandResult(
         _answer(command.target or spec.source, report), events=(FitPlanned(target=command.target, report=report),)
     )
-
-
-TOPIC: Topic = {PlanFit: plan_fit}
 
 
 def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:

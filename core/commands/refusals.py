@@ -11,7 +11,7 @@ import msgspec
 from devexplorer.core.base.errors import BadInput, Cancelled, DoesNotFit, out_of_host_memory
 from devexplorer.core.base.formats import bytes_text, sentence, shape_text
 from devexplorer.core.base.python_names import expression, quoted, variable
-from devexplorer.core.commands.titles import refused
+from devexplorer.core.commands.registry import refused_title
 from devexplorer.core.models.run import Operand, RunFailed
 from devexplorer.core.models.unmovable import Dispatched
 from devexplorer.core.partition.hops import has_hops
@@ -50,7 +50,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
     facts: tuple[Fact, ...] = ()
     offers: list[Offer] = []
     code = ""
-    title = refused(command)
+    title = refused_title(command)
     if out_of_host_memory(error):
         words = (
             "This machine has no memory left for it, and everything is as it was. Remove objects, or close other"

@@ -33,12 +33,13 @@ from devexplorer.core.records.laboratory import (
 )
 from devexplorer.core.records.messages import AddVirtual, Offer
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace.command_result import CommandResult, Topic
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.plan import MoveTarget
 from devexplorer.core.workspace.workspace import Workspace
 
 
-def _plan(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:
+def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:
+    """How the model could be split; changes nothing."""
     name, model = _model(workspace, command.target)
     blocks, _ = blocks_of(model)
     if not blocks:
@@ -110,7 +111,8 @@ def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
     )
 
 
-def _split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> CommandResult:
+def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> CommandResult:
+    """Move the blocks to their devices, all or none, and insert hops."""
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
     parts = placed(name, model, command.device_map, workspace.fleet)
@@ -136,7 +138,8 @@ def _split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> C
     return CommandResult(answer, (snapshot, *_beside(workspace, name)))
 
 
-def _join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
+def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
+    """Bring the model to one device, without hops."""
     name, model = _model(workspace, command.target)
     device = workspace.fleet.choose(command.device)
     title = f"the joining of {name}"
@@ -156,7 +159,8 @@ def _join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> Com
     return CommandResult(answer, (workspace.snapshot(name), *_beside(workspace, name)))
 
 
-def _insert(workspace: Workspace, command: InsertHops, progress: ProgressMonitor) -> CommandResult:
+def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMonitor) -> CommandResult:
+    """Insert hops, or remove them."""
     name, model = _model(workspace, command.target)
     refuse_dispatched(name, named_modules(model))
     held = _held(workspace.snapshot(name))
@@ -198,6 +202,3 @@ def _bytes(reports: list[MoveReport]) -> int:
 def _beside(workspace: Workspace, name: str) -> tuple[ObjectSnapshot, ...]:
     """Other objects that share tensors with the model went along with it."""
     return tuple(workspace.snapshot(other) for other in workspace.sharing((name,)))
-
-
-TOPIC: Topic = {PlanSplit: _plan, Split: _split, Join: _join, InsertHops: _insert}

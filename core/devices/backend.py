@@ -85,20 +85,23 @@ class DeviceRegistry:
     """All devices of the engine: finds the backend that answers for a device. Backends are asked anew each time:
     devices may join."""
 
-    def __init__(self, backends: Sequence[Backend]) -> None:
-        self._backends = tuple(backends)
+    def __init__(self, backends: Sequence[Backend], visible_devices: str | None = None) -> None:
+        self.backends = tuple(backends)
+        self.visible_devices = visible_devices
+        """The CUDA_VISIBLE_DEVICES that was chosen for this process; None: as inherited."""
 
     def add(self, backend: Backend) -> None:
-        """Take in another family of devices."""
-        self._backends = (*self._backends, backend)
+        """Take in another family of devices, unless it is there already."""
+        if backend not in self.backends:
+            self.backends = (*self.backends, backend)
 
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Every device of every backend, in the backends' order."""
-        return tuple(info for backend in self._backends for info in backend.devices())
+        return tuple(info for backend in self.backends for info in backend.devices())
 
     def problems(self) -> tuple[Problem, ...]:
         """Every backend's problems."""
-        return tuple(problem for backend in self._backends for problem in backend.problems())
+        return tuple(problem for backend in self.backends for problem in backend.problems())
 
     def usable(self) -> list[str]:
         """Ids of the devices that tensors can be put on."""
@@ -110,7 +113,7 @@ class DeviceRegistry:
 
     def record(self, on: bool) -> tuple[str, ...]:
         """Let every allocator record, or stop that; returns the devices that can."""
-        return tuple(device for backend in self._backends for device in backend.record(on))
+        return tuple(device for backend in self.backends for device in backend.record(on))
 
     def choose(self, text: str) -> str:
         """The canonical id for what a person typed; `BadInput` when there is no such usable device."""
@@ -118,7 +121,7 @@ class DeviceRegistry:
 
     def backend(self, device: str) -> Backend:
         """The backend that answers for a device id."""
-        for backend in self._backends:
+        for backend in self.backends:
             if any(info.id == device for info in backend.devices()):
                 return backend
         raise KeyError(device)

@@ -16,20 +16,24 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import torch
 
-from devexplorer.core.base.errors import DevExplorerError, Unavailable, out_of_host_memory
-from devexplorer.core.commands import engine, messages
+from devexplorer.core.base.errors import DevExplorerError, out_of_host_memory
+from devexplorer.core.base.progress import ProgressMonitor
+from devexplorer.core.commands import messages
 from devexplorer.core.commands.device_mismatch import explain
-from devexplorer.core.commands.titles import doing
+from devexplorer.core.commands.devices import add_gpus
+from devexplorer.core.commands.dispatch import dispatch
+from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.models.samples import recipes
 from devexplorer.core.records.messages import (
+    Answer,
     Cancel,
     Command,
     EngineDevices,
@@ -39,13 +43,19 @@ from devexplorer.core.records.messages import (
     JobProgress,
     JobStarted,
     Log,
+    Moved,
+    ObjectRemoved,
+    Redid,
+    SideEffects,
     StartBenchmark,
     StopBenchmark,
+    Undid,
 )
 from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.virtual.device.details import details
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.topology import topology
+from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 GAUGE_SECONDS = 0.1
@@ -81,15 +91,12 @@ class Engine:
         self.send = send
         self.clock = clock
         self._on_poisoned = on_poisoned
-        self.machine: VirtualMachine | None = None
-        self.torch = TorchBackend()
-        self.fleet = DeviceRegistry([self.torch])
+        self.fleet = DeviceRegistry([TorchBackend()], visible_devices)
         self._virtual_unavailable = virtual.unavailable()
-        self.visible_devices = visible_devices
         if virtual_spec is not None:
-            self.add_virtual(virtual_spec)
+            add_gpus(self.fleet, virtual_spec)
         self.workspace = Workspace(self.fleet, explain=explain)
-        self.told = SnapshotDiffer()
+        self._differ = SnapshotDiffer()
         copied, given = partial(model_copy, self.workspace), partial(given_inputs, self.workspace)
         self.benchmarks = Benchmarks(send, self.fleet, clock, copied, self._end_if_poisoned, given)
         self._queue: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
@@ -104,24 +111,20 @@ class Engine:
     def start(self) -> None:
         """Announce what is here and start the threads."""
         facts = torch_facts()
-        if self.visible_devices is not None:
-            facts = facts._replace(cuda_visible_devices=self.visible_devices)
+        if self.fleet.visible_devices is not None:
+            facts = facts._replace(cuda_visible_devices=self.fleet.visible_devices)
         self.send(
             EngineReady(
                 **facts._asdict(),
                 pid=os.getpid(),
                 virtual_unavailable=self._virtual_unavailable,
-                recipes=self._recipes(),
+                recipes={name: recipe.summary for name, recipe in recipes().items()},
             )
         )
-        self.send_devices()
+        self._send_devices()
         self._jobs.start()
         if self._gauge_seconds is not None:
             self.gauge.start(self._gauge_seconds)
-
-    @staticmethod
-    def _recipes() -> dict[str, str]:
-        return {name: recipe.summary for name, recipe in recipes().items()}
 
     def submit(self, command: Command) -> None:
         """Take one command. Stopping and cancelling take effect at once, everything else in its turn."""
@@ -146,32 +149,22 @@ class Engine:
             self._jobs.join(max(end - time.monotonic(), 0))
         return self.gauge.stop(end - time.monotonic()) and joined and not self._jobs.is_alive()
 
-    # --- what handlers use -------------------------------------------------------------------------------------------
+    @property
+    def machine(self) -> VirtualMachine | None:
+        """The virtual GPUs; None before there are any."""
+        return next((backend for backend in self.fleet.backends if isinstance(backend, VirtualMachine)), None)
 
-    def add_virtual(self, spec: str) -> list[str]:
-        """Add virtual GPUs; returns the ids of those that are visible."""
-        profiles = parse_virtual(spec)
-        if self._virtual_unavailable is not None:
-            raise Unavailable(f"virtual GPUs are not available: {self._virtual_unavailable}")
-        if (
-            self.machine is None
-        ):  # not before somebody wants one: from then on `torch.accelerator` means vgpu, even beside CUDA
-            self.machine = virtual.install()
-            self.machine.set_visible(self.visible_devices)
-            self.fleet.add(self.machine)
-        return [device.id for device in self.machine.add(profiles)]
-
-    def send_devices(self, request: int = 0) -> None:
+    def _send_devices(self, request: int = 0) -> None:
         """Announce the list of devices, and of the virtual ones what NVML says of the others: their details, and how
         they are joined."""
         self.send(EngineDevices(request=request, devices=self.fleet.infos(), problems=self.fleet.problems()))
-        if self.machine is not None:
-            self.send(topology([(gpu.id, gpu.profile) for gpu in self.machine.gpus]))
-            for gpu in self.machine.gpus:
+        if (machine := self.machine) is not None:
+            self.send(topology([(gpu.id, gpu.profile) for gpu in machine.gpus]))
+            for gpu in machine.gpus:
                 self.send(details(gpu.id, gpu.profile, self.clock()))
 
-    def progress(self, request: int) -> Callable[[float, str], None]:
-        """A callback that reports progress of one command, at most 20 times a second."""
+    def _progress(self, request: int) -> ProgressMonitor:
+        """Reports the progress of one command, at most 20 times a second, and says whether it was cancelled."""
         latest = 0.0
 
         def report(done: float, text: str) -> None:
@@ -181,11 +174,7 @@ class Engine:
                 latest = now
                 self.send(JobProgress(request=request, done=done, text=text))
 
-        return report
-
-    def cancelled(self, request: int) -> Callable[[], bool]:
-        """A question that a long job asks between its steps."""
-        return lambda: request in self._cancelled or self._closing.is_set()
+        return ProgressMonitor(report, lambda: request in self._cancelled or self._closing.is_set())
 
     # --- the jobs thread ---------------------------------------------------------------------------------------------
 
@@ -209,14 +198,15 @@ class Engine:
             self._waiting_runs.discard(request)
             self._ended(request, ok=False)
             return
-        self.send(JobStarted(request=request, title=doing(command), time_unix_s=self.clock(), command=command))
+        self.send(JobStarted(request=request, title=title_of(command), time_unix_s=self.clock(), command=command))
         try:
             if isinstance(command, StartBenchmark):
                 self.benchmarks.start(command)  # the run says itself when it has ended
                 if request in self._cancelled:
                     self.benchmarks.stop(request)
                 return
-            engine.handle(self, command)
+            if not isinstance(command, StopBenchmark | Cancel):  # those took effect when they arrived
+                self._send_result(command, dispatch(self.workspace, command, self._progress(request)))
         except BaseException as error:  # also a model that calls sys.exit: the jobs thread outlives everything
             self._failed(
                 command, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
@@ -227,13 +217,45 @@ class Engine:
             self._waiting_runs.discard(request)
         self._ended(request, ok=True)
 
+    def _send_result(self, command: Command, result: CommandResult) -> None:
+        """Everything that follows from a command; its answer after what it is about."""
+        request = command.request
+        if result.devices_changed:
+            self._send_devices(request)
+        for snapshot in result.changed:
+            self.send(self._differ.news(snapshot, request))
+        for name in result.removed:
+            self._differ.forget(name)
+            self.send(ObjectRemoved(request=request, name=name))
+        for event in result.events:
+            self.send(msgspec.structs.replace(event, request=request))
+        if result.undid is not None:
+            self.send(Undid(request=request, of=result.undid.request))
+        if result.redid is not None:
+            self.send(Redid(request=request, command=result.redid))
+        if result.side_effects:
+            self.send(SideEffects(request=request, effects=result.side_effects))
+        if result.report is not None:
+            undoes = result.undid is not None
+            self.send(Moved(request=request, report=result.report, time_unix_s=self.clock(), undoes=undoes))
+        self._answer(command, result.answer)
+        self.send(msgspec.structs.replace(self.workspace.undo_state(), request=request))
+        if result.devices_changed and self.machine is not None:
+            virtual.warm_up()
+
+    def _answer(self, command: Command, answer: Answer) -> None:
+        """Send the answer; where the command was about one part of the subject, so is the answer."""
+        targets = getattr(command, "targets", None) or (getattr(command, "target", None) or "",)
+        name, _, path = targets[0].partition(":")
+        part = path if len(targets) == 1 and name == answer.subject else ""
+        self.send(msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=self.clock()))
+
     def _failed(self, command: Command, error: Exception) -> None:
         """Say what went wrong; the workspace's own undoing has already happened."""
         if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
             text = "".join(traceback.format_exception(error))
             self.send(Log(request=command.request, level="error", text=text.rstrip(), time_unix_s=self.clock()))
-        answer = messages.refusal(error, command)
-        self.send(engine.stamped(self, command, answer))
+        self._answer(command, messages.refusal(error, command))
         self._ended(command.request, ok=False)
         self._end_if_poisoned(error)
 

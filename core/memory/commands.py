@@ -4,11 +4,13 @@ thread."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.base.python_names import quoted
 from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.memory import snapshot_file
@@ -22,37 +24,8 @@ from devexplorer.core.records.messages import (
     SaveSnapshot,
     SnapshotOpened,
 )
-
-if TYPE_CHECKING:
-    from devexplorer.core.engine.engine import Engine
-
-AllocatorCommand = ReleaseCache | RecordAllocator | SaveSnapshot | OpenSnapshot
-
-
-def title(command: AllocatorCommand) -> str:
-    """What the status bar shows while the command runs."""
-    match command:
-        case ReleaseCache(device=device):
-            return f"releasing the cache of {device}"
-        case RecordAllocator(on=on):
-            return "starting to record allocations" if on else "ending the recording of allocations"
-        case SaveSnapshot(device=device):
-            return f"saving the allocator snapshot of {device}"
-        case OpenSnapshot(device=device, path=path):
-            return f"looking at the allocator of {device}" if path is None else f"opening {os.path.basename(path)}"
-
-
-def handle(engine: Engine, command: AllocatorCommand) -> Answer:
-    """Carry out one command; what it found is sent, what it did is answered."""
-    match command:
-        case ReleaseCache(device=device):
-            return _release(engine, engine.fleet.choose(device))
-        case RecordAllocator(on=on):
-            return _record(engine, on)
-        case SaveSnapshot(device=device, path=path):
-            return _save(engine, engine.fleet.choose(device), path)
-        case OpenSnapshot():
-            return _open(engine, command)
+from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.workspace import Workspace
 
 
 class _Figures(NamedTuple):
@@ -63,9 +36,9 @@ class _Figures(NamedTuple):
     largest_free: int | None
 
 
-def _figures(engine: Engine, device: str) -> _Figures | None:
-    backend = engine.fleet.backend(device)
-    sample = backend.allocator_sample(device, engine.clock())
+def _figures(workspace: Workspace, device: str) -> _Figures | None:
+    backend = workspace.fleet.backend(device)
+    sample = backend.allocator_sample(device, time.time())
     if sample is None:
         return None
     return _Figures(
@@ -73,14 +46,16 @@ def _figures(engine: Engine, device: str) -> _Figures | None:
     )
 
 
-def _release(engine: Engine, device: str) -> Answer:
+def release_cache(workspace: Workspace, command: ReleaseCache, progress: ProgressMonitor) -> CommandResult:
+    """Give memory that the allocator keeps for later back to the device."""
+    device = workspace.fleet.choose(command.device)
     if device == "cpu":
         raise BadInput("the CPU has no cache to release: torch gives memory there back as soon as a tensor is gone")
-    before = _figures(engine, device)
+    before = _figures(workspace, device)
     if before is None:
         raise BadInput(f"this engine has nothing on {device}, so nothing is cached there")
-    engine.fleet.backend(device).empty_cache(device)
-    after = _figures(engine, device) or before
+    workspace.fleet.backend(device).empty_cache(device)
+    after = _figures(workspace, device) or before
     given = before.reserved - after.reserved
     kept = after.reserved - after.allocated
     words = (
@@ -109,16 +84,20 @@ def _release(engine: Engine, device: str) -> Answer:
     )
     kind = device.partition(":")[0]
     heading = f"{device} gave back {bytes_text(given)}" if given else f"{device} had nothing to give back"
-    return Answer(
-        title=heading,
-        words=words,
-        facts=facts,
-        code=f"{torch_module(kind)}.empty_cache()  # of every {kind} device at once",
+    return CommandResult(
+        Answer(
+            title=heading,
+            words=words,
+            facts=facts,
+            code=f"{torch_module(kind)}.empty_cache()  # of every {kind} device at once",
+        )
     )
 
 
-def _record(engine: Engine, on: bool) -> Answer:
-    able = engine.fleet.record(on)
+def record_allocator(workspace: Workspace, command: RecordAllocator, progress: ProgressMonitor) -> CommandResult:
+    """Let the allocators record where each block is allocated, or stop that."""
+    on = command.on
+    able = workspace.fleet.record(on)
     if on and not able:
         raise BadInput(
             "there is no allocator that could record: torch's CPU allocator keeps no list of blocks, and there is no"
@@ -129,7 +108,7 @@ def _record(engine: Engine, on: bool) -> Answer:
     if not on:
         words = "What was recorded stays in the snapshots until the tensors are gone."
         code = "torch.cuda.memory._record_memory_history(None)"
-        return Answer(title="Allocations are no longer recorded", words=words, code=code)
+        return CommandResult(Answer(title="Allocations are no longer recorded", words=words, code=code))
     words = (
         f"From now on the allocators of {where} note where in the code each block is asked for: a snapshot shows the"
         " lines that hold most memory. Blocks from before have no line. It costs some microseconds an allocation."
@@ -137,11 +116,13 @@ def _record(engine: Engine, on: bool) -> Answer:
     if any(device.startswith("cuda") for device in able):
         words += " On a CUDA device that nothing has touched yet it begins a moment after the first tensor."
     code = 'torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=100_000)'
-    return Answer(title="Allocations are being recorded", words=words, code=code)
+    return CommandResult(Answer(title="Allocations are being recorded", words=words, code=code))
 
 
-def _save(engine: Engine, device: str, path: str) -> Answer:
-    taken = engine.fleet.backend(device).snapshot(device)
+def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: ProgressMonitor) -> CommandResult:
+    """Write the snapshot of a device's allocator."""
+    device, path = workspace.fleet.choose(command.device), command.path
+    taken = workspace.fleet.backend(device).snapshot(device)
     size = snapshot_file.save(taken, path)
     counts = [
         (segment["total_size"], segment["allocated_size"], len(segment["blocks"])) for segment in taken["segments"]
@@ -151,34 +132,35 @@ def _save(engine: Engine, device: str, path: str) -> Answer:
         f"{path} has {bytes_text(size)}: {counted}. It is in PyTorch's own format, which pytorch.org/memory_viz and"
         " torch.cuda._memory_viz read, and so does this window."
     )
-    if engine.fleet.info(device).simulated:
+    if workspace.fleet.info(device).simulated:
         words += " The file says that the device is simulated."
     code = f"torch.cuda.memory._dump_snapshot({quoted(path)})  # of every CUDA device"
-    return Answer(title=f"The snapshot of {device} is saved", words=words, code=code)
+    return CommandResult(Answer(title=f"The snapshot of {device} is saved", words=words, code=code))
 
 
-def _open(engine: Engine, command: OpenSnapshot) -> Answer:
+def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: ProgressMonitor) -> CommandResult:
+    """Read the snapshot of a device's allocator, or one of a file."""
     if (command.path is None) == (command.device is None):
         raise BadInput("a snapshot is of a device or of a file; name one of the two")
     if command.path is not None:
         source = os.path.basename(command.path)
-        read = snapshot_file.load(command.path, _progress(engine, command.request, source))
+        read = snapshot_file.load(command.path, _reader(progress, source))
         try:
             found = digest(read, source)
         except BadInput as error:
             raise BadInput(f"{source} was not opened: {error}") from None
     else:
-        source = engine.fleet.choose(command.device or "")
-        backend = engine.fleet.backend(source)
-        found = digest(backend.snapshot(source), source, simulated=engine.fleet.info(source).simulated)
-    engine.send(SnapshotOpened(request=command.request, snapshot=found))
+        source = workspace.fleet.choose(command.device or "")
+        backend = workspace.fleet.backend(source)
+        found = digest(backend.snapshot(source), source, simulated=workspace.fleet.info(source).simulated)
     segments = [(one.bytes, one.allocated_bytes, len(one.blocks)) for one in found.segments]
     words = f"{_counted(segments, found.trace_entries)}."
     if found.cut:
         words += f" {count_text(found.cut, 'block')} are not shown: only the largest are."
     if not found.stacks:
         words += " No line of code is known: recording was off when the blocks were asked for."
-    return Answer(title=f"The allocator snapshot of {source}", words=words, code=_viewer(command.path))
+    answer = Answer(title=f"The allocator snapshot of {source}", words=words, code=_viewer(command.path))
+    return CommandResult(answer, events=(SnapshotOpened(snapshot=found),))
 
 
 def _viewer(path: str | None) -> str:
@@ -196,12 +178,10 @@ def _counted(segments: Sequence[tuple[int, int, int]], steps: int) -> str:
     return ", ".join([*parts, count_text(steps, "recorded step")] if steps else parts)
 
 
-def _progress(engine: Engine, request: int, source: str) -> Callable[[float], None]:
-    tell, cancelled = engine.progress(request), engine.cancelled(request)
-
+def _reader(progress: ProgressMonitor, source: str) -> Callable[[float], None]:
     def report(share: float) -> None:
-        if cancelled():
+        if progress.cancelled():
             raise Cancelled(f"{source} was not opened: reading was cancelled")
-        tell(share, f"reading {source}")
+        progress.report(share, f"reading {source}")
 
     return report

@@ -16,51 +16,10 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.records import laboratory as lab
-from devexplorer.core.records.experiments import Replicate
-from devexplorer.core.records.messages import (
-    AddVirtual,
-    Answer,
-    BuildModel,
-    Combine,
-    Command,
-    EditElement,
-    Forward,
-    Move,
-    NewTensor,
-    OpenSnapshot,
-    RecordAllocator,
-    ReleaseCache,
-    Remove,
-    SaveSnapshot,
-    SetThreads,
-)
+from devexplorer.core.commands.registry import spec_of
+from devexplorer.core.records.laboratory import ClearGradients
+from devexplorer.core.records.messages import Answer, Command, Forward, Move, Remove
 from devexplorer.core.session.script import Action
-
-_NAMED = (BuildModel, NewTensor, Combine, lab.OpenModel)
-_REPLAYED: tuple[type, ...] = (
-    *_NAMED,
-    Move,
-    Remove,
-    EditElement,
-    AddVirtual,
-    SetThreads,
-    lab.LoadCheckpoint,
-    lab.Load,
-    lab.Initialise,
-    lab.Tie,
-    lab.Untie,
-    lab.SetRequiresGrad,
-    lab.SetTraining,
-    lab.MakeOptimizer,
-    lab.MoveOptimizer,
-    lab.Split,
-    lab.Join,
-    lab.InsertHops,
-    Replicate,
-)
-_OF_ALLOCATORS = (ReleaseCache, RecordAllocator, SaveSnapshot, OpenSnapshot)
-"""They are about torch's own memory, not about the workspace, and their Python is for CUDA devices alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +38,7 @@ class Entry:
     @property
     def replayed(self) -> bool:
         """Whether a new engine is given it."""
-        return isinstance(self.command, _REPLAYED)
+        return spec_of(self.command).replayed
 
     @property
     def changes(self) -> bool:
@@ -98,9 +57,9 @@ class Journal:
     ) -> None:
         """Take over an acknowledged command; one that neither changed anything nor has Python to show is left out."""
         action = None
-        if answer is not None and answer.code and not isinstance(command, _OF_ALLOCATORS):
+        if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
-        if isinstance(command, _NAMED) and created is not None:
+        if spec_of(command).names_result and created is not None:
             named: Any = command
             command = msgspec.structs.replace(named, name=created)
         entry = Entry(command, created, tuple(effects), action)
@@ -143,7 +102,7 @@ class Journal:
             target = getattr(command, "target", "").partition(":")[0]
             for effect in entry.effects:
                 found[f"{target}, {effect}"] = "it cannot be repeated"
-            if isinstance(command, lab.ClearGradients) and ":" not in command.target:  # so that it need not be repeated
+            if isinstance(command, ClearGradients) and ":" not in command.target:  # so that it need not be repeated
                 found.pop(f"{target}, gradients of a backward pass", None)
             if isinstance(command, Remove):
                 found = {key: why for key, why in found.items() if key.partition(",")[0] not in command.names}

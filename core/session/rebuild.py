@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from devexplorer.core.records.messages import Combine, Command, Move, NewTensor, Rebuilt, Remove, StartBenchmark
+from devexplorer.core.commands.registry import title_of
+from devexplorer.core.records.messages import Command, Rebuilt, Remove
 from devexplorer.core.session.journal import Entry, Journal
 
 
@@ -72,7 +73,7 @@ class Rebuild:
         self.interrupted()
         if culprit is None:
             return None
-        words = describe(culprit.command)
+        words = title_of(culprit.command)
         self._culprits.append(words)
         self._journal.forget([culprit])
         return words
@@ -81,25 +82,10 @@ class Rebuild:
         """What came back and what did not, once nothing is running."""
         lost = [
             *self._journal.lost(),
-            *(f"{describe(entry.command)}: {words}" for entry, words in self._failed),
+            *(f"{title_of(entry.command)}: {words}" for entry, words in self._failed),
             *(f"{words}: it ends the engine" for words in self._culprits),
         ]
         self._journal.forget([entry for entry, _ in self._failed])
         self._journal.rebuilt()
         self._culprits.clear()
         return Rebuilt(restored=tuple(self._restored), lost=tuple(lost))
-
-
-def describe(command: Command) -> str:
-    """A command in a few words."""
-    match command:
-        case StartBenchmark(spec=spec):
-            return f"benchmark on {spec.device}"
-        case NewTensor(name=name) | Combine(name=name):
-            return f"new tensor {name or ''}".rstrip()
-        case Move(targets=targets, device=device):
-            return f"move {', '.join(targets)} to {device}"
-    single = (getattr(command, field, None) for field in ("target", "recipe", "source", "path", "first", "spec"))
-    several = (getattr(command, field, ()) for field in ("targets", "names"))
-    subject = next(filter(None, single), None) or ", ".join(next(filter(None, several), ()))
-    return f"{type(command).__name__.lower()} {subject}".rstrip()

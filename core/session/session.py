@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
@@ -48,7 +49,7 @@ from devexplorer.core.records.messages import (
     Undid,
 )
 from devexplorer.core.session.journal import Journal
-from devexplorer.core.session.rebuild import Rebuild, describe
+from devexplorer.core.session.rebuild import Rebuild
 from devexplorer.core.session.script import Action, Surroundings, notebook, script
 from devexplorer.core.telemetry.drm_sampler import DrmSampler
 from devexplorer.core.telemetry.mailbox import Mailbox
@@ -388,12 +389,12 @@ class Session:
 
     def _after_death(self, reason: str) -> EngineLost:
         now = self._clock()
-        running = [describe(command) for command in self._pending.values()]
+        running = [title_of(command) for command in self._pending.values()]
         if self._ended_because is not None:
             reason, self._ended_because = self._ended_because, None
             self._rebuild.interrupted()
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
-            reason = f"{reason} That happened while {culprit} was repeated; it is left out from now on."
+            reason = f"{reason} That happened while {culprit} again; it is left out from now on."
         for memory in (self._pending, self._created, self._effects, self._answers, self._unchanged):
             memory.clear()
         self._deaths.append(now)

@@ -1,8 +1,8 @@
-"""What carrying out a command gives back, and what a topic of commands is. No thread of its own."""
+"""What carrying out a command gives back. No thread of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,12 @@ class CommandResult:
     removed: tuple[str, ...] = ()
     report: MoveReport | None = None
     """Of a move, a copy or an undo."""
-    undoes: bool = False
     side_effects: tuple[str, ...] = ()
     """What a replay of the command would not repeat, in short phrases."""
     events: tuple[Event, ...] = ()
     """What else it has to tell; they are sent before the answer, under the command's number."""
+    devices_changed: bool = False
+    """The list of devices is another one now."""
     undid: Command | None = None
     """The command that was taken back."""
     redid: Command | None = None
@@ -38,5 +39,3 @@ class CommandResult:
 Handler = Callable[["Workspace", Any, ProgressMonitor], CommandResult]
 """Carries out one command; raises `DevExplorerError` when nothing could be done. What it has changed it tells
 `Workspace.changed`."""
-Topic = Mapping[type, Handler]
-"""The commands that one module knows how to carry out."""

@@ -22,7 +22,7 @@ def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:
     assert place.workspace.undo_state().title == f"the move of 3 objects to {place.first}"
 
     undone = place.do(Undo())
-    assert undone.undoes
+    assert undone.undid is not None
     assert undone.report is not None
     assert undone.report.objects == names
     assert {name: place.snapshot(name).bytes_by_device for name in names} == before

@@ -10,7 +10,6 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.commands.dispatch import CommandResult
 from devexplorer.core.records.laboratory import (
     FileListed,
     Hopped,
@@ -25,6 +24,7 @@ from devexplorer.core.records.laboratory import (
     SplitPlanned,
 )
 from devexplorer.core.records.messages import EditElement, Forward, Move, NewTensor, Redo, Undo
+from devexplorer.core.workspace.command_result import CommandResult
 
 pytest.importorskip("transformers")
 

@@ -12,7 +12,7 @@ from places import Place, place_of
 from devexplorer.core.base.errors import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.commands import messages
 from devexplorer.core.commands.move_messages import move_code
-from devexplorer.core.commands.titles import doing
+from devexplorer.core.commands.registry import title_of
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
@@ -114,7 +114,7 @@ def test_a_cast_is_no_move_in_any_of_its_words(place: Place) -> None:
     place.do(BuildModel(recipe="tied"))
     for target, title in (("x", "x is now float16"), ("tied", "tied is now float16")):
         command = Move(targets=(target,), device="cpu", dtype="half")
-        assert doing(command) == f"casting {target} to half on cpu"
+        assert title_of(command) == f"casting {target} to half on cpu"
         answer = place.answer(command)
         assert answer.title == title
         assert "move" not in answer.words, answer.words
@@ -126,7 +126,7 @@ def test_a_cast_is_no_move_in_any_of_its_words(place: Place) -> None:
     both = place.answer(Move(targets=("x",), device="vgpu:0", dtype="half"))
     assert both.title == "x is now on vgpu:0"
     assert place.workspace.undo_state().title == "the move of x to vgpu:0 as float16"
-    assert doing(Move(targets=("x",), device="vgpu:0", copy=True)) == "copying x to vgpu:0"
+    assert title_of(Move(targets=("x",), device="vgpu:0", copy=True)) == "copying x to vgpu:0"
     assert place.answer(Move(targets=("gone",), device="cpu", dtype="half")).title == "gone was not cast"
     assert place.answer(Move(targets=("gone",), device="cpu", copy=True)).title == "gone was not copied"
 

@@ -16,7 +16,8 @@ from torch import nn
 
 from devexplorer.core.base.errors import BadInput, DevExplorerError
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.commands import dispatch, doctor
+from devexplorer.core.commands import doctor
+from devexplorer.core.commands.dispatch import dispatch
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis, DoctorRequest
 from devexplorer.core.records.laboratory import MakeOptimizer, OpenModel, Split, TrainStep
@@ -241,7 +242,7 @@ def test_a_check_is_no_change(cards: Place, asked: list[DoctorRequest]) -> None:
 def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place) -> None:
     cards.do(BuildModel(recipe="mlp"))
     heard: list[str] = []
-    outcome = dispatch.dispatch(
+    outcome = dispatch(
         cards.workspace,
         Check(target="mlp", device="vgpu:1"),
         ProgressMonitor(report=lambda done, text: heard.append(text)),
@@ -249,6 +250,6 @@ def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place)
     assert outcome.answer.title == "mlp: no problem"
     assert "forward on vgpu:1" in heard
     with pytest.raises(DevExplorerError, match="cancelled"):
-        dispatch.dispatch(
+        dispatch(
             cards.workspace, Check(target="mlp", device="vgpu:1"), ProgressMonitor(cancelled=lambda: True)
         )

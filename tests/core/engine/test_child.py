@@ -37,8 +37,8 @@ from devexplorer.core.session.session import Session
 WAIT_S = 120.0
 USER_CODE = """
 import os, subprocess, sys
-from devexplorer.core.commands import engine as handlers
-dispatch = handlers.dispatch
+from devexplorer.core.engine import engine
+dispatch = engine.dispatch
 def theirs(workspace, command, watch):
     if getattr(command, "recipe", "") == "lenet":
         os._exit(7)
@@ -49,7 +49,7 @@ def theirs(workspace, command, watch):
     subprocess.run([sys.executable, "-c", "print('from a child')"])
     assert not sys.stdin.read(), "standard input is not the link"
     return dispatch(workspace, command, watch)
-handlers.dispatch = theirs
+engine.dispatch = theirs
 from devexplorer.core.engine.__main__ import main
 main()
 """

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.commands import engine as handlers
 from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.engine import engine as engine_module
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records.benchmark import BenchPoint, MatmulSpec
@@ -194,7 +194,7 @@ def test_a_mistake_inside_becomes_a_failed_answer_and_the_engine_goes_on(
         raise mistake
 
     with monkeypatch.context() as patched:
-        patched.setattr(handlers, "dispatch", fail)
+        patched.setattr(engine_module, "dispatch", fail)
         events = local.run(BUILD)
     (answer,), (log,) = of(Answer, events), of(Log, events)
     assert isinstance(answer, Answer)
@@ -220,7 +220,7 @@ def test_a_machine_without_memory_is_a_refusal_in_a_line(
         raise full
 
     with monkeypatch.context() as patched:
-        patched.setattr(handlers, "dispatch", fail)
+        patched.setattr(engine_module, "dispatch", fail)
         events = local.run(BUILD)
     (answer,) = of(Answer, events)
     assert isinstance(answer, Answer)
@@ -449,7 +449,7 @@ def test_the_gauge_thread_reads_by_itself() -> None:
 def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     tesla = load_profiles()["Tesla T4"]
     tiny = dataclasses.replace(tesla, memory_bytes=(400 + 32) << 20)  # the context takes 400 MiB
-    monkeypatch.setattr("devexplorer.core.engine.engine.parse_virtual", lambda _spec: [tiny])
+    monkeypatch.setattr("devexplorer.core.virtual.backend.parse_virtual", lambda _spec: [tiny])
     with LocalEngine("tiny") as local:
         local.run(BuildModel(recipe="mlp", device="vgpu:0"))
         local.run(NewTensor(name="x", shape=(40_000, 20), device="vgpu:0"))

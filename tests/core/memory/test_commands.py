@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.commands.titles import doing
+from devexplorer.core.commands.registry import title_of
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.records.allocator import AllocatorSnapshot
@@ -175,6 +175,6 @@ def test_the_gauge_tells_what_each_object_holds_and_how_fragmented_the_cache_is(
 
 
 def test_the_status_bar_says_what_is_going_on() -> None:
-    assert doing(ReleaseCache(device="vgpu:0")) == "releasing the cache of vgpu:0"
-    assert doing(OpenSnapshot(path="/home/me/x.pickle")) == "opening x.pickle"
-    assert doing(SaveSnapshot(device="cuda:0", path="x")) == "saving the allocator snapshot of cuda:0"
+    assert title_of(ReleaseCache(device="vgpu:0")) == "releasing the cache of vgpu:0"
+    assert title_of(OpenSnapshot(path="/home/me/x.pickle")) == "opening x.pickle"
+    assert title_of(SaveSnapshot(device="cuda:0", path="x")) == "saving the allocator snapshot of cuda:0"

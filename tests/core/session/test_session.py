@@ -157,11 +157,11 @@ def test_one_that_ends_the_engine_when_it_is_repeated_is_left_out(stage: Stage) 
     stage.engine.kill()  # while it builds mlp again
     (lost,) = stage.session.drain().events
     assert isinstance(lost, EngineLost)
-    assert "buildmodel mlp" in lost.reason
+    assert "building mlp" in lost.reason
     stage.say(READY)
     assert [command.recipe for command in stage.engine.sent] == ["lenet"]  # type: ignore[union-attr]
     rebuilt = stage.acknowledge(stage.engine.sent[0], "lenet")[-1]
-    assert rebuilt == Rebuilt(restored=("lenet",), lost=("buildmodel mlp: it ends the engine",))
+    assert rebuilt == Rebuilt(restored=("lenet",), lost=("building mlp: it ends the engine",))
 
 
 def test_a_move_to_where_it_was_is_not_repeated(stage: Stage) -> None:
@@ -207,7 +207,7 @@ def test_the_command_that_killed_it_is_named_and_not_repeated(stage: Stage) -> N
     stage.engine.kill()
     (lost,) = stage.session.drain().events
     assert isinstance(lost, EngineLost)
-    assert "buildmodel vgg16-bn" in lost.reason
+    assert "building vgg16-bn" in lost.reason
     events = stage.say(READY)
     assert stage.engine.sent == []
     assert events == [READY, Rebuilt(restored=(), lost=())]
@@ -280,7 +280,7 @@ def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(sta
     stage.say(Answer(request=moved.request, title="refused", words="There is no device 'vgpu:1' here.", failed=True))
     events = stage.acknowledge(moved, ok=False)
     rebuilt = next(event for event in events if isinstance(event, Rebuilt))
-    assert rebuilt == Rebuilt(restored=("mlp",), lost=("move mlp to vgpu:1: There is no device 'vgpu:1' here.",))
+    assert rebuilt == Rebuilt(restored=("mlp",), lost=("moving mlp to vgpu:1: There is no device 'vgpu:1' here.",))
     (answer,) = answers(events)
     assert {fact.label: fact.value for fact in answer.facts}["not back"] == rebuilt.lost[0]
 
