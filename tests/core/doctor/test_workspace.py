@@ -250,6 +250,4 @@ def test_the_doctor_of_the_workspace_works_in_a_process_of_its_own(cards: Place)
     assert outcome.answer.title == "mlp: no problem"
     assert "forward on vgpu:1" in heard
     with pytest.raises(DevExplorerError, match="cancelled"):
-        dispatch(
-            cards.workspace, Check(target="mlp", device="vgpu:1"), ProgressMonitor(cancelled=lambda: True)
-        )
+        dispatch(cards.workspace, Check(target="mlp", device="vgpu:1"), ProgressMonitor(cancelled=lambda: True))
