@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base.formats import MISSING, number_text
-from devexplorer.core.benchmark.figures import title
-from devexplorer.core.records.benchmark import BenchSpec, Conditions, Spread, StoredRun, SweepSpec
+from devexplorer.core.benchmark.kinds import kind_of, title
+from devexplorer.core.records.benchmark import BenchSpec, Conditions, Spread, StoredRun
 
 
 class ConditionRow(NamedTuple):
@@ -127,7 +127,7 @@ def _asked(specs: Sequence[BenchSpec]) -> list[Differing]:
     rows = []
     for field in msgspec.structs.fields(specs[0]):
         values = [getattr(spec, field.name) for spec in specs]
-        if field.name in ("device", "done") or (isinstance(specs[0], SweepSpec) and field.name == "shapes"):
+        if field.name in kind_of(specs[0]).not_compared:
             continue
         if any(value != values[0] for value in values):
             label = _SPEC_WORDS.get(field.name, field.name.replace("_", " "))

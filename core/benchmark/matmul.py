@@ -159,6 +159,11 @@ def agrees(dtype: str, device: str) -> bool:
     return matches(a, b, product(a, b, dtype)[1], dtype)
 
 
+def product_maker(kind: str) -> Callable[[MatmulSpec], Product]:
+    """Makes products on a device of that kind."""
+    return virtual_product if kind == "virtual" else real_product
+
+
 def real_product(spec: MatmulSpec) -> Product:
     """Operands with values; what is verified is the very product that is measured. Raises what the device raises."""
     how = {"batch": spec.batch, "transpose_a": spec.transpose_a, "transpose_b": spec.transpose_b}

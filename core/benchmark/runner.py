@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from devexplorer.core.records.benchmark import BandwidthSpec, BenchPoint, BenchResult, BenchSpec, ScalingSpec
+from devexplorer.core.records.benchmark import BenchPoint, BenchResult
 
 STOPPED_EARLY = "stopped before the first figure was complete"
 """Why a run that the user stopped has no result."""
@@ -32,13 +32,3 @@ class Runner(Protocol):
     def result(self, *, stopped: bool, failure: str | None = None) -> BenchResult | None:
         """What was measured so far; None when there is nothing. `failure`: why it ended before its time."""
         ...
-
-
-def devices_of(spec: BenchSpec) -> tuple[str, ...]:
-    """Every device that the run keeps busy, each once."""
-    match spec:
-        case BandwidthSpec(sources=sources, destinations=destinations):
-            return tuple(dict.fromkeys((*sources, *destinations)))
-        case ScalingSpec(devices=devices):
-            return tuple(dict.fromkeys(devices))
-    return (spec.device,)

@@ -17,11 +17,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 
 import torch
 from msgspec.structs import replace
 
-from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.checking import Checks, free_bytes
 from devexplorer.core.benchmark.matmul import real_product, virtual_product
 from devexplorer.core.benchmark.matmul_modes import warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS, block_length
@@ -29,7 +30,6 @@ from devexplorer.core.benchmark.spec import check_fits, check_matmul
 from devexplorer.core.benchmark.timing import Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records.benchmark import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
-from devexplorer.core.virtual.device.machine import VirtualMachine
 
 WARM_UP_SECONDS = 0.2
 START_SECONDS = 30.0
@@ -63,13 +63,9 @@ def check_scaling(spec: ScalingSpec, fleet: DeviceRegistry) -> ScalingSpec:
         checks.add(f"{spec.iterations} iterations cannot be measured; at least 1 is needed")
     for device in dict.fromkeys(devices):
         job = _product_of(spec, device)
-        backend = fleet.backend(device)
         # a default for a lambda
-        if checks.succeeded(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]
-            free = (
-                backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
-            )
-            checks.succeeded(lambda job=job, free=free: check_fits(job, free))  # type: ignore[misc]
+        if checks.passes(lambda job=job: check_matmul(job, fleet.info(job.device))):  # type: ignore[misc]
+            checks.checked(partial(check_fits, job, free_bytes(fleet, device)))
     checks.demand_none()
     return replace(spec, devices=devices)
 

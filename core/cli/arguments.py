@@ -7,7 +7,6 @@ import argparse
 from typing import NoReturn
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.cli.bench.arguments import bench_arguments
 from devexplorer.core.cli.terminal.common_arguments import SHAPES, TARGET, VIRTUAL, json_option
 
 TIMEOUT = "seconds after which its process is ended (default 120)"
@@ -30,8 +29,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole grammar."""
+def parser(*, benchmarks: bool = True) -> argparse.ArgumentParser:
+    """The grammar, with or without what `bench` takes."""
     common = _Parser(add_help=False)
     common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
     top = _Parser(
@@ -67,7 +66,11 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--address", metavar="HOST", help="where --prometheus listens (default 127.0.0.1)")
     json_option(watch, "print one JSON object for each device and reading, a line each")
 
-    bench_arguments(commands.add_parser("bench", parents=[common], add_help=False, help="measure what a device does"))
+    bench = commands.add_parser("bench", parents=[common], add_help=False, help="measure what a device does")
+    if benchmarks:
+        from devexplorer.core.cli.bench.arguments import bench_arguments  # numpy: only who measures waits for it
+
+        bench_arguments(bench)
 
     place = commands.add_parser("place", parents=[common], help="show which parameter and buffer of a model is where")
     place.add_argument("target", metavar="TARGET", help=TARGET)
@@ -123,7 +126,7 @@ def _fit(fit: argparse.ArgumentParser) -> None:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments; raises `BadInput` with what is wrong and where to look."""
     try:
-        arguments = parser().parse_args(argv)
+        arguments = parser(benchmarks="bench" in argv).parse_args(argv)
     except BadInput as error:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)

@@ -13,7 +13,7 @@ import msgspec
 from devexplorer.core.base.dtypes import parse_model_dtype
 from devexplorer.core.cli.doctor_print import github_lines, print_diagnosis, unchecked_text
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.options import current_folder, seconds, target
+from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.waiting import waiting
@@ -33,7 +33,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """
     findings = Findings()
     request = _request(arguments, findings)
-    limit = seconds(arguments.timeout, "--timeout", findings) or LIMIT_SECONDS
+    limit = findings.seconds(arguments.timeout, "--timeout") or LIMIT_SECONDS
     if arguments.json and arguments.github:
         findings.add("--json and --github are two forms of one answer; give one of them")
     findings.demand_none()

@@ -13,7 +13,7 @@ import msgspec
 from devexplorer.core.base.dtypes import parse_dtype, parse_model_dtype
 from devexplorer.core.cli.fit_print import print_report
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.options import AUTOCAST, count, current_folder, one_of, seconds, target
+from devexplorer.core.cli.terminal.options import AUTOCAST, current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual
@@ -28,7 +28,7 @@ def fit(arguments: argparse.Namespace) -> int:
     """Plan a model on cards that need not be here and print what it would take. Returns 0 whatever the answer is."""
     findings = Findings()
     spec = _spec(arguments, findings)
-    limit = seconds(arguments.timeout, "--timeout", findings) or LIMIT_SECONDS
+    limit = findings.seconds(arguments.timeout, "--timeout") or LIMIT_SECONDS
     findings.demand_none()
     with waiting() as watch:
         report = planned(spec, watch, limit)
@@ -132,11 +132,11 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         source=target(arguments.target, findings),
         folder=current_folder(findings),
         gpus=tuple(dict.fromkeys(gpus)),
-        batch=count(arguments.batch, "--batch", findings) or first,
+        batch=findings.count(arguments.batch, "--batch") or first,
         dtype=None if arguments.dtype is None else findings.checked(partial(parse_model_dtype, arguments.dtype), None),
-        autocast=one_of(autocast, AUTOCAST, "--autocast", findings),
+        autocast=findings.one_of(autocast, AUTOCAST, "--autocast"),
         train=arguments.train,
-        optimizer=one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer", findings)
+        optimizer=findings.one_of(arguments.optimizer and arguments.optimizer.casefold(), OPTIMIZERS, "--optimizer")
         or "adamw",
         checkpointing=arguments.checkpointing,
         inputs=arguments.input or "",

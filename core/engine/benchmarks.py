@@ -14,41 +14,22 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 
-import msgspec
 from torch import nn
 
 from devexplorer.core.base import python_names
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.benchmark.matmul import (
-    MatmulRun,
-    cache_flush,
-    out_of_memory,
-    real_product,
-    tf32_products,
-    virtual_product,
-)
-from devexplorer.core.benchmark.runner import STOPPED_EARLY, Runner, devices_of
-from devexplorer.core.benchmark.spec import check_fits, check_matmul, flush_bytes
-from devexplorer.core.benchmark.sweep import SweepRun, check_sweep
-from devexplorer.core.benchmark.timing import timer_for
+from devexplorer.core.benchmark.kinds import devices_of, kind_of
+from devexplorer.core.benchmark.kinds.kind import RunInputs
+from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
+from devexplorer.core.benchmark.runner import STOPPED_EARLY, Runner
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import samples
 from devexplorer.core.models.build import Recipe
 from devexplorer.core.models.copies import deep_copy
 from devexplorer.core.models.source import parse
-from devexplorer.core.records.benchmark import (
-    BandwidthSpec,
-    BenchResult,
-    BenchSpec,
-    MatmulSpec,
-    ModelSpec,
-    ScalingSpec,
-    SweepSpec,
-)
+from devexplorer.core.records.benchmark import BenchResult, BenchSpec
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, Event, JobEnded, StartBenchmark
-from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.workspace import Workspace
 
 Send = Callable[[Event], None]
@@ -109,15 +90,15 @@ class Benchmarks:
     def check(self, spec: BenchSpec) -> BenchSpec:
         """The specification with its devices' canonical names. Raises `BadInput` where it could not run now; allocates
         nothing."""
-        spec = checked(spec, self._fleet)
+        spec = kind_of(spec).check(spec, self._fleet)
         running = list(self._active.values())
         busy = [device for device in devices_of(spec) if any(device in active.devices for active in running)]
         if busy:
             raise BadInput(
                 f"a benchmark is running on {', '.join(busy)} already; stop it first, or choose another device"
             )
-        mode = _float32_mode(spec)
-        others = {_float32_mode(active.spec) for active in running} - {None, mode}
+        mode = kind_of(spec).float32_mode(spec)
+        others = {kind_of(active.spec).float32_mode(active.spec) for active in running} - {None, mode}
         if mode is not None and others:
             raise BadInput(
                 f"tf32 is a setting of the whole process: stop the {others.pop()} run before you start one in {mode}"
@@ -128,8 +109,7 @@ class Benchmarks:
         """Check and start one run. Raises `BadInput` before anything is allocated."""
         spec = self.check(command.spec)
         number, stop = command.request, threading.Event()
-        if isinstance(spec, ModelSpec) and not spec.inputs:
-            spec = msgspec.structs.replace(spec, inputs=self._inputs_of(spec.target))
+        spec = kind_of(spec).with_inputs(spec, self._inputs_of)
         run = make_runner(spec, number, self._fleet, stop, self._clock, self.resolve)
         active = _Active(number, spec, run, stop)
         if "cpu" not in active.devices:
@@ -138,11 +118,11 @@ class Benchmarks:
             )
         with self._lock:
             self._active[number] = active
-            if _float32_mode(spec) == "tf32":
+            if kind_of(spec).float32_mode(spec) == "tf32":
                 self._tf32_runs += 1
                 if self._tf32_runs == 1:
                     self._tf32.enter_context(tf32_products())
-        datasheet = _datasheet_tflops(spec, self._fleet)
+        datasheet = kind_of(spec).datasheet_tflops(spec, self._fleet.info(spec.device))
         self._send(
             BenchPreparing(request=number, run=number, spec=spec, simulated=run.simulated, datasheet_tflops=datasheet)
         )
@@ -215,40 +195,12 @@ class Benchmarks:
         active.ended = True
         with self._lock:
             self._active.pop(number, None)
-            if _float32_mode(active.spec) == "tf32":
+            if kind_of(active.spec).float32_mode(active.spec) == "tf32":
                 self._tf32_runs -= 1
                 if self._tf32_runs == 0:
                     self._tf32.close()
         self._send(BenchEnded(request=number, run=number, time_unix_s=now, result=result, reason=reason))
         self._send(JobEnded(request=number, ok=reason is None, time_unix_s=now))
-
-
-def checked(spec: BenchSpec, fleet: DeviceRegistry) -> BenchSpec:
-    """The specification as it can run, with its devices' canonical names. Raises `BadInput` with everything that is
-    wrong with it."""
-    match spec:
-        case BandwidthSpec():
-            from devexplorer.core.benchmark.bandwidth import check_bandwidth
-
-            return check_bandwidth(spec, fleet)
-        case ScalingSpec():
-            from devexplorer.core.benchmark.scaling import check_scaling
-
-            return check_scaling(spec, fleet)
-        case ModelSpec():
-            from devexplorer.core.benchmark.model_steps import check_model
-
-            return check_model(spec, fleet)
-        case SweepSpec():
-            return check_sweep(spec, fleet)
-    info = fleet.info(fleet.choose(spec.device))
-    # B of a float8 product is stored as its kernel wants it
-    spec = msgspec.structs.replace(
-        spec, device=info.id, transpose_b=spec.transpose_b or spec.dtype.startswith("float8")
-    )
-    check_matmul(spec, info)
-    check_fits(spec, _free_bytes(spec.device, fleet), info.kind)
-    return spec
 
 
 def make_runner(
@@ -259,34 +211,8 @@ def make_runner(
     clock: Callable[[], float] = time.time,
     resolve: Resolve = samples.build,
 ) -> Runner:
-    """The run of a checked specification. On the jobs thread, which `resolve` needs: the bench thread must not look
-    into the workspace."""
-    match spec:
-        case BandwidthSpec():
-            from devexplorer.core.benchmark.bandwidth import BandwidthRun
-
-            return BandwidthRun(spec, run, fleet, stop, clock)
-        case ScalingSpec():
-            from devexplorer.core.benchmark.scaling import ScalingRun
-
-            return ScalingRun(spec, run, fleet, stop, clock)
-        case ModelSpec():
-            from devexplorer.core.benchmark.model_steps import ModelRun
-
-            model = resolve(spec.target)
-            return ModelRun(spec, run, fleet, stop, clock, lambda _name: model)
-    kind = fleet.info(spec.device).kind
-    paced = isinstance(spec, MatmulSpec) and spec.mode == "live"
-    timer = timer_for(spec.device, fleet, stop, paced=paced)
-    make = virtual_product if kind == "virtual" else real_product
-    datasheet = _datasheet_tflops(spec, fleet)
-    if isinstance(spec, MatmulSpec):
-        flush = cache_flush if flush_bytes(spec, kind) else None
-        return MatmulRun(spec, run, timer, make=make, flush=flush, datasheet_tflops=datasheet, clock=clock)
-    free, flush = partial(_free_bytes, spec.device, fleet), None if kind in ("cpu", "virtual") else cache_flush
-    return SweepRun(
-        spec, run, timer, kind=kind, make=make, flush=flush, free_bytes=free, datasheet_tflops=datasheet, clock=clock
-    )
+    """The run of a checked specification. On the jobs thread, which `resolve` needs."""
+    return kind_of(spec).runner(spec, RunInputs(run, fleet, stop, clock, resolve))
 
 
 def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> nn.Module:
@@ -322,24 +248,3 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
 def given_inputs(workspace: Workspace, target: str) -> str:
     """The shapes that somebody gave for a model of the workspace; empty where nobody has."""
     return workspace.extras(target).inputs if target in workspace.names else ""
-
-
-def _free_bytes(device: str, fleet: DeviceRegistry) -> int | None:
-    """What operands can take. Those on a virtual GPU have no values: the host's memory does not count."""
-    backend = fleet.backend(device)
-    return backend.device_free_bytes(device) if isinstance(backend, VirtualMachine) else backend.free_bytes(device)
-
-
-def _float32_mode(spec: BenchSpec) -> str | None:
-    """Which of the two meanings of float32 products the run needs, if any; parameters of a model can be float32."""
-    if isinstance(spec, ModelSpec):
-        return "float32"
-    dtype = getattr(spec, "dtype", None)
-    return dtype if dtype in ("float32", "tf32") else None
-
-
-def _datasheet_tflops(spec: BenchSpec, fleet: DeviceRegistry) -> float | None:
-    """Of one device; what runs on several has no such line."""
-    return (
-        fleet.info(spec.device).datasheet_tflops.get(spec.dtype) if isinstance(spec, MatmulSpec | SweepSpec) else None
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtWidgets import QCheckBox
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.benchmark.spec import parse_seconds
@@ -16,7 +17,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.copies_view import CopiesView
 from devexplorer.gui.widgets.device_choice import AllDevices
-from devexplorer.gui.widgets.form_fields import Choice, Findings, MenuEdit, edit, free_bytes, one_clock, took
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit, free_bytes, mixed_clocks_of, took
 from devexplorer.gui.widgets.theme import Theme
 
 MEMORY = (
@@ -84,10 +85,10 @@ class BandwidthPage(BenchPage):
         chosen = self.devices.chosen
         if not chosen:
             found.add("no device is chosen; choose at least one")
-        found.add(*one_clock(self._state, [name for name in chosen if name != "cpu"]))
-        sizes = found.read(lambda: parse_byte_sizes(self.sizes_edit.text()))
-        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
-        found.refuse()
+        found.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
+        sizes = found.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
+        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        found.demand_none()
         assert sizes is not None
         assert seconds is not None
         largest, both = max(sizes), self.both_ways.isChecked()
@@ -111,7 +112,7 @@ class BandwidthPage(BenchPage):
             found.add(
                 f"{count:,} measurements are too many for one run; take fewer devices or sizes, {MOST_COPIES:,} at most"
             )
-        found.refuse()
+        found.demand_none()
         return (spec,)
 
     def describe(self, specs: Sequence[BenchSpec]) -> str:

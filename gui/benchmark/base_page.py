@@ -26,11 +26,11 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import sentence
-from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.benchmark.kinds import devices_of, kind_name
 from devexplorer.core.records.benchmark import BenchSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.runs import done_share, kind_of, left_words, runs_document, where
+from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.widgets.device_choice import DeviceChoice
 from devexplorer.gui.widgets.form_fields import FormRow, labelled
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
@@ -201,7 +201,7 @@ class BenchPage(QWidget):
     def runs(self) -> list[Run]:
         """The runs of this kind, the newest first."""
         return sorted(
-            (run for run in self._state.runs.values() if kind_of(run.spec) == self.kind), key=lambda run: -run.run
+            (run for run in self._state.runs.values() if kind_name(run.spec) == self.kind), key=lambda run: -run.run
         )
 
     @property
@@ -309,8 +309,7 @@ class BenchPage(QWidget):
         run = self.selected_active or active[-1]
         parts = [where(run.spec) if len(active) == 1 or self.selected_active else f"{len(active)} runs"]
         parts += [run.latest.text] if run.latest is not None and run.latest.text else []
-        parts += filter(None, [max((left_words(each, now) for each in active), key=_rank)])
-        self.hint.set_full_text(", ".join(parts))
+        self.hint.set_full_text(", ".join(filter(None, (*parts, remaining_text(active, now)))))
 
     def show_buttons(self) -> None:
         """Start, Stop and Copy, as they can be used now."""
@@ -339,9 +338,3 @@ class BenchPage(QWidget):
 NOT_READY = "The engine is not ready yet."
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
-
-
-def _rank(words: str) -> tuple[bool, float]:
-    """The run that takes longest says how long it takes."""
-    number = words.split(" ")[0]
-    return number.isdigit(), float(number) * (60 if " min" in words else 1) if number.isdigit() else 0.0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, number_text, shape_text
 from devexplorer.core.benchmark.spec import (
     check_fits,
@@ -27,7 +28,7 @@ from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
 from devexplorer.gui.benchmark.runs import Seen, see_throttling
 from devexplorer.gui.benchmark.table import RunsTable
 from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, Findings, edit, free_bytes
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, edit, free_bytes
 from devexplorer.gui.widgets.rows import RowsModel, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
@@ -121,14 +122,14 @@ class MatmulPage(BenchPage):
         found = Findings()
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        dtype = found.read(self.dtype_edit.parse)
-        shape = found.read(lambda: parse_shape(self.size_edit.text()))
-        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        dtype = found.checked(self.dtype_edit.parse)
+        shape = found.checked(lambda: parse_shape(self.size_edit.text()))
+        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         mode, limit = str(self.mode.value), self.seconds_edit.text().strip()
-        seconds = found.read(lambda: parse_seconds(limit)) if limit else None
+        seconds = found.checked(lambda: parse_seconds(limit)) if limit else None
         if not limit and mode != "live":
             found.add(f"a {mode} run needs its seconds; write for example {SECONDS[mode]}")
-        found.refuse()
+        found.demand_none()
         assert dtype is not None
         assert shape is not None
         m, n, k = shape
@@ -145,7 +146,7 @@ class MatmulPage(BenchPage):
             device = self._state.devices[spec.device]
             if found.passes(functools.partial(check_matmul, spec, device.info)):
                 found.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
-        found.refuse()
+        found.demand_none()
         return specs
 
     def describe(self, specs: Sequence[BenchSpec]) -> str:

@@ -10,15 +10,17 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.spec import parse_count, parse_seconds
 from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row, step_text
+from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
 from devexplorer.gui.benchmark.table import RunsTable
 from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_fields import Choice, Findings, edit
+from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.rows import RowsModel, TableRow
 from devexplorer.gui.widgets.theme import Theme
 
@@ -122,15 +124,15 @@ class ModelPage(BenchPage):
     def specs(self) -> tuple[ModelSpec, ...]:
         """One per device. Raises one `BadInput` with everything that is wrong."""
         found = Findings()
-        target = found.read(lambda: self._known_target(self.target.currentText()))
+        target = found.checked(lambda: self._known_target(self.target.currentText()))
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
-        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
+        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
         for name in self.devices.chosen if self.compiled.isChecked() else ():
             if self._state.devices[name].info.simulated:
                 found.add(f"torch.compile makes code for a chip, and behind {name} there is none; measure without it")
-        found.refuse()
+        found.demand_none()
         assert target is not None
         assert batch is not None
         assert seconds is not None

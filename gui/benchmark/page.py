@@ -1,4 +1,4 @@
-"""The Benchmark tab: five kinds of benchmark to choose from, one page for each. Main thread.
+"""The Benchmark tab: a page for each kind of benchmark. Main thread.
 
 Bad input is answered here, in one line, before anything is sent; the engine checks again.
 """
@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
 
+from devexplorer.core.benchmark.kinds import KINDS, kind_name
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.bandwidth import BandwidthPage
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.benchmark.model import ModelPage
-from devexplorer.gui.benchmark.runs import kind_of
 from devexplorer.gui.benchmark.scaling import ScalingPage
 from devexplorer.gui.benchmark.sweep import SweepPage
 from devexplorer.gui.widgets.side_nav import SideNav
 from devexplorer.gui.widgets.theme import Theme
 
-MEANINGS = {
-    "matmul": "Matrix products of one shape: how fast the device computes",
-    "sweep": "Products of many shapes: which are fast, and the search for the fastest",
-    "bandwidth": "Copies between and within devices: how fast, how soon, and whether the data arrives right",
-    "scaling": "The same job on several devices at once against one after the other",
-    "model": "Steps of a model: samples per second",
-}
+PAGES: list[type[BenchPage]] = [
+    MatmulPage,
+    SweepPage,
+    BandwidthPage,
+    ScalingPage,
+    ModelPage,
+]
+"""The page of every kind, in the order in which they are offered."""
+
+P = TypeVar("P", bound=BenchPage)
 
 
 class BenchmarkPanel(QWidget):
@@ -45,14 +49,12 @@ class BenchmarkPanel(QWidget):
     ) -> None:
         super().__init__(parent)
         self._state = state
-        self.matmul = MatmulPage(state, theme, clock)
-        self.sweep = SweepPage(state, theme, clock)
-        self.bandwidth = BandwidthPage(state, theme, clock)
-        self.scaling = ScalingPage(state, theme, clock)
-        self.models = ModelPage(state, theme, clock)
-        self.pages: dict[str, BenchPage] = {
-            page.kind: page for page in (self.matmul, self.sweep, self.bandwidth, self.scaling, self.models)
-        }
+        self.pages = {page.kind: page(state, theme, clock) for page in PAGES}
+        self.matmul = self._page_of(MatmulPage)
+        self.sweep = self._page_of(SweepPage)
+        self.bandwidth = self._page_of(BandwidthPage)
+        self.scaling = self._page_of(ScalingPage)
+        self.models = self._page_of(ModelPage)
         self._lay_out()
         for page in self.pages.values():
             page.start_requested.connect(self.start_requested)
@@ -71,8 +73,13 @@ class BenchmarkPanel(QWidget):
         )
         self.refresh()
 
+    def _page_of(self, page_class: type[P]) -> P:
+        page = self.pages[page_class.kind]
+        assert isinstance(page, page_class)
+        return page
+
     def _lay_out(self) -> None:
-        self._rail = SideNav({kind: (page.title, MEANINGS[kind]) for kind, page in self.pages.items()})
+        self._rail = SideNav({kind: (page.title, KINDS[kind].meaning) for kind, page in self.pages.items()})
         self._rail.chosen.connect(self.show_kind)
         self.choices = self._rail.choices
         self._stack = QStackedLayout()
@@ -106,7 +113,7 @@ class BenchmarkPanel(QWidget):
         return page
 
     def show_kind(self, kind: str) -> None:
-        """Choose `matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
+        """Choose `matmul`, `sweep`, …"""
         self._rail.choose(kind)
         self._stack.setCurrentWidget(self.pages[kind])
         self.page.refresh()
@@ -123,7 +130,7 @@ class BenchmarkPanel(QWidget):
 
     def _mark(self) -> None:
         """A dot behind the kinds that are measured now."""
-        self._rail.mark({kind_of(run.spec) for run in self._state.active_runs})
+        self._rail.mark({kind_name(run.spec) for run in self._state.active_runs})
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

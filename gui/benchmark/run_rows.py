@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text, shape_text
+from devexplorer.core.base.formats import MISSING, bytes_text, number_text, seconds_text
+from devexplorer.core.benchmark.kinds.matmul import product_text, product_tip
+from devexplorer.core.benchmark.kinds.model import step_text
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.statistics import noise_words
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, ModelResult, ModelSpec, Spread
@@ -86,25 +88,6 @@ def run_row(run: Run, state: State, theme: Theme, seen: Seen | None = None) -> T
             *_seconds_cell(result.seconds if result else None),
         ),
     )
-
-
-def product_text(spec: MatmulSpec) -> str:
-    """`8 × 512×512×64  Bᵀ  flushed`: what is multiplied."""
-    batch = f"{spec.batch} × " if spec.batch > 1 else ""
-    marks = [
-        word for word, on in (("Aᵀ", spec.transpose_a), ("Bᵀ", spec.transpose_b), ("flushed", spec.flush_cache)) if on
-    ]
-    return "  ".join([f"{batch}{shape_text((spec.m, spec.n, spec.k))}", *marks])
-
-
-def product_tip(spec: MatmulSpec) -> str:
-    """The same in words."""
-    lines = [product_text(spec)]
-    lines += [f"{spec.batch} products at once" if spec.batch > 1 else ""]
-    lines += ["A is stored as K×M and read transposed" if spec.transpose_a else ""]
-    lines += ["B is stored as N×K and read transposed" if spec.transpose_b else ""]
-    lines += ["the L2 cache is overwritten between iterations" if spec.flush_cache else ""]
-    return "\n".join(filter(None, lines))
 
 
 def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
@@ -193,10 +176,3 @@ def model_row(run: Run, state: State, theme: Theme) -> TableRow:
             *_seconds_cell(result.seconds if result else None),
         ),
     )
-
-
-def step_text(spec: ModelSpec) -> str:
-    """`train with adamw, batch 8, autocast bfloat16, compiled`."""
-    words = [f"train with {spec.optimizer}" if spec.train else "forward", f"batch {spec.batch}"]
-    words += [f"autocast {spec.autocast}"] if spec.autocast else []
-    return ", ".join([*words, *(["compiled"] if spec.compiled else [])])

@@ -7,18 +7,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.documents import benchmark_document
-from devexplorer.core.benchmark.runner import STOPPED_EARLY, devices_of
+from devexplorer.core.benchmark.kinds import devices_of, kind_of
+from devexplorer.core.benchmark.runner import STOPPED_EARLY
 from devexplorer.core.records.benchmark import (
     BandwidthResult,
     BandwidthRow,
-    BandwidthSpec,
     BenchResult,
     BenchSpec,
-    MatmulResult,
-    MatmulSpec,
-    ModelResult,
-    ModelSpec,
-    ScalingSpec,
     SweepCell,
     SweepResult,
     SweepSpec,
@@ -31,11 +26,6 @@ from devexplorer.gui.widgets.theme import Theme, device_colour
 
 Seen = dict[int, set[str]]
 """Run -> what was seen to hold the clocks down while it ran."""
-
-
-def kind_of(spec: BenchSpec) -> str:
-    """`matmul`, `sweep`, `bandwidth`, `scaling` or `model`."""
-    return str(type(spec).__struct_config__.tag)
 
 
 def where(spec: BenchSpec) -> str:
@@ -51,10 +41,8 @@ def time_left(run: Run, now_unix_s: float) -> float | None:
     elapsed, done = now_unix_s - run.started_unix_s, run.latest.done if run.latest is not None else None
     if done is not None:
         return max(elapsed * (1 - done) / done, 0.0) if done > 0.02 and elapsed > 0.5 else None
-    match run.spec:
-        case MatmulSpec(seconds=float() | int() as seconds) | ModelSpec(seconds=seconds):
-            return max(run.started_unix_s + seconds - now_unix_s, 0.0)
-    return None
+    seconds = kind_of(run.spec).duration(run.spec)
+    return None if seconds is None else max(run.started_unix_s + seconds - now_unix_s, 0.0)
 
 
 def done_share(run: Run, now_unix_s: float) -> float | None:
@@ -68,14 +56,14 @@ def done_share(run: Run, now_unix_s: float) -> float | None:
     return elapsed / (elapsed + left) if elapsed + left > 0 else 0.0
 
 
-def left_words(run: Run, now_unix_s: float) -> str:
-    """`8 s left`, `warming up`, or nothing."""
-    if run.started_unix_s is None:
-        return "warming up"
-    left = time_left(run, now_unix_s)
-    if left is None:
-        return ""
-    return f"{left:.0f} s left" if left < 100 else f"{math.ceil(left / 60)} min left"
+def remaining_text(runs: Iterable[Run], now_unix_s: float) -> str:
+    """`8 s left` of the run that takes longest, `warming up`, or nothing."""
+    runs = tuple(runs)
+    known = [left for run in runs if (left := time_left(run, now_unix_s)) is not None]
+    if not known:
+        return "warming up" if any(run.started_unix_s is None for run in runs) else ""
+    longest = max(known)
+    return f"{longest:.0f} s left" if longest < 100 else f"{math.ceil(longest / 60)} min left"
 
 
 def cells_of(run: Run) -> tuple[SweepCell, ...]:
@@ -89,12 +77,8 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
 def tflops_of(result: BenchResult | None) -> float | None:
     """The throughput that a finished run stands for: its median, or the best shape of a sweep; None where it measured
     something else."""
-    match result:
-        case MatmulResult(tflops=spread) | ModelResult(tflops=spread):
-            return None if spread is None else spread.median
-        case SweepResult(cells=cells):
-            return max((cell.tflops.median for cell in cells if cell.tflops is not None), default=None)
-    return None
+    spread = None if result is None else kind_of(result).throughput(result)
+    return None if spread is None else spread.median
 
 
 def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
@@ -107,11 +91,7 @@ def state_cell(run: Run, theme: Theme, *more: str) -> Cell:
         words = f"✕ failed: {run.reason or 'nothing was measured'}"
         return Cell(words, theme.error, words)
     if run.result.verified is False:
-        copied = isinstance(run.result, BandwidthResult)
-        words = (
-            "✕ values are wrong:"
-            f" {'other bytes arrived' if copied else 'they do not agree with a product in higher precision'}"
-        )
+        words = f"✕ values are wrong: {kind_of(run.spec).wrong_values}"
         return Cell(words, theme.error, words)
     if run.result.failure:
         words = f"▲ ended early: {run.result.failure}"
@@ -159,16 +139,7 @@ def runs_document(results: Iterable[BenchResult]) -> str:
 
 def title(run: Run) -> str:
     """A run in a few words, for a list of runs of its kind."""
-    spec = run.spec
-    match spec:
-        case SweepSpec():
-            what = "search" if spec.search_seconds is not None else f"{len(spec.shapes)} shapes"
-            return f"{spec.device} {spec.dtype}, {what}"
-        case BandwidthSpec():
-            return f"{where(spec)}, {len(spec.sizes)} sizes"
-        case ScalingSpec():
-            return f"{where(spec)}, {spec.size}³ × {spec.iterations:,} {spec.dtype}"
-    return f"{kind_of(spec)} on {where(spec)}"
+    return kind_of(run.spec).choice_text(run.spec, where(run.spec))
 
 
 def rows_of(run: Run) -> tuple[BandwidthRow, ...]:

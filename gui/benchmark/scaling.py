@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_count, parse_shape
 from devexplorer.core.records.benchmark import BenchSpec, MatmulSpec, ScalingResult, ScalingSpec
@@ -17,7 +18,7 @@ from devexplorer.gui.benchmark.runs import is_simulated, state_cell
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets.device_choice import AlikeDevices
-from devexplorer.gui.widgets.form_fields import DtypeEdit, Findings, edit, free_bytes, one_clock
+from devexplorer.gui.widgets.form_fields import DtypeEdit, edit, free_bytes, mixed_clocks_of
 from devexplorer.gui.widgets.theme import CPU, Theme
 
 ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
@@ -71,13 +72,13 @@ class ScalingPage(BenchPage):
         elif len(chosen) < 2:
             found.add("scaling needs two devices or more; choose another one")
         else:
-            found.add(*one_clock(self._state, chosen))
-        dtype = found.read(self.dtype_edit.parse)
-        sides = found.read(lambda: parse_shape(self.size_edit.text()))
+            found.add(*mixed_clocks_of(self._state, chosen))
+        dtype = found.checked(self.dtype_edit.parse)
+        sides = found.checked(lambda: parse_shape(self.size_edit.text()))
         if sides is not None and len(set(sides)) > 1:
             found.add(f"scaling multiplies square matrices, not {shape_text(sides)}; write one number")
-        iterations = found.read(lambda: parse_count(self.iterations_edit.text(), "products per job"))
-        found.refuse()
+        iterations = found.checked(lambda: parse_count(self.iterations_edit.text(), "products per job"))
+        found.demand_none()
         assert dtype is not None
         assert sides is not None
         assert iterations is not None
@@ -86,7 +87,7 @@ class ScalingPage(BenchPage):
             device, job = self._state.devices[name], MatmulSpec(device=name, dtype=dtype, m=size, n=size, k=size)
             if found.passes(functools.partial(check_matmul, job, device.info)):
                 found.passes(functools.partial(check_fits, job, free_bytes(device)))
-        found.refuse()
+        found.demand_none()
         return (ScalingSpec(devices=chosen, dtype=dtype, size=size, iterations=iterations),)
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.benchmark.ranges import parse_shapes
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_seconds
@@ -19,7 +20,7 @@ from devexplorer.gui.benchmark.runs import cells_of
 from devexplorer.gui.benchmark.sweep_view import SweepView, left_to_do
 from devexplorer.gui.benchmark.sweeps import Shape
 from devexplorer.gui.widgets.device_choice import DeviceChoice
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, Findings, MenuEdit, edit, free_bytes, took
+from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, edit, free_bytes, took
 from devexplorer.gui.widgets.theme import Theme
 
 MEASURE, SEARCH = "measure", "search"
@@ -107,17 +108,17 @@ class SweepPage(BenchPage):
         search = self.way.value == SEARCH
         if not self.devices.chosen:
             found.add("no device is chosen; choose at least one")
-        dtype = found.read(self.dtype_edit.parse)
+        dtype = found.checked(self.dtype_edit.parse)
         shapes: tuple[Shape, ...] = ()
         if self.shapes_edit.text().strip() or not search:
-            shapes = found.read(lambda: parse_shapes(self.shapes_edit.text())) or ()
+            shapes = found.checked(lambda: parse_shapes(self.shapes_edit.text())) or ()
         if len(shapes) > MOST_SHAPES:
             found.add(
                 f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the"
                 " command line"
             )
-        seconds = found.read(lambda: parse_seconds(self.seconds_edit.text().strip()))
-        found.refuse()
+        seconds = found.checked(lambda: parse_seconds(self.seconds_edit.text().strip()))
+        found.demand_none()
         assert dtype is not None
         assert seconds is not None
         for name in self.devices.chosen:
@@ -131,7 +132,7 @@ class SweepPage(BenchPage):
                         f" {bytes_text(free)} are free"
                     )
                     found.add(f"{words}; take smaller ones")
-        found.refuse()
+        found.demand_none()
         return tuple(
             SweepSpec(
                 device=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.records.experiments import Ask, Replicate
 from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
@@ -12,7 +13,7 @@ from devexplorer.gui.actions.command_page import FactsPage
 from devexplorer.gui.actions.laboratory import QUESTIONS
 from devexplorer.gui.objects.dragging import row_of
 from devexplorer.gui.widgets.device_choice import AlikeDevices
-from devexplorer.gui.widgets.form_fields import Choice, Findings
+from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.panel import ElidedLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -121,6 +122,6 @@ class ReplicatePage(_SelectionPage):
             found.add("there is only one device here; add virtual GPUs to try it")
         elif len(self.devices.chosen) < 2:
             found.add("choose two devices at least")
-        found.refuse()
+        found.demand_none()
         assert selected is not None
         return Replicate(target=selected[0], devices=self.devices.chosen, input=self.input.value)

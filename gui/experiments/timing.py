@@ -4,6 +4,7 @@ thread."""
 from __future__ import annotations
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.records.experiments import Crossover, TimeWork
@@ -12,7 +13,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions.command_page import DeviceField, ExperimentPage
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
-from devexplorer.gui.widgets.form_fields import Choice, Findings, edit
+from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.theme import CPU, Theme
 
 SMALLEST = 16
@@ -55,11 +56,11 @@ class TimeWorkPage(ExperimentPage):
     def command(self) -> TimeWork:
         """See `ExperimentPage`."""
         found = Findings()
-        size = found.read(lambda: parse_count(self.size_edit.text(), "size"))
-        iterations = found.read(lambda: parse_count(self.iterations_edit.text(), "products"))
+        size = found.checked(lambda: parse_count(self.size_edit.text(), "size"))
+        iterations = found.checked(lambda: parse_count(self.iterations_edit.text(), "products"))
         if self.device.value is None:
             found.add("there is no device yet")
-        found.refuse()
+        found.demand_none()
         assert size is not None
         assert iterations is not None
         return TimeWork(device=self.device.value, size=size, iterations=iterations)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy, QSplitter, QVBoxLayout
 
+from devexplorer.core.base.findings import Findings
 from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.models.shapes import parse_input_shapes
@@ -22,7 +23,7 @@ from devexplorer.gui.fit.bars import BarDelegate
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, OPTIMIZERS, caption, fit_rows
 from devexplorer.gui.fit.table import CardsTable
-from devexplorer.gui.widgets.form_fields import Choice, Findings, MenuEdit, edit
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import RowsModel
@@ -157,20 +158,20 @@ class FitPanel(ExperimentPage):
         if not text:
             found.add("choose a model")
         elif not target and ":" in text:
-            source = found.read(lambda: parse(text))
+            source = found.checked(lambda: parse(text))
             if source is not None and source.own_code:
                 found.add(
                     "code of your own runs only after you were asked: open the model first, then choose it here by its"
                     " name"
                 )
-        batch = found.read(lambda: parse_count(self.batch_edit.text(), "batch"))
+        batch = found.checked(lambda: parse_count(self.batch_edit.text(), "batch"))
         cards = self.cards_edit.text().strip()
         if cards:
-            found.read(lambda: parse_virtual(cards))
+            found.checked(lambda: parse_virtual(cards))
         inputs = self.inputs_edit.text().strip()
         if inputs:
-            found.read(lambda: parse_input_shapes(inputs))
-        found.refuse()
+            found.checked(lambda: parse_input_shapes(inputs))
+        found.demand_none()
         assert batch is not None
         dtype, autocast = self.precision.value
         spec = FitSpec(

@@ -17,8 +17,8 @@ from PySide6.QtGui import QColor, QFontMetrics, QHelpEvent, QPainter, QPaintEven
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.base.formats import number_text
-from devexplorer.core.benchmark.figures import title
 from devexplorer.core.benchmark.history.compare import Cell, Comparison, Row
+from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.gui.history.rows import device_text, when_text

@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, Comparison, refusal
 from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.compare import CompareDialog
@@ -47,7 +48,6 @@ MOST_SOUGHT = 1000
 """Runs that are looked through for one that was asked for elsewhere."""
 TYPING_MS = 200
 """After so long without a key the filter is asked for."""
-KINDS = ("matmul", "sweep", "bandwidth", "scaling", "model")
 FORMATS = {
     "csv": ("CSV table…", "CSV"),
     "json": ("JSON, to be imported elsewhere…", "JSON"),

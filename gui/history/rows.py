@@ -6,31 +6,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
-from devexplorer.core.base.formats import MISSING, count_text, number_text, shape_text
+from devexplorer.core.base.formats import MISSING, number_text
 from devexplorer.core.benchmark.condition_rows import all_conditions
-from devexplorer.core.benchmark.figures import UNITS, dtype, figures, kind
 from devexplorer.core.benchmark.history.filter import device_of
+from devexplorer.core.benchmark.kinds import dtype, kind_of
 from devexplorer.core.benchmark.published import Published, best
-from devexplorer.core.benchmark.statistics import noise_of_spread, noise_words
-from devexplorer.core.records.benchmark import (
-    BandwidthResult,
-    BandwidthRow,
-    BenchResult,
-    Conditions,
-    MatmulResult,
-    ModelResult,
-    ScalingResult,
-    Spread,
-    StoredRun,
-    SweepResult,
-)
+from devexplorer.core.benchmark.statistics import noise_words
+from devexplorer.core.records.benchmark import Conditions, Spread, StoredRun
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.run_rows import product_text, product_tip, step_text
 from devexplorer.gui.widgets.plain_text import tip
 from devexplorer.gui.widgets.rows import Cell, Column, Index, RowsModel, TableRow
 from devexplorer.gui.widgets.theme import Theme, device_colour
@@ -59,81 +47,6 @@ TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 
 
-class Headline(NamedTuple):
-    """The one figure that a run is known by."""
-
-    spread: Spread | None
-    unit: str
-    noise: float | None = None
-    datasheet: float | None = None
-    """TFLOP/s of the datasheet, where the figure is comparable with it."""
-
-
-def headline(result: BenchResult) -> Headline:
-    """A product's throughput; the fastest of a sweep or of copies; the speed-up; samples per second."""
-    match result:
-        case MatmulResult(tflops=spread):
-            (figure,) = figures(result)
-            return Headline(spread, UNITS["tflops"], figure.noise, result.datasheet_tflops)
-        case SweepResult(cells=cells):
-            fastest = max(
-                (cell.tflops for cell in cells if cell.tflops is not None), key=lambda known: known.median, default=None
-            )
-            return Headline(fastest, UNITS["tflops"], None, result.datasheet_tflops)
-        case BandwidthResult(rows=rows):
-            quickest = quickest_copy(rows)
-            return Headline(None if quickest is None else quickest.gb_per_s, UNITS["gb_per_s"])
-        case ScalingResult():
-            speedup = result.speedup if result.unreliable is None else None
-            return Headline(None if speedup is None else Spread(speedup, speedup, speedup), UNITS["speedup"])
-        case ModelResult(samples_per_s=spread):
-            return Headline(spread, UNITS["samples_per_s"], None if result.simulated else noise_of_spread(spread))
-
-
-def what(result: BenchResult) -> str:
-    """The shape, the pair, the model: what was measured, without its kind and dtype."""
-    match result:
-        case MatmulResult(spec=spec):
-            return product_text(spec)
-        case SweepResult(cells=cells):
-            known = [cell for cell in cells if cell.tflops is not None]
-            fastest = max(known, key=lambda cell: cell.tflops.median if cell.tflops else 0.0, default=None)
-            if fastest is None:
-                return count_text(len(cells), "shape")
-            return f"{shape_text((fastest.m, fastest.n, fastest.k))} of {len(cells)}"
-        case BandwidthResult(rows=rows):
-            quickest = quickest_copy(rows)
-            return (
-                f"{len(rows)} copies"
-                if quickest is None
-                else f"{quickest.source} → {quickest.destination} of {len(rows)}"
-            )
-        case ScalingResult(spec=spec):
-            return f"{spec.iterations:,} × {spec.size}³ on {len(spec.devices)}"
-        case ModelResult(spec=spec):
-            return f"{spec.target}, {step_text(spec)}"
-
-
-def quickest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
-    """Of the copies whose data arrived right: the speed of others says nothing."""
-    right = [row for row in rows if row.gb_per_s is not None and row.verified is not False]
-    return max(right, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
-
-
-def what_tip(result: BenchResult) -> str:
-    """More about it, for the tooltip."""
-    match result:
-        case MatmulResult(spec=spec):
-            return "\n".join(
-                filter(None, (f"{spec.mode}: {count_text(result.iterations, 'iteration')}", product_tip(spec)))
-            )
-        case SweepResult(cells=cells):
-            return f"The fastest of {count_text(len(cells), 'shape')}"
-        case BandwidthResult(rows=rows):
-            return f"The fastest of {len(rows)} copies: {what(result)}"
-    return what(result)
-
-
 @lru_cache(maxsize=256)
 def published(device_name: str, dtype_name: str) -> Published | None:
     """The published row of a card; remembered, since a table asks for it row by row."""
@@ -142,14 +55,13 @@ def published(device_name: str, dtype_name: str) -> Published | None:
 
 def best_share(run: StoredRun) -> float | None:
     """Per cent of the best published figure for this card, dtype and mode; None where there is none."""
-    known, name = headline(run.result), dtype(run.result.spec)
-    if known.spread is None or name is None or not isinstance(run.result, MatmulResult | SweepResult):
+    known, name = kind_of(run.result).headline(run.result), dtype(run.result.spec)
+    if known.spread is None or name is None or known.is_sustained is None:
         return None
     row = published(run.conditions.device_name, name)
     if row is None:
         return None
-    sustained = isinstance(run.result, MatmulResult) and run.result.spec.mode == "sustained"
-    return 100 * known.spread.median / ((row.sustained if sustained else None) or row.peak_burst)
+    return 100 * known.spread.median / ((row.sustained if known.is_sustained else None) or row.peak_burst)
 
 
 def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None:
@@ -222,8 +134,8 @@ def remarks(run: StoredRun) -> tuple[str, bool, bool]:
 
 def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -> TableRow:
     """One run."""
-    result, known = run.result, run.conditions
-    head, share = headline(result), best_share(run)
+    result, known, kind = run.result, run.conditions, kind_of(run.result)
+    head, share = kind.headline(result), best_share(run)
     median = head.spread.median if head.spread is not None else None
     sheet = None if median is None or not head.datasheet else 100 * median / head.datasheet
     words, is_wrong, is_warning = remarks(run)
@@ -237,9 +149,9 @@ def history_row(run: StoredRun, state: State, theme: Theme, now_unix_s: float) -
         run.id,
         (
             Cell(short_when_text(known.started_unix_s, now_unix_s), tip=tip(about)),
-            Cell(kind(result), theme.dim),
+            Cell(kind.name, theme.dim),
             Cell(device_text(run), colour_of(run, state, theme), tip(about)),
-            Cell(what(result), tip=tip(what_tip(result))),
+            Cell(kind.subject(result), tip=tip(kind.subject_tip(result))),
             Cell(dtype(result.spec) or MISSING, theme.dim),
             Cell(number_text(median), tip=spread),
             Cell(head.unit if median is not None else "", theme.dim),

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base.formats import bytes_text, number_text, shape_text
-from devexplorer.core.benchmark.figures import title
 from devexplorer.core.benchmark.history.filter import device_of
+from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
 from devexplorer.core.records.benchmark import (

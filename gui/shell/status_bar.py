@@ -10,10 +10,10 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.benchmark.kinds import devices_of, kind_name, kind_of
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.runs import kind_of, time_left
+from devexplorer.gui.benchmark.runs import time_left
 from devexplorer.gui.widgets.panel import ShrinkingLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -22,15 +22,6 @@ ENGINE_PX, JOB_PX, OTHER_PX = 110, 230, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 SHOW_AFTER_S = 0.3
 """Jobs shorter than this come and go without a progress bar."""
-TITLES = {
-    "matmul": "benchmark",
-    "sweep": "sweep",
-    "bandwidth": "bandwidth",
-    "scaling": "scaling",
-    "model": "model steps",
-    "benchmarks": "benchmarks",
-}
-"""What stands before the devices, by kind of run."""
 
 
 class StatusBar(QFrame):
@@ -140,13 +131,13 @@ class StatusBar(QFrame):
         take."""
         devices = {name for run in runs for name in devices_of(run.spec)}
         where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
-        kinds = {kind_of(run.spec) for run in runs}
-        what = kinds.pop() if len(kinds) == 1 else "benchmarks"
+        titles = {kind_of(run.spec).running or kind_name(run.spec) for run in runs}
+        title = titles.pop() if len(titles) == 1 else "benchmarks"
         now = self._clock()
         known = [left for left in (time_left(run, now) for run in runs) if left is not None]
         if len(known) == len(runs):
             left = f", {max(known):.0f} s left"
         else:
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
-        self.job.say(f"{TITLES[what]} on {where}{left}")
+        self.job.say(f"{title} on {where}{left}")
         self.cancel.setText("Stop")

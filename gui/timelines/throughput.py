@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base.formats import number_text, shape_text
-from devexplorer.core.records.benchmark import BandwidthSpec, MatmulSpec, ScalingSpec, SweepSpec
+from devexplorer.core.base.formats import number_text
+from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
-from devexplorer.gui.benchmark.runs import kind_of, tflops_of
+from devexplorer.gui.benchmark.runs import tflops_of
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -84,11 +85,7 @@ class ThroughputPlot(DevicePlot):
         run, factor = self._runs[device.info.id], self._scale.unit.factor
         if run.ended:
             rate = tflops_of(run.result)
-            value = (
-                f"{'best' if isinstance(run.spec, SweepSpec) else 'median'} {number_text(rate / factor)}"
-                if rate is not None
-                else ""
-            )
+            value = "" if rate is None else f"{kind_of(run.spec).rate_name} {number_text(rate / factor)}"
         else:
             rate = self._history(device).latest(THROUGHPUT.id)
             value = "warming up" if math.isnan(rate) else number_text(rate / factor)
@@ -97,18 +94,10 @@ class ThroughputPlot(DevicePlot):
     def _subtitles(self) -> list[str]:
         runs = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
         unit = self._scale.unit.name
-        specs = {
-            (spec.dtype, spec.m, spec.n, spec.k) if isinstance(spec := run.spec, MatmulSpec) else kind_of(spec)
-            for run in runs
-        }
-        if len(specs) != 1:  # several at once: the table of the benchmark panel has them all
+        texts = {kind_of(run.spec).curve_texts(run.spec) for run in runs}
+        if len(texts) != 1:  # several at once: the table of the benchmark panel has them all
             return [unit]
-        [what] = specs
-        if isinstance(what, str):
-            return [f"{unit}  {what}", unit]
-        dtype, m, n, k = what
-        cube = [f"{unit}  {dtype} {m}³"] if m == n == k else []
-        return [f"{unit}  {dtype} {shape_text((m, n, k))}", *cube, unit]
+        return [*(f"{unit}  {text}" for text in texts.pop()), unit]
 
     def _first_device(self) -> str:
         usable = self._state.usable_devices
@@ -127,11 +116,9 @@ def _latest(runs: Iterable[Run]) -> dict[str, Run]:
     """
     found: dict[str, Run] = {}
     for run in runs:
-        if isinstance(run.spec, BandwidthSpec):
-            continue
-        if isinstance(run.spec, ScalingSpec):
-            if run.rated:
-                found.setdefault(run.spec.device, run)
-        elif run.points or not run.ended or run.result:
-            found[run.spec.device] = run
+        if kind_of(run.spec).measures_throughput:
+            if run.points or not run.ended or run.result:
+                found[run.spec.device] = run
+        elif run.rated:
+            found.setdefault(run.spec.device, run)
     return found

@@ -1,25 +1,22 @@
-"""What the forms of the Benchmark tab are made of: fields with names, choices, and what is wrong collected. Main
-thread."""
+"""What the forms of the Benchmark tab are made of: fields with names, and choices. Main thread."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QIcon, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QScrollArea, QSizePolicy, QWidget
 
 from devexplorer.core.base.dtypes import parse_dtype
-from devexplorer.core.base.errors import BadInput
+from devexplorer.core.benchmark.checking import mixed_clocks
 from devexplorer.core.benchmark.spec import check_product
 from devexplorer.core.session.state import Device, State
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.panel import EDGE_PX, label
 from devexplorer.gui.widgets.theme import Role, Theme
-
-T = TypeVar("T")
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
 """Offered; others can be typed."""
@@ -27,48 +24,9 @@ LEAST_PX = 300
 """Smallest width of a row of fields."""
 
 
-class Findings:
-    """Everything that is wrong with a form, so that it is said at once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def read(self, make: Callable[[], T]) -> T | None:
-        """What `make` returns; None where that raised `BadInput`, which is kept."""
-        try:
-            return make()
-        except BadInput as error:
-            self.add(*error.findings)
-            return None
-
-    def passes(self, check: Callable[[], object]) -> bool:
-        """Whether `check` finds nothing wrong."""
-        try:
-            check()
-        except BadInput as error:
-            self.add(*error.findings)
-            return False
-        return True
-
-    def add(self, *lines: str) -> None:
-        """Keep these lines, each once."""
-        self.lines += [line for line in lines if line not in self.lines]
-
-    def refuse(self) -> None:
-        """Raise one `BadInput` where anything was found."""
-        if self.lines:
-            raise BadInput(*self.lines)
-
-
-def one_clock(state: State, devices: Iterable[str]) -> list[str]:
-    """What is wrong with measuring these devices in one run: seconds and simulated seconds cannot be compared."""
-    virtual = [name for name in devices if state.devices[name].info.simulated]
-    real = [name for name in devices if name not in virtual]
-    if not virtual or not real:
-        return []
-    are = "is" if len(real) == 1 else "are"
-    clocks = "their clocks cannot be compared"
-    return [f"{', '.join(real)} {are} real and {', '.join(virtual)} simulated: {clocks}; choose devices of one kind"]
+def mixed_clocks_of(state: State, devices: Iterable[str]) -> list[str]:
+    """What is wrong with measuring these devices in one run."""
+    return mixed_clocks({name: state.devices[name].info.simulated for name in devices})
 
 
 def free_bytes(device: Device) -> int | None:

@@ -14,10 +14,11 @@ import threading
 
 import torch
 
+from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.matmul import operands, product
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.engine.benchmarks import checked, make_runner
+from devexplorer.core.engine.benchmarks import make_runner
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec
 
 SIZES = (1024, 4096, 8192)
@@ -27,7 +28,7 @@ SECONDS = 0.5
 
 def ours(spec: MatmulSpec, fleet: DeviceRegistry) -> float:
     """Median TFLOP/s of one run."""
-    run = make_runner(checked(spec, fleet), 1, fleet, threading.Event())
+    run = make_runner(kind_of(spec).check(spec, fleet), 1, fleet, threading.Event())
     run.prepare()
     while run.step() is not None:
         pass

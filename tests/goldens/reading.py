@@ -21,10 +21,9 @@ import msgspec
 from fakes.scripts import PROBE
 
 from devexplorer.core.base.python_names import variable
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import figures
 from devexplorer.core.benchmark.history.importing import read_runs
 from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.kinds import figures, kind_name
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload
@@ -289,7 +288,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def _stored(run: StoredRun) -> list[Any]:
     return [
-        kind(run.result),
+        kind_name(run.result),
         list(run.tags),
         run.imported,
         plain(run.conditions),

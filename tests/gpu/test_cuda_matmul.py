@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from devexplorer.core.base.errors import BadInput, Unavailable
+from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.engine.benchmarks import checked, make_runner
+from devexplorer.core.engine.benchmarks import make_runner
 from devexplorer.core.records.benchmark import MatmulResult, MatmulSpec, SweepResult, SweepSpec
 
 pytestmark = [
@@ -27,7 +28,7 @@ def fleet() -> DeviceRegistry:
 
 
 def measured(spec: MatmulSpec | SweepSpec, fleet: DeviceRegistry) -> MatmulResult | SweepResult:
-    run = make_runner(checked(spec, fleet), 1, fleet, threading.Event())
+    run = make_runner(kind_of(spec).check(spec, fleet), 1, fleet, threading.Event())
     run.prepare()
     while run.step() is not None:
         pass

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text, number_text
 from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import Figure, figures, title
+from devexplorer.core.benchmark.figures import Figure
+from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, title
 from devexplorer.core.benchmark.statistics import (
     Difference,
     Verdict,
@@ -23,14 +23,7 @@ from devexplorer.core.benchmark.statistics import (
     range_over_median,
     verdict,
 )
-from devexplorer.core.records.benchmark import (
-    BandwidthResult,
-    BenchResult,
-    ModelResult,
-    ScalingResult,
-    Spread,
-    StoredRun,
-)
+from devexplorer.core.records.benchmark import BenchResult, Spread, StoredRun
 
 MOST_RUNS = 50
 
@@ -89,9 +82,8 @@ def compare(runs: Sequence[StoredRun], *, mixed: bool = False) -> Comparison:
         raise BadInput("these runs have no figure in common: " + "; ".join(title(run.result.spec) for run in runs[:3]))
     rows = tuple(_row(found[0][key], [other.get(key) for other in found[1:]]) for key in keys)
     is_mixed = len({run.result.simulated for run in runs}) > 1
-    return Comparison(
-        tuple(runs), kind(runs[0].result), _judged(rows), differing, is_mixed, _remarks(runs, found, keys, is_mixed)
-    )
+    remarks = _remarks(runs, found, keys, is_mixed)
+    return Comparison(tuple(runs), kind_name(runs[0].result), _judged(rows), differing, is_mixed, remarks)
 
 
 def refusal(runs: Sequence[StoredRun]) -> str | None:
@@ -110,24 +102,12 @@ def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
         raise BadInput(f"{len(runs)} runs are too many to compare at once; choose at most {MOST_RUNS}")
     if len({run.id for run in runs}) < len(runs):
         raise BadInput("one run is there twice; choose each run once")
-    kinds = list(dict.fromkeys(kind(run.result) for run in runs))
+    kinds = list(dict.fromkeys(kind_name(run.result) for run in runs))
     if len(kinds) > 1:
         raise BadInput(f"{' and '.join(kinds)} measure different things; choose runs of one kind")
-    models = {run.result.spec.target: None for run in runs if isinstance(run.result, ModelResult)}
-    if len(models) > 1:
-        raise BadInput(
-            f"{' and '.join(models)} are different models, whose samples per second say nothing about each other"
-        )
-    works = {
-        (run.result.spec.size, run.result.spec.iterations, len(run.result.spec.devices))
-        for run in runs
-        if isinstance(run.result, ScalingResult)
-    }
-    if len(works) > 1:
-        raise BadInput(
-            "these scaling runs did different amounts of work; choose runs of one size, iterations and number of"
-            " devices"
-        )
+    results = [run.result for run in runs]
+    if reason := kind_of(results[0]).incomparable(results):
+        raise BadInput(reason)
     if not mixed and len({run.result.simulated for run in runs}) > 1:
         raise BadInput(
             "some of these runs are simulated and some measured; a model is no measurement, so ask for both on purpose"
@@ -136,17 +116,12 @@ def _check(runs: Sequence[StoredRun], mixed: bool) -> None:
 
 def _by_key(result: BenchResult, runs: Sequence[StoredRun]) -> dict[tuple[str, ...], Figure]:
     """Figures by what they measured. Copies between other devices than the first run's go by the devices' roles."""
-    found = {(figure.quantity, *figure.key): figure for figure in figures(result)}
-    if not isinstance(result, BandwidthResult) or len({_devices(run.result) for run in runs}) == 1:
-        return found
-    roles = {name: "cpu" if name == "cpu" else f"device {number}" for number, name in enumerate(_devices(result), 1)}
-    return {_with_roles(key, roles): figure for key, figure in found.items()}
-
-
-def _devices(result: BenchResult) -> tuple[str, ...]:
-    spec = result.spec
-    names = (*getattr(spec, "sources", ()), *getattr(spec, "destinations", ()))
-    return tuple(sorted(set(names), key=lambda name: (name != "cpu", names.index(name))))
+    by_key = {(figure.quantity, *figure.key): figure for figure in figures(result)}
+    kind = kind_of(result)
+    roles = kind.roles(result)
+    if all(kind.roles(run.result) == roles for run in runs):
+        return by_key
+    return {_with_roles(key, roles): figure for key, figure in by_key.items()}
 
 
 def _with_roles(key: tuple[str, ...], roles: dict[str, str]) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import count_text
-from devexplorer.core.benchmark.documents import kind, run_documents
-from devexplorer.core.benchmark.figures import dtype, figures, title
+from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.history.filter import device_of
+from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, title
 from devexplorer.core.records.benchmark import Spread, StoredRun
 from devexplorer.core.telemetry.export import replacing
 
@@ -45,14 +45,14 @@ def without_names(run: StoredRun) -> StoredRun:
 
 def history_document(runs: Sequence[StoredRun], *, now_unix_s: float) -> dict[str, Any]:
     """The document: `runs` are those of `bench --json`, `history` the same as DevExplorer's own records, complete."""
-    kinds = list(dict.fromkeys(kind(run.result) for run in runs))
+    kinds = list(dict.fromkeys(kind_name(run.result) for run in runs))
     entries = []
     for number, run in enumerate(runs):
         for document in run_documents(run.result, run.conditions):
             entries.append(
                 {
                     **document,
-                    "benchmark": kind(run.result),
+                    "benchmark": kind_name(run.result),
                     "tags": run.tags,
                     "imported": run.imported,
                     "history": number,
@@ -116,7 +116,7 @@ def _rows(run: StoredRun) -> list[dict[str, object]]:
     result, known = run.result, run.conditions
     shared: dict[str, object] = {
         "run": run.id,
-        "benchmark": kind(result),
+        "benchmark": kind_name(result),
         "title": title(result.spec),
         "began": datetime.fromtimestamp(known.started_unix_s, UTC).isoformat(timespec="milliseconds"),
         "began_unix_s": known.started_unix_s,

@@ -18,10 +18,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import dtype
 from devexplorer.core.benchmark.history.filter import Choices, Filter, device_of, digest, search_text, where
-from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
+from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
+from devexplorer.core.records.benchmark import Conditions, StoredRun
 
 APPLICATION_ID = 0x44457868
 """`DExh` at its place in the header, so that nobody takes another program's database for a history."""
@@ -116,7 +115,7 @@ class HistoryFile:
         """Store a run; returns the id that it has from now on. When this returns, it is on the disk."""
         known, spec = run.conditions, run.result.spec
         row = (
-            kind(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid, dtype(spec),
+            kind_name(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid, dtype(spec),
             run.result.simulated, run.imported, digest(run.result, known), search_text(run), _json(run.tags),
             _json(run.result), _json(known),
         )  # fmt: skip
@@ -217,7 +216,7 @@ def _run(row: tuple[int, str, int, str, str]) -> StoredRun | None:
     try:
         return StoredRun(
             id=number,
-            result=msgspec.json.decode(result, type=BenchResult),
+            result=msgspec.json.decode(result, type=result_type()),
             conditions=msgspec.json.decode(conditions, type=Conditions),
             tags=msgspec.json.decode(tags, type=tuple[str, ...]),
             imported=bool(imported),

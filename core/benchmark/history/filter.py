@@ -8,8 +8,7 @@ import hashlib
 import msgspec
 
 from devexplorer.core.base.errors import BadInput
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import dtype, title
+from devexplorer.core.benchmark.kinds import dtype, kind_name, title
 from devexplorer.core.records.benchmark import BenchResult, Conditions, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40
@@ -79,7 +78,7 @@ def matches(run: StoredRun, wanted: Filter) -> bool:
     """The same condition for one run."""
     known, text = run.conditions, search_text(run)
     return (
-        wanted.kind in (None, kind(run.result))
+        wanted.kind in (None, kind_name(run.result))
         and wanted.dtype in (None, dtype(run.result.spec))
         and wanted.simulated in (None, run.result.simulated)
         and wanted.imported in (None, run.imported)

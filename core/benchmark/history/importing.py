@@ -16,24 +16,11 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import bytes_text, count_text
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import figures
-from devexplorer.core.benchmark.from_documents import results
+from devexplorer.core.benchmark.documents import read_results
 from devexplorer.core.benchmark.history.export import SCHEMA
 from devexplorer.core.benchmark.history.filter import checked_tags, digest
-from devexplorer.core.benchmark.spec import LARGEST_SIDE
-from devexplorer.core.records.benchmark import (
-    BandwidthResult,
-    BandwidthRow,
-    BenchResult,
-    Conditions,
-    MatmulResult,
-    ScalingResult,
-    ScalingSpec,
-    Spread,
-    StoredRun,
-    SweepResult,
-)
+from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, result_type
+from devexplorer.core.records.benchmark import BenchResult, Conditions, Spread, StoredRun
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store import Store
@@ -61,7 +48,8 @@ class _Document(msgspec.Struct):
 class _Entry(msgspec.Struct):
     """One of our own records."""
 
-    result: BenchResult
+    result: Any
+    """A `BenchResult`: as it is read, or still plain."""
     conditions: Conditions
     tags: tuple[str, ...] = ()
     imported: bool = False
@@ -140,13 +128,15 @@ def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
 def _of_history(history: Sequence[dict[str, Any]]) -> Iterable[_Entry]:
     for number, content in enumerate(history, 1):
         try:
-            yield _checked(msgspec.convert(content, type=_Entry))
+            entry = msgspec.convert(content, type=_Entry)
+            entry.result = msgspec.convert(entry.result, type=result_type())
+            yield _checked(entry)
         except (msgspec.ValidationError, BadInput, RecursionError) as error:
             raise BadInput(f"run {number}: {error}") from None
 
 
 def _of_documents(document: _Document, file_unix_s: float) -> Iterable[_Entry]:
-    for number, (result, conditions) in results(document.benchmark, document.runs):
+    for number, result, conditions in read_results(document.benchmark, document.runs):
         if conditions is None:  # older documents, and other people's, do not say when
             conditions = Conditions(
                 started_unix_s=max(file_unix_s - result.seconds, 0.0),
@@ -172,12 +162,10 @@ def _stored(number: int, entry: _Entry) -> StoredRun:
 def _checked(entry: _Entry) -> _Entry:
     """The entry when its figures can be believed to be figures; a virtual GPU is simulated whatever the file says.
     Raises `BadInput`."""
-    result, conditions = entry.result, entry.conditions
-    _check_sizes(result)
+    result: BenchResult = kind_of(entry.result).check_imported(entry.result)
+    conditions = entry.conditions
     simulated = result.simulated or conditions.simulated or result.spec.device.startswith("vgpu:")
     result = msgspec.structs.replace(result, run=0, simulated=simulated)
-    if isinstance(result, BandwidthResult):
-        result = msgspec.structs.replace(result, rows=tuple(map(_marked, result.rows)))
     conditions = msgspec.structs.replace(conditions, simulated=simulated)
     if not 0 <= result.seconds < math.inf or not 0 <= result.iterations < MOST_COUNTED:
         raise BadInput(f"it measured {result.seconds} seconds and {result.iterations} iterations, which cannot be")
@@ -193,38 +181,10 @@ def _checked(entry: _Entry) -> _Entry:
             )
     found = figures(result)
     if not found:
-        raise BadInput(f"this {kind(result)} run has no figure in it")
+        raise BadInput(f"this {kind_name(result)} run has no figure in it")
     for figure in found:
         _check_spread(figure.spread, f"{figure.label} {figure.unit}".strip())
-    if isinstance(result, MatmulResult) and not all(
-        0 < value < math.inf for value in (*result.samples_tflops, *result.parts_tflops)
-    ):
-        raise BadInput("a sample of its throughput is not above 0")
     return _Entry(result, conditions, checked_tags(entry.tags), entry.imported)
-
-
-def _marked(row: BandwidthRow) -> BandwidthRow:
-    """The copy, simulated where a virtual GPU takes part."""
-    return msgspec.structs.replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)
-
-
-def _check_sizes(result: BenchResult) -> None:
-    """Whole numbers that later arithmetic takes for granted."""
-    spec = result.spec
-    shapes: list[tuple[int, ...]] = []
-    match result:
-        case MatmulResult():
-            shapes = [(result.spec.m, result.spec.n, result.spec.k, result.spec.batch)]
-        case SweepResult():
-            shapes = [(cell.m, cell.n, cell.k, 1) for cell in result.cells]
-        case BandwidthResult() if not all(0 < row.bytes < MOST_COUNTED for row in result.rows):
-            raise BadInput("a copy in it has no size")
-        case ScalingResult():
-            shapes = [(result.spec.size, result.spec.size, result.spec.size, 1)]
-    if wrong := next((shape for shape in shapes if not all(1 <= side <= LARGEST_SIDE for side in shape)), None):
-        raise BadInput(f"a size in it is below 1 or above {LARGEST_SIDE:,}: {wrong}")
-    if isinstance(spec, ScalingSpec) and not spec.devices:
-        raise BadInput("it names no device")
 
 
 def _check_spread(known: Spread, what: str) -> None:

@@ -10,32 +10,26 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.base.formats import MISSING, count_text, number_text, seconds_text
 from devexplorer.core.benchmark.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.documents import kind
-from devexplorer.core.benchmark.figures import Figure, figures, title
+from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.history.compare import Comparison, compare, refusal
 from devexplorer.core.benchmark.history.export import without_names, written_words
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
 from devexplorer.core.benchmark.history.report_style import STYLE
+from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of, title
+from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.statistics import noise_words
-from devexplorer.core.records.benchmark import StoredRun, SweepResult
+from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.telemetry.export import replacing
 
 MOST_CURVES = 12
 MOST_ROWS = 400
 """Rows of a table of figures; a sweep can have thousands of shapes, which the plot shows."""
-_ORDER = ("matmul", "sweep", "bandwidth", "scaling", "model")
-_TITLES = {
-    "matmul": "Matrix products",
-    "sweep": "Sweeps",
-    "bandwidth": "Bandwidth",
-    "scaling": "Scaling",
-    "model": "Model steps",
-}
 
 
 def write_report(
@@ -64,9 +58,9 @@ def report_html(runs: Sequence[StoredRun], *, heading: str = "Benchmark report",
     colours = _Colours()
     simulated = sum(run.result.simulated for run in runs)
     sections = [
-        _section(name, of_kind, colours)
-        for name in _ORDER
-        if (of_kind := [run for run in runs if kind(run.result) == name])
+        _section(kind, of_kind, colours)
+        for name, kind in KINDS.items()
+        if (of_kind := [run for run in runs if kind_name(run.result) == name])
     ]
     note = ""
     if simulated:
@@ -105,9 +99,9 @@ class _Colours:
         return (self._known.setdefault(key, len(self._known)) % 7) + 1
 
 
-def _section(name: str, runs: Sequence[StoredRun], colours: _Colours) -> str:
-    plots = _curve_plots(runs, colours) if name in ("sweep", "bandwidth") else _bar_plots(runs, colours)
-    return f"<section><h2>{_TITLES[name]}</h2>{plots}{_figures(runs)}{_comparison(runs)}</section>"
+def _section(kind: BenchmarkKind[Any, Any], runs: Sequence[StoredRun], colours: _Colours) -> str:
+    plots = _curve_plots(runs, colours, kind.across) if kind.across else _bar_plots(runs, colours)
+    return f"<section><h2>{kind.title}</h2>{plots}{_figures(runs)}{_comparison(runs)}</section>"
 
 
 def run_words(run: StoredRun) -> str:
@@ -140,7 +134,7 @@ def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
     )
 
 
-def _curve_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
+def _curve_plots(runs: Sequence[StoredRun], colours: _Colours, across: str) -> str:
     lines: list[Curve] = []
     for run in runs:
         series: dict[tuple[str, ...], list[Figure]] = {}
@@ -150,20 +144,13 @@ def _curve_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
         for way, found in series.items():
             label = ", ".join([run_words(run), *(part for part in way if part)])
             points = tuple((figure.place, figure.spread.median) for figure in found if figure.place is not None)
-            lines.append(Curve(label, points, colours.of(run), found[0].simulated, joined=_is_a_line(run)))
+            is_curve = kind_of(run.result).is_curve(run.result)
+            lines.append(Curve(label, points, colours.of(run), found[0].simulated, joined=is_curve))
     if not lines:
         return ""
     unit = figures(next(run for run in runs if figures(run.result)).result)[0].unit
-    across = "bytes of a copy" if unit == "GB/s" else "cube root of M·N·K"
     drawn = curves(lines[:MOST_CURVES], unit, across, f"{unit} over {across}", logarithmic=True)
     return f"<figure>{drawn}<figcaption>{_left_out(len(lines))}</figcaption></figure>"
-
-
-def _is_a_line(run: StoredRun) -> bool:
-    """Not so where shapes of very different sides have places next to each other."""
-    if not isinstance(run.result, SweepResult):
-        return True
-    return all(cell.m == cell.n == cell.k for cell in run.result.cells if cell.tflops is not None)
 
 
 def _device_name(run: StoredRun) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from devexplorer.core.benchmark.conditions import ConditionsWatch, here
-from devexplorer.core.benchmark.runner import devices_of
+from devexplorer.core.benchmark.kinds import devices_of
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml

@@ -13,21 +13,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 
-import msgspec
-
 from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.print import print_results
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
-from devexplorer.core.cli.bench.specs import on_devices, specs
+from devexplorer.core.cli.bench.specs import specs
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.models.source import parse
-from devexplorer.core.records.benchmark import BenchSpec, ModelSpec
+from devexplorer.core.records.benchmark import BenchSpec
 
 CANNOT_RUN, WRONG_VALUES = 2, 1
 
@@ -70,14 +68,15 @@ def _measured(
     from devexplorer.core.models.guard import staying
 
     with ExitStack() as stack:
-        if any(isinstance(spec, ModelSpec) and ":" in spec.target for spec in wanted):
+        if any(kind_of(spec).runs_own_code(spec) for spec in wanted):
             stack.enter_context(quiet_stdout())  # code of the user's may print at any time
             stack.enter_context(staying())
         engine = stack.enter_context(LocalEngine(arguments.virtual))
         # whoever names code on the command line wants it to run
         engine.engine.benchmarks.resolve = partial(model_copy, engine.engine.workspace, own_code=True)
         infos = engine.engine.fleet.infos()
-        complete = [on_devices(_named(spec, findings), infos) for spec in wanted]
+        named = [findings.checked(partial(kind_of(spec).canonical, spec), spec) for spec in wanted]
+        complete = [kind_of(spec).on_devices(spec, infos) for spec in named]
         # every device is checked before the first minute is spent
         checked = [findings.checked(partial(engine.engine.benchmarks.check, spec), spec) for spec in complete]
         findings.demand_none()
@@ -91,19 +90,6 @@ def _measured(
             keep=store.keep if store is not None else lambda _: None,
             terminal=terminal if terminal.is_terminal and not arguments.json else None,
         )
-
-
-def _named(spec: BenchSpec, findings: Findings) -> BenchSpec:
-    """The specification with its sample model's canonical name; a source is looked at when it is built."""
-    if not isinstance(spec, ModelSpec):
-        return spec
-    if ":" in spec.target:
-        findings.checked(partial(parse, spec.target), None)
-        return spec
-    from devexplorer.core.models import samples
-
-    recipe = findings.checked(partial(samples.find, spec.target), None)
-    return spec if recipe is None else msgspec.structs.replace(spec, target=recipe.name)
 
 
 class _Keeping:

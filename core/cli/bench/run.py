@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from devexplorer.core.base.formats import number_text
-from devexplorer.core.benchmark.figures import title
+from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kinds.kind import point_rate
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.terminal.stopping import SIGNALS
-from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Conditions, MatmulSpec
+from devexplorer.core.records.benchmark import BenchPoint, BenchResult, BenchSpec, Conditions
 from devexplorer.core.records.messages import Answer, BenchEnded, StartBenchmark, StopBenchmark
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def _follow(
     engine: LocalEngine, request: int, spec: BenchSpec, beside: Beside, progress: Progress | None
 ) -> tuple[Finished | None, str | None]:
     """The run's result, and why it ended when that was not its time."""
-    name = f"{spec.device}  {title(spec)}"
-    task = None if progress is None else progress.add_task(name, total=1.0 if _ends(spec) else None, now="warming up")
+    kind = kind_of(spec)
+    name, total = f"{spec.device}  {kind.caption(spec)}", 1.0 if kind.ends(spec) else None
+    task = None if progress is None else progress.add_task(name, total=total, now="warming up")
     finished, reason = None, None
     for event in engine.events(request):
         beside.see(event)
@@ -92,17 +94,12 @@ def _follow(
     return finished, reason
 
 
-def _ends(spec: BenchSpec) -> bool:
-    """Whether it is known from the beginning when the run will have ended."""
-    return not isinstance(spec, MatmulSpec) or spec.seconds is not None or spec.iterations is not None
-
-
 def _show(progress: Progress | None, task: TaskID | None, point: BenchPoint) -> None:
     if progress is None or task is None:
         return
-    rates = ((point.tflops, "TFLOP/s"), (point.gb_per_s, "GB/s"), (point.samples_per_s, "samples/s"))
-    rate = next((f"{number_text(value)} {unit}" for value, unit in rates if value is not None), "")
-    now = "  ".join(filter(None, (point.text, rate, "simulated" if point.simulated else "")))
+    rate = point_rate(point)
+    rate_text = "" if rate is None else f"{number_text(rate[0])} {rate[1]}"
+    now = "  ".join(filter(None, (point.text, rate_text, "simulated" if point.simulated else "")))
     progress.update(task, completed=point.done, now=now)  # None while nobody knows, as while a speed settles
 
 

@@ -8,8 +8,8 @@ from fakes.runs import around, bandwidth, matmul, model, samples, scaling, store
 
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
-from devexplorer.core.benchmark.figures import figures, title
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, Cell, compare, refusal, speed_words
+from devexplorer.core.benchmark.kinds import figures, title
 from devexplorer.core.benchmark.statistics import Verdict
 
 

@@ -140,7 +140,7 @@ def test_what_the_command_line_printed_is_read_too() -> None:
     "result", [sweep(), bandwidth(), scaling(), model(train=True)], ids=lambda result: type(result).__name__
 )
 def test_every_kind_of_document_is_one_run_with_the_same_figures(result: BenchResult) -> None:
-    from devexplorer.core.benchmark.figures import figures
+    from devexplorer.core.benchmark.kinds import figures
 
     (run,) = parse_runs(printed(result), BEGAN)
     assert type(run.result) is type(result)

@@ -15,15 +15,21 @@ from hypothesis import strategies as st
 
 from devexplorer.core.base.errors import BadInput, DoesNotFit
 from devexplorer.core.benchmark import scaling
-from devexplorer.core.benchmark.documents import run_document
-from devexplorer.core.benchmark.figures import figures
+from devexplorer.core.benchmark.documents import run_documents
+from devexplorer.core.benchmark.kinds import figures, kind_of
 from devexplorer.core.benchmark.matmul import Product
 from devexplorer.core.benchmark.scaling import ScalingRun, check_scaling
-from devexplorer.core.cli.bench.print import _speedup
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.records.benchmark import BenchPoint, DeviceWall, MatmulSpec, ScalingResult, ScalingSpec
+from devexplorer.core.records.benchmark import (
+    BenchPoint,
+    Conditions,
+    DeviceWall,
+    MatmulSpec,
+    ScalingResult,
+    ScalingSpec,
+)
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -223,9 +229,13 @@ def test_a_speed_up_by_a_device_that_was_slow_alone_is_none() -> None:
     assert [figure.quantity for figure in figures(absurd)] == ["seconds", "seconds"], (
         "no history and no comparison counts it"
     )
-    assert run_document(absurd)["unreliable"] == absurd.unreliable
-    assert "unreliable" not in run_document(fine), "who reads the documents of today finds in them what there was"
-    assert _speedup(absurd).endswith(f"Unreliable: {absurd.unreliable}")
+    assert run_documents(absurd)[0]["unreliable"] == absurd.unreliable
+    assert "unreliable" not in run_documents(fine)[0], "who reads the documents of today finds in them what there was"
+    assert (
+        kind_of(absurd)
+        .summary(absurd, Conditions(started_unix_s=0.0, ended_unix_s=1.0))
+        .endswith(f"Unreliable: {absurd.unreliable}")
+    )
 
 
 def test_every_device_computes_all_of_its_job_and_the_first_one_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

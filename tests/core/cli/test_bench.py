@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fakes.command_line import T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.benchmark.documents import run_document
+from devexplorer.core.benchmark.documents import run_documents
 from devexplorer.core.benchmark.history.store import Store, default_path
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
@@ -161,7 +161,7 @@ def test_every_run_is_kept_with_its_conditions_and_tags(document: Document, hist
     assert [run.result.spec.device for run in kept] == ["cpu", "vgpu:0"]
     assert [run.result.simulated for run in kept] == [False, True]
     assert {run.tags for run in kept} == {("before", "the change")}
-    assert run_document(kept[0].result, kept[0].conditions) == runs[0]
+    assert run_documents(kept[0].result, kept[0].conditions)[0] == runs[0]
 
 
 def test_no_run_is_kept_where_nobody_wants_it(document: Document, history: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.bench.specs import on_devices, specs
+from devexplorer.core.cli.bench.specs import specs
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.records.benchmark import BandwidthSpec, BenchSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
 from devexplorer.core.records.devices import DeviceInfo
@@ -18,6 +21,10 @@ def asked(line: str) -> list[BenchSpec]:
     found = specs(parse(["bench", *line.split()]), findings)
     findings.demand_none()
     return found
+
+
+def completed(spec: BenchSpec, devices: Sequence[DeviceInfo]) -> BenchSpec:
+    return kind_of(spec).on_devices(spec, devices)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_a_run_per_device(kind: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("frob", "there is no benchmark 'frob'; there are matmul, bandwidth, scaling, model, sweep"),
+        ("frob", "there is no benchmark 'frob'; there are matmul, sweep, bandwidth, scaling, model"),
         ("matmul --mode slow", "there is no --mode 'slow'; there are live, burst, sustained"),
         ("matmul --batch 0", "--batch '0' is not a whole number"),
         ("matmul --transpose c", "there is no --transpose 'c'; there are a, b, ab"),
@@ -139,12 +146,12 @@ VIRTUAL = tuple(DeviceInfo(id=f"vgpu:{n}", kind="virtual", name="Tesla T4", simu
 )
 def test_jobs_on_devices_that_nobody_named(here: tuple[DeviceInfo, ...], devices: tuple[str, ...]) -> None:
     (spec,) = asked("scaling")
-    assert on_devices(spec, here) == ScalingSpec(devices=devices)
+    assert completed(spec, here) == ScalingSpec(devices=devices)
 
 
 def test_copies_between_devices_that_nobody_named() -> None:
     (spec,) = asked("bandwidth --from cpu")
-    assert on_devices(spec, (CPU, *CUDA, BROKEN)) == BandwidthSpec(
+    assert completed(spec, (CPU, *CUDA, BROKEN)) == BandwidthSpec(
         sources=("cpu",), destinations=("cpu", "cuda:0", "cuda:1")
     )
 
@@ -152,4 +159,4 @@ def test_copies_between_devices_that_nobody_named() -> None:
 def test_what_was_named_stays() -> None:
     for line in ("scaling --device b a", "bandwidth --device a", "matmul --size 8"):
         (spec,) = asked(line)
-        assert on_devices(spec, (CPU, *CUDA)) == spec
+        assert completed(spec, (CPU, *CUDA)) == spec

@@ -27,8 +27,8 @@ from fakes.command_line import (
 )
 from fakes.nvml import FakeCard, FakeNvml
 
+from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli import env as env_module
-from devexplorer.core.cli.bench import arguments
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.nvml.library import Nvml
 
@@ -307,7 +307,7 @@ def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None
     assert "PySide6" in refusal("tour")
 
 
-@pytest.mark.parametrize("kind", arguments.BENCHMARKS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -315,7 +315,7 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
         main(["bench", kind, "--help"])
     assert ended.value.code == 0
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
-    takes = {option.flag for option in arguments.OPTIONS if kind in option.kinds}
+    takes = {option.flag for option in KINDS[kind].options}
     assert shown == takes | {"--virtual", "--tag", "--no-store", "--json"}
 
 
@@ -323,7 +323,7 @@ def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["bench", "--help"])
     shown = capfd.readouterr().out
-    assert all(option.flag in shown for option in arguments.OPTIONS)
+    assert all(option.flag in shown for kind in KINDS.values() for option in kind.options)
     assert "bench BENCHMARK --help" in " ".join(shown.split())
 
 

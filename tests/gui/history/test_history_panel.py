@@ -19,11 +19,12 @@ from devexplorer.core.benchmark.history.compare import Comparison, compare
 from devexplorer.core.benchmark.history.filter import Filter, matches
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
-from devexplorer.gui.history.rows import COLUMNS, TAGS, headline, history_row, short_when_text
+from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row, short_when_text
 from devexplorer.gui.history.source import Say, ShowRuns
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.table import PAD_PX
@@ -192,8 +193,8 @@ def test_the_speed_of_data_that_arrived_wrong_is_nobodys_headline() -> None:
         msgspec.structs.replace(found.rows[0], gb_per_s=spread(rate), verified=rate < 100) for rate in (20.0, 900.0)
     )
     result = msgspec.structs.replace(found, rows=(slow, fast), verified=False)
-    assert headline(result).spread == slow.gb_per_s
-    assert headline(msgspec.structs.replace(result, rows=(fast,))).spread is None
+    assert kind_of(result).headline(result).spread == slow.gb_per_s
+    assert kind_of(result).headline(msgspec.structs.replace(result, rows=(fast,))).spread is None
 
 
 def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:

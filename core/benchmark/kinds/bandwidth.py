@@ -1,0 +1,204 @@
+"""The kind `bandwidth`: copies between and within devices. Any thread; no torch until a run is checked."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.formats import MISSING, bytes_text, seconds_text
+from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
+from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, write
+from devexplorer.core.benchmark.kinds.kind import (
+    ALL_DEVICES,
+    BenchmarkKind,
+    Option,
+    RunInputs,
+    flat,
+    joined,
+    named_devices,
+    spread_texts,
+)
+from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.records.benchmark import BandwidthResult, BandwidthRow, BandwidthSpec, Conditions, Spread
+from devexplorer.core.records.devices import DeviceInfo
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.devices.backend import DeviceRegistry
+
+MOST_BYTES = 1 << 62
+"""Of one copy in someone else's file."""
+
+
+class BandwidthEntry(Entry, kw_only=True):
+    """One pair, size and kind of copy."""
+
+    source: str
+    destination: str
+    bytes: int
+    device: str = ""
+    pinned: bool | None = None
+    both_ways: bool = False
+    gb_per_s: Spread | None = None
+    copy_seconds: Spread | None = None
+    reason: str | None = None
+
+
+class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
+    """Copies between all pairs of devices, in many sizes."""
+
+    spec, result, entry = BandwidthSpec, BandwidthResult, BandwidthEntry
+    title, about = "Bandwidth", "measure copies between devices"
+    meaning = "Copies between and within devices: how fast, how soon, and whether the data arrives right"
+    columns = ("from", "to", ">size", "host memory", ">GB/s median", ">p20", ">p80", ">one copy", "verified", "")
+    across = "bytes of a copy"
+    wrong_values = "other bytes arrived"
+    options = (
+        ALL_DEVICES,
+        Option("--seconds", "how long to measure each copy (default 0.2)", "S"),
+        Option("--from", "copy from there (default: the devices)", "D", "sources", several=True),
+        Option("--to", "copy to there (default: the devices)", "D", "destinations", several=True),
+        Option("--bytes", 'bytes per copy: "4K,1M" or "4K:1G" (default 4K,64K,1M,16M,256M)', "SIZES"),
+        Option("--pinned", "pinned host memory only (default: both)"),
+        Option("--pageable", "pageable host memory only (default: both)"),
+        Option("--both-ways", "there and back at once, too"),
+    )
+
+    def specs(self, arguments: argparse.Namespace, findings: Findings) -> list[BandwidthSpec]:
+        named = named_devices(arguments, default=())
+        default = BandwidthSpec(sources=(), destinations=())
+        if arguments.pinned and arguments.pageable:
+            findings.add("--pinned and --pageable each leave the other out; leave both away to measure both")
+        pinned = (*([True] if arguments.pinned else []), *([False] if arguments.pageable else []))
+        sizes = default.sizes
+        if arguments.bytes is not None:
+            sizes = findings.checked(partial(parse_byte_sizes, arguments.bytes), sizes)
+        return [
+            BandwidthSpec(
+                sources=flat(arguments.sources) or named,
+                destinations=flat(arguments.destinations) or named,
+                sizes=sizes,
+                pinned=pinned or default.pinned,
+                both_ways=bool(arguments.both_ways),
+                seconds=findings.seconds(arguments.seconds, "--seconds") or default.seconds,
+            )
+        ]
+
+    def on_devices(self, spec: BandwidthSpec, devices: Sequence[DeviceInfo]) -> BandwidthSpec:
+        """Copies between all of them where none was named."""
+        usable = tuple(info.id for info in devices if info.usable)
+        return msgspec.structs.replace(spec, sources=spec.sources or usable, destinations=spec.destinations or usable)
+
+    def devices(self, spec: BandwidthSpec) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*spec.sources, *spec.destinations)))
+
+    def check(self, spec: BandwidthSpec, registry: DeviceRegistry) -> BandwidthSpec:
+        from devexplorer.core.benchmark.bandwidth import check_bandwidth  # torch
+
+        return check_bandwidth(spec, registry)
+
+    def runner(self, spec: BandwidthSpec, inputs: RunInputs) -> Runner:
+        from devexplorer.core.benchmark.bandwidth import BandwidthRun  # torch
+
+        return BandwidthRun(spec, inputs.run, inputs.registry, inputs.stop, inputs.clock)
+
+    def caption(self, spec: BandwidthSpec) -> str:
+        return f"bandwidth {', '.join(self.devices(spec))}"
+
+    def choice_text(self, spec: BandwidthSpec, where: str) -> str:
+        return f"{where}, {len(spec.sizes)} sizes"
+
+    def figures(self, result: BandwidthResult) -> tuple[Figure, ...]:
+        return tuple(
+            figure(row_key(row), "gb_per_s", row.gb_per_s, row.simulated)._replace(
+                place=float(row.bytes), verified=row.verified, iterations=row.iterations, seconds=row.measured_seconds
+            )
+            for row in result.rows
+            if row.gb_per_s is not None
+        )
+
+    def headline(self, result: BandwidthResult) -> Headline:
+        row = fastest_copy(result.rows)
+        return Headline(None if row is None else row.gb_per_s, UNITS["gb_per_s"])
+
+    def subject(self, result: BandwidthResult) -> str:
+        row, count = fastest_copy(result.rows), len(result.rows)
+        return f"{count} copies" if row is None else f"{row.source} → {row.destination} of {count}"
+
+    def subject_tip(self, result: BandwidthResult) -> str:
+        return f"The fastest of {len(result.rows)} copies: {self.subject(result)}"
+
+    def rows(self, result: BandwidthResult, conditions: Conditions) -> list[tuple[str, ...]]:
+        return [
+            (
+                row.source, row.destination, bytes_text(row.bytes, 0), memory_text(row), *spread_texts(row.gb_per_s),
+                seconds_text(row.seconds.median if row.seconds is not None else None),
+                MISSING if row.verified is None else "yes" if row.verified else "no: other bytes arrived",
+                row.reason or joined("both ways" if row.both_ways else "", simulated=row.simulated),
+            )
+            for row in result.rows
+        ]  # fmt: skip
+
+    def entries(self, result: BandwidthResult, conditions: Conditions | None) -> list[Entry]:
+        device = result.spec.device
+        return [
+            write(BandwidthEntry, row, result, device=device, copy_seconds=row.seconds, seconds=row.measured_seconds)
+            for row in result.rows
+        ]
+
+    def read(self, entries: Sequence[Any]) -> BandwidthResult:
+        rows = tuple(
+            marked(read(entry, BandwidthRow, seconds=entry.copy_seconds, measured_seconds=entry.seconds))
+            for entry in entries
+        )
+        spec = BandwidthSpec(
+            sources=tuple(dict.fromkeys(row.source for row in rows)),
+            destinations=tuple(dict.fromkeys(row.destination for row in rows)),
+            sizes=tuple(dict.fromkeys(row.bytes for row in rows)),
+            pinned=tuple(dict.fromkeys(row.pinned for row in rows if row.pinned is not None)),
+            both_ways=any(row.both_ways for row in rows),
+        )
+        simulated = any(row.simulated for row in rows)
+        return read_result(entries, BandwidthResult, spec=spec, rows=rows, simulated=simulated)
+
+    def belong_together(self, first: Any, other: Any) -> bool:
+        return (first.device, first.conditions) == (other.device, other.conditions)
+
+    def check_imported(self, result: BandwidthResult) -> BandwidthResult:
+        if not all(0 < row.bytes < MOST_BYTES for row in result.rows):
+            raise BadInput("a copy in it has no size")
+        return msgspec.structs.replace(result, rows=tuple(map(marked, result.rows)))
+
+    def roles(self, result: BandwidthResult) -> dict[str, str]:
+        names = self.devices(result.spec)
+        accelerators = [name for name in names if name != "cpu"]
+        first = 2 if "cpu" in names else 1
+        return {"cpu": "cpu"} | {name: f"device {number}" for number, name in enumerate(accelerators, first)}
+
+
+def row_key(row: BandwidthRow) -> tuple[str, ...]:
+    """`("cpu → cuda:0", "1.00 MiB", "pinned", "both ways")`; what does not apply is empty."""
+    ways = "both ways" if row.both_ways else ""
+    return (f"{row.source} → {row.destination}", bytes_text(row.bytes), memory_text(row), ways)
+
+
+def memory_text(row: BandwidthRow) -> str:
+    """The kind of host memory; empty where the host is not involved."""
+    return "" if row.pinned is None else "pinned" if row.pinned else "pageable"
+
+
+def fastest_copy(rows: Iterable[BandwidthRow]) -> BandwidthRow | None:
+    """Of the copies whose data arrived right: the speed of others says nothing."""
+    right = [row for row in rows if row.gb_per_s is not None and row.verified is not False]
+    return max(right, key=lambda row: row.gb_per_s.median if row.gb_per_s else 0.0, default=None)
+
+
+def marked(row: BandwidthRow) -> BandwidthRow:
+    """The copy, simulated where a virtual GPU takes part, whatever a file says."""
+    return msgspec.structs.replace(row, simulated=row.simulated or "vgpu:" in row.source + row.destination)

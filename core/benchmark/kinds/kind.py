@@ -1,0 +1,278 @@
+"""What a kind of benchmark is: everything the engine, the command line, the history and the window ask about one.
+
+A kind is stateless, any thread may ask it; no torch is imported before a run is checked or made. To add one, describe
+its records in `core.records.benchmark`, subclass `BenchmarkKind`, list it in `core.benchmark.kinds` and its page in
+`gui.benchmark.page`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.formats import MISSING, number_text
+from devexplorer.core.benchmark.figures import Figure, Headline
+from devexplorer.core.benchmark.kinds.entries import Entry
+from devexplorer.core.records.benchmark import BenchPoint, Conditions, Spread
+from devexplorer.core.records.devices import DeviceInfo
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.devices.backend import DeviceRegistry
+
+S = TypeVar("S", bound=Any)
+"""The specification of a kind."""
+R = TypeVar("R", bound=Any)
+"""Its result."""
+
+
+class Option(NamedTuple):
+    """One option of `bench KIND`. There are no defaults: the kind fills in what was not given."""
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    """None: it takes no value."""
+    dest: str = ""
+    several: bool = False
+    """Whether it takes several values, and may be given again."""
+
+    @property
+    def name(self) -> str:
+        """Of the argument in the namespace."""
+        return self.dest or self.flag.removeprefix("--").replace("-", "_")
+
+    def add(self, parser: Any, text: str = "") -> None:
+        """Add it to a parser; `text` replaces its help."""
+        text = text or self.help
+        if self.metavar is None:
+            parser.add_argument(self.flag, dest=self.name, action="store_true", default=None, help=text)
+        elif self.several:
+            parser.add_argument(self.flag, dest=self.name, metavar=self.metavar, action="append", nargs="+", help=text)
+        else:
+            parser.add_argument(self.flag, dest=self.name, metavar=self.metavar, help=text)
+
+
+class RunInputs(NamedTuple):
+    """What a runner is made of, beside its specification."""
+
+    run: int
+    registry: DeviceRegistry
+    stop: threading.Event
+    clock: Callable[[], float]
+    resolve: Callable[[str], nn.Module]
+    """A model by its name, for the benchmark to do with as it likes. Only on the jobs thread."""
+
+
+class BenchmarkKind(Generic[S, R]):
+    """One kind of benchmark. `name` is the tag of its records."""
+
+    spec: type[S]
+    result: type[R]
+    entry: type[Entry]
+    """An entry of its JSON documents."""
+    title: ClassVar[str]
+    """Heading in reports: `Matrix products`."""
+    about: ClassVar[str]
+    """What it does, for the command line: `measure matrix products`."""
+    meaning: ClassVar[str]
+    """The same for the window's tooltip."""
+    running: ClassVar[str] = ""
+    """Stands before the devices in the status bar while it runs; empty: the name."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    takes_target: ClassVar[bool] = False
+    """Whether the command line takes a model after the name."""
+    columns: ClassVar[tuple[str, ...]]
+    """Of the table on a terminal; `>` before numbers."""
+    one_table: ClassVar[bool] = False
+    """Whether all runs share one table on a terminal."""
+    across: ClassVar[str] = ""
+    """What `Figure.place` is, where a report draws curves; empty: it draws bars."""
+    measures_throughput: ClassVar[bool] = False
+    """Whether every point has TFLOP/s, which the plot of throughput shows."""
+    rate_name: ClassVar[str] = "median"
+    """What the throughput of a finished run is."""
+    wrong_values: ClassVar[str] = "they do not agree with a product in higher precision"
+    not_compared: ClassVar[frozenset[str]] = frozenset({"device"})
+    """Fields of the specification that are not listed as differences between runs."""
+
+    @property
+    def name(self) -> str:
+        """`matmul`, `sweep`, …"""
+        return cast(str, self.spec.__struct_config__.tag)
+
+    # --- asking for a run
+
+    def specs(self, arguments: argparse.Namespace, findings: Findings) -> list[S]:
+        """What a command line asks for, one specification per run; harmless values where something is wrong."""
+        raise NotImplementedError
+
+    def on_devices(self, spec: S, devices: Sequence[DeviceInfo]) -> S:
+        """With devices filled in where none was named and several are needed."""
+        return spec
+
+    def devices(self, spec: S) -> tuple[str, ...]:
+        """Every device that the run keeps busy, each once."""
+        return (spec.device,)
+
+    def with_inputs(self, spec: S, inputs_of: Callable[[str], str]) -> S:
+        """With the shapes that were given earlier for a model."""
+        return spec
+
+    def canonical(self, spec: S) -> S:
+        """With a model's canonical name. Raises `BadInput`."""
+        return spec
+
+    def runs_own_code(self, spec: S) -> bool:
+        """Whether it runs code of the user's."""
+        return False
+
+    # --- running
+
+    def check(self, spec: S, registry: DeviceRegistry) -> S:
+        """The specification as it can run, with canonical names of devices. Raises `BadInput` with everything that is
+        wrong; allocates nothing."""
+        raise NotImplementedError
+
+    def runner(self, spec: S, inputs: RunInputs) -> Runner:
+        """The run of a checked specification. On the jobs thread."""
+        raise NotImplementedError
+
+    def float32_mode(self, spec: S) -> str | None:
+        """`float32` or `tf32`, where the run needs one of the two meanings of float32 products: a setting of the
+        process."""
+        dtype = self.dtype(spec)
+        return dtype if dtype in ("float32", "tf32") else None
+
+    def datasheet_tflops(self, spec: S, info: DeviceInfo) -> float | None:
+        """The device's datasheet figure, where the run's throughput can be compared with it."""
+        return None
+
+    def duration(self, spec: S) -> float | None:
+        """Measured seconds, where the specification says so."""
+        return None
+
+    def ends(self, spec: S) -> bool:
+        """Whether the run ends by itself."""
+        return True
+
+    # --- in words
+
+    def dtype(self, spec: S) -> str | None:
+        """The dtype of the run; None where it has none or keeps that of a model."""
+        return None
+
+    def caption(self, spec: S) -> str:
+        """What is measured, in a few words that begin with the name: `matmul 4096×4096×4096 bfloat16 burst`."""
+        raise NotImplementedError
+
+    def choice_text(self, spec: S, where: str) -> str:
+        """A run in a list of runs of its kind; `where` names its devices."""
+        return f"{self.name} on {where}"
+
+    def curve_texts(self, spec: S) -> tuple[str, ...]:
+        """What the curve of its throughput is, the longest text first."""
+        return (self.name,)
+
+    # --- what was measured
+
+    def figures(self, result: R) -> tuple[Figure, ...]:
+        """Everything that the run measured, in its order; what has a reason instead of a figure is left out."""
+        raise NotImplementedError
+
+    def headline(self, result: R) -> Headline:
+        """The one figure that a run is known by."""
+        raise NotImplementedError
+
+    def subject(self, result: R) -> str:
+        """What was measured, without kind and dtype: the shape, the pair, the model."""
+        raise NotImplementedError
+
+    def subject_tip(self, result: R) -> str:
+        """More about it."""
+        return self.subject(result)
+
+    def throughput(self, result: R) -> Spread | None:
+        """The TFLOP/s that a finished run stands for."""
+        return None
+
+    def rows(self, result: R, conditions: Conditions) -> list[tuple[str, ...]]:
+        """Rows of the table on a terminal, as `columns`."""
+        raise NotImplementedError
+
+    def summary(self, result: R, conditions: Conditions) -> str:
+        """A line below the table; empty: none."""
+        return ""
+
+    def is_curve(self, result: R) -> bool:
+        """Whether a report joins its points by a line."""
+        return True
+
+    # --- documents and comparisons
+
+    def entries(self, result: R, conditions: Conditions | None) -> list[Entry]:
+        """The entries of `"runs"` in a JSON document, without what all kinds share."""
+        raise NotImplementedError
+
+    def read(self, entries: Sequence[Any]) -> R:
+        """A result of the entries of one run, the reverse of `entries`."""
+        raise NotImplementedError
+
+    def belong_together(self, first: Any, other: Any) -> bool:
+        """Whether two entries that follow each other are parts of one run."""
+        return False
+
+    def check_imported(self, result: R) -> R:
+        """A result from someone else's file when its numbers can be true. Raises `BadInput`."""
+        return result
+
+    def incomparable(self, results: Sequence[R]) -> str:
+        """Why runs of this kind cannot be compared; empty: they can."""
+        return ""
+
+    def roles(self, result: R) -> dict[str, str]:
+        """Device -> what it is in the run, where figures of different devices are compared by their roles."""
+        return {}
+
+
+# --- texts of tables on a terminal
+
+
+def spread_texts(spread: Spread | None) -> tuple[str, str, str]:
+    """Median, p20 and p80."""
+    if spread is None:
+        return (MISSING,) * 3
+    return number_text(spread.median), number_text(spread.p20), number_text(spread.p80)
+
+
+def joined(*texts: str, simulated: bool = False, stopped: bool = False) -> str:
+    """Remarks about a row, separated by commas."""
+    return ", ".join(filter(None, ("simulated" if simulated else "", *texts, "stopped" if stopped else "")))
+
+
+def point_rate(point: BenchPoint) -> tuple[float, str] | None:
+    """The rate of one block with its unit; None where it has none."""
+    rates = ((point.tflops, "TFLOP/s"), (point.gb_per_s, "GB/s"), (point.samples_per_s, "samples/s"))
+    return next(((value, unit) for value, unit in rates if value is not None), None)
+
+
+# --- arguments that several kinds take
+
+DEVICE = Option("--device", "devices to measure (default cpu)", "D", several=True)
+ALL_DEVICES = DEVICE._replace(help="devices to measure (default all)")
+DTYPE = Option("--dtype", "as torch writes it, or fp16, bf16, tf32, … (default float32)", "T")
+
+
+def named_devices(arguments: argparse.Namespace, default: tuple[str, ...] = ("cpu",)) -> tuple[str, ...]:
+    """The devices of `--device`, each once."""
+    return flat(arguments.device) or default
+
+
+def flat(groups: list[list[str]] | None) -> tuple[str, ...]:
+    """The values of an option that takes several, each once."""
+    return tuple(dict.fromkeys(name for group in groups or () for name in group))

@@ -1,0 +1,205 @@
+"""The kind `sweep`: products of many shapes, or the search for the fastest. Any thread; no torch until a run is
+made."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devexplorer.core.base.findings import Findings
+from devexplorer.core.base.formats import count_text, number_text, shape_text
+from devexplorer.core.benchmark.checking import free_bytes
+from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
+from devexplorer.core.benchmark.kinds.entries import Entry, Shape, published_tflops, read, read_result, read_spec, write
+from devexplorer.core.benchmark.kinds.kind import (
+    DEVICE,
+    DTYPE,
+    BenchmarkKind,
+    Option,
+    RunInputs,
+    joined,
+    named_devices,
+    spread_texts,
+)
+from devexplorer.core.benchmark.kinds.matmul import check_shapes, product_dtype
+from devexplorer.core.benchmark.published import best, verdict
+from devexplorer.core.benchmark.ranges import parse_shapes
+from devexplorer.core.records.benchmark import Conditions, Spread, SweepCell, SweepResult, SweepSpec
+from devexplorer.core.records.devices import DeviceInfo
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.devices.backend import DeviceRegistry
+
+SIZES = "256:2048:256"
+
+
+class SweepEntry(Entry, kw_only=True):
+    """A shape, as a product in burst mode."""
+
+    dtype: str
+    shape: Shape
+    mode: str = "burst"
+    tflops: Spread | None = None
+    reason: str | None = None
+    datasheet_tflops: float | None = None
+    published_tflops: float | None = None
+
+
+class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
+    """Products of many shapes on one device."""
+
+    spec, result, entry = SweepSpec, SweepResult, SweepEntry
+    title, about = "Sweeps", "measure matrix products of many shapes, or look for the fastest"
+    meaning = "Products of many shapes: which are fast, and the search for the fastest"
+    columns = ("device", "dtype", ">shape", ">TFLOP/s median", ">p20", ">p80", ">iterations", "")
+    across = "cube root of M·N·K"
+    measures_throughput = True
+    rate_name = "best"
+    not_compared = frozenset({"device", "shapes", "done"})
+    options = (
+        DEVICE,
+        DTYPE,
+        Option("--size", "one shape, as --sizes", "N|MxNxK"),
+        Option("--seconds", "how long to measure each shape (default 0.2)", "S"),
+        Option(
+            "--sizes",
+            f'shapes: "256:4096:256", "512,1024", "1024x256:1024:256x4096" (default {SIZES})',
+            "RANGES",
+        ),
+        Option("--search", "look for the fastest shape for so long, beginning with --sizes", "SECONDS"),
+    )
+
+    def specs(self, arguments: argparse.Namespace, findings: Findings) -> list[SweepSpec]:
+        if arguments.size is not None and arguments.sizes is not None:
+            findings.add("--size and --sizes are the same to a sweep; give one of them")
+        text = arguments.sizes or arguments.size
+        if not text and arguments.search is None:  # a search knows where to begin
+            text = SIZES
+        spec = SweepSpec(
+            device="cpu",
+            dtype=product_dtype(arguments, findings),
+            shapes=findings.checked(partial(parse_shapes, text), ((1, 1, 1),)) if text else (),
+            search_seconds=findings.seconds(arguments.search, "--search"),
+            shape_seconds=findings.seconds(arguments.seconds, "--seconds") or 0.2,
+        )
+        return [msgspec.structs.replace(spec, device=name) for name in named_devices(arguments)]
+
+    def check(self, spec: SweepSpec, registry: DeviceRegistry) -> SweepSpec:
+        from devexplorer.core.benchmark.sweep import check_sweep  # torch
+
+        return check_sweep(spec, registry)
+
+    def runner(self, spec: SweepSpec, inputs: RunInputs) -> Runner:
+        from devexplorer.core.benchmark.matmul import cache_flush, product_maker  # torch
+        from devexplorer.core.benchmark.sweep import SweepRun  # torch
+        from devexplorer.core.benchmark.timing import timer_for  # torch
+
+        info = inputs.registry.info(spec.device)
+        return SweepRun(
+            spec,
+            inputs.run,
+            timer_for(spec.device, inputs.registry, inputs.stop, paced=False),
+            kind=info.kind,
+            make=product_maker(info.kind),
+            flush=None if info.kind in ("cpu", "virtual") else cache_flush,
+            free_bytes=partial(free_bytes, inputs.registry, spec.device),
+            datasheet_tflops=self.datasheet_tflops(spec, info),
+            clock=inputs.clock,
+        )
+
+    def datasheet_tflops(self, spec: SweepSpec, info: DeviceInfo) -> float | None:
+        return info.datasheet_tflops.get(spec.dtype)
+
+    def dtype(self, spec: SweepSpec) -> str | None:
+        return spec.dtype
+
+    def caption(self, spec: SweepSpec) -> str:
+        return f"sweep {spec.dtype}"
+
+    def choice_text(self, spec: SweepSpec, where: str) -> str:
+        what = "search" if spec.search_seconds is not None else f"{len(spec.shapes)} shapes"
+        return f"{spec.device} {spec.dtype}, {what}"
+
+    def figures(self, result: SweepResult) -> tuple[Figure, ...]:
+        return tuple(
+            figure((shape_text(shape_of(cell)),), "tflops", cell.tflops, result.simulated)._replace(
+                place=math.cbrt(cell.m * cell.n * cell.k),  # the side of the cube with as many multiplications
+                verified=cell.verified,
+                iterations=cell.iterations,
+                seconds=cell.seconds,
+            )
+            for cell in result.cells
+            if cell.tflops is not None
+        )
+
+    def headline(self, result: SweepResult) -> Headline:
+        return Headline(self.throughput(result), UNITS["tflops"], None, result.datasheet_tflops, False)
+
+    def subject(self, result: SweepResult) -> str:
+        cell = fastest(result)
+        count = len(result.cells)
+        return count_text(count, "shape") if cell is None else f"{shape_text(shape_of(cell))} of {count}"
+
+    def subject_tip(self, result: SweepResult) -> str:
+        return f"The fastest of {count_text(len(result.cells), 'shape')}"
+
+    def throughput(self, result: SweepResult) -> Spread | None:
+        cell = fastest(result)
+        return None if cell is None else cell.tflops
+
+    def rows(self, result: SweepResult, conditions: Conditions) -> list[tuple[str, ...]]:
+        spec = result.spec
+        return [
+            (spec.device, spec.dtype, shape_text(shape_of(cell)), *spread_texts(cell.tflops), f"{cell.iterations:,}",
+             cell.reason or joined(simulated=result.simulated))
+            for cell in result.cells
+        ]  # fmt: skip
+
+    def summary(self, result: SweepResult, conditions: Conditions) -> str:
+        cell = fastest(result)
+        if cell is None or cell.tflops is None:
+            return "No shape could be measured."
+        median = cell.tflops.median
+        share = verdict(median, result.datasheet_tflops, best(conditions.device_name, result.spec.dtype))
+        text = f"fastest: {shape_text(shape_of(cell))} with {number_text(median)} TFLOP/s"
+        return joined(text, share, joined(simulated=result.simulated, stopped=result.stopped))
+
+    def is_curve(self, result: SweepResult) -> bool:
+        """Not where shapes of very different sides have places next to each other."""
+        return all(cell.m == cell.n == cell.k for cell in result.cells if cell.tflops is not None)
+
+    def entries(self, result: SweepResult, conditions: Conditions | None) -> list[Entry]:
+        published = published_tflops(conditions, result.spec.dtype)
+        return [
+            write(SweepEntry, cell, result, result.spec, shape=shape_of(cell), mode="burst", published_tflops=published)
+            for cell in result.cells
+        ]
+
+    def read(self, entries: Sequence[Any]) -> SweepResult:
+        cells = tuple(read(entry, SweepCell, m=entry.shape[0], n=entry.shape[1], k=entry.shape[2]) for entry in entries)
+        spec = read_spec(entries[0], SweepSpec, shapes=tuple(entry.shape for entry in entries))
+        return read_result(entries, SweepResult, spec=spec, cells=cells)
+
+    def belong_together(self, first: Any, other: Any) -> bool:
+        return (first.device, first.dtype, first.conditions) == (other.device, other.dtype, other.conditions)
+
+    def check_imported(self, result: SweepResult) -> SweepResult:
+        check_shapes((*shape_of(cell), 1) for cell in result.cells)
+        return result
+
+
+def shape_of(cell: SweepCell) -> Shape:
+    """M, N and K."""
+    return cell.m, cell.n, cell.k
+
+
+def fastest(result: SweepResult) -> SweepCell | None:
+    """The shape with the highest throughput; None where none was measured."""
+    known = [cell for cell in result.cells if cell.tflops is not None]
+    return max(known, key=lambda cell: cell.tflops.median if cell.tflops else 0.0, default=None)
