@@ -113,7 +113,7 @@ class Sampler:
         self._list_due: float | None = None
         self._listing_since: float | None = None
         """When the listing that has not ended was ordered."""
-        self._came_back = 0
+        self._late_returns = 0
         self._parallel_until = -math.inf
         self._news_due = 0.0
         self._announced: tuple[tuple[Card, ...], tuple[Problem, ...]] | None = None
@@ -306,8 +306,8 @@ class Sampler:
     def _list_if_due(self, done: threading.Event | None = None) -> bool:
         """Have the cards listed when it is time and the last listing has ended; whether that was ordered."""
         now = self._clock()
-        came_back, self._came_back = self._came_back, self._nvml.came_back
-        if came_back != self._came_back:
+        late_returns, self._late_returns = self._late_returns, self._nvml.late_returns
+        if late_returns != self._late_returns:
             self._list_due = None  # a call that hung has returned: what it was about can be asked again
         if self._listing_since is not None or (self._list_due is not None and now < self._list_due):
             return False

@@ -1,2 +1,2 @@
-"""NVML, read through one door (`library`): cards, readings, details, links, processes. Sampler threads; no torch, no
+"""NVML, accessed only through `library`: cards, readings, details, links, processes. Sampler threads; no torch, no
 Qt."""

@@ -115,8 +115,8 @@ def running_processes(kind: str, version: int) -> Any:
         function = _function(nvml, name)
         if function is None:
             return list(getattr(nvml, plain)(handle))
-        found = _listed(nvml, _ProcessInfo, lambda count, room: function(handle, count, room))
-        return [SimpleNamespace(pid=one.pid, usedGpuMemory=_known(one.usedGpuMemory)) for one in found]
+        result = _listed(nvml, _ProcessInfo, lambda count, room: function(handle, count, room))
+        return [SimpleNamespace(pid=item.pid, usedGpuMemory=_known(item.usedGpuMemory)) for item in result]
 
     return nvmlDeviceGetRunningProcesses
 
@@ -130,8 +130,8 @@ def nvmlDeviceGetProcessUtilization(nvml: Any, handle: Any, since: int) -> Itera
     pynvml does."""
     function = _function(nvml, "nvmlDeviceGetProcessUtilization")
     if function is None:
-        found: Iterable[Any] = nvml.nvmlDeviceGetProcessUtilization(handle, since)
-        return found
+        result: Iterable[Any] = nvml.nvmlDeviceGetProcessUtilization(handle, since)
+        return result
     samples = _listed(nvml, _ProcessSample, lambda count, room: function(handle, room, count, _U64(since)))
     if not samples:
         raise nvml.NVMLError(0)
@@ -147,26 +147,26 @@ def nvmlDeviceGetRetiredPages(nvml: Any, handle: Any, cause: int) -> Sequence[An
     return _listed(nvml, _U64, lambda count, room: function(handle, ctypes.c_uint(cause), count, room))
 
 
-def nvmlDeviceGetCpuAffinity(nvml: Any, handle: Any, words: int) -> Sequence[int]:
+def nvmlDeviceGetCpuAffinity(nvml: Any, handle: Any, message: int) -> Sequence[int]:
     """CPUs near a card, as bits of 64-bit words."""
-    return _words(nvml, "nvmlDeviceGetCpuAffinity", handle, words)
+    return _words(nvml, "nvmlDeviceGetCpuAffinity", handle, message)
 
 
-def nvmlDeviceGetMemoryAffinity(nvml: Any, handle: Any, words: int, scope: int) -> Sequence[int]:
+def nvmlDeviceGetMemoryAffinity(nvml: Any, handle: Any, message: int, scope: int) -> Sequence[int]:
     """NUMA nodes near a card, likewise."""
-    return _words(nvml, "nvmlDeviceGetMemoryAffinity", handle, words, scope)
+    return _words(nvml, "nvmlDeviceGetMemoryAffinity", handle, message, scope)
 
 
-def _words(nvml: Any, name: str, handle: Any, words: int, *scope: int) -> Sequence[int]:
+def _words(nvml: Any, name: str, handle: Any, message: int, *scope: int) -> Sequence[int]:
     function = _function(nvml, name)
     if function is None:
-        found: Sequence[int] = getattr(nvml, name)(handle, words, *scope)
-        return found
-    bits = _room(ctypes.c_ulong, words)
-    code = function(handle, ctypes.c_uint(words), ctypes.byref(bits), *(ctypes.c_uint(one) for one in scope))
+        result: Sequence[int] = getattr(nvml, name)(handle, message, *scope)
+        return result
+    bits = _room(ctypes.c_ulong, message)
+    code = function(handle, ctypes.c_uint(message), ctypes.byref(bits), *(ctypes.c_uint(item) for item in scope))
     if code:
         raise nvml.NVMLError(code)
-    return list(bits[:words])
+    return list(bits[:message])
 
 
 def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:
@@ -183,13 +183,13 @@ def _listed(nvml: Any, kind: type, ask: Any) -> list[Any]:
         raise nvml.NVMLError(code)
     if count.value > MOST_ENTRIES:
         raise ValueError(f"the driver answers {count.value} entries, which cannot be right")
-    told = 2 * count.value + MORE
-    room = _room(kind, _steps(told))
-    count.value = told
+    expected_count = 2 * count.value + MORE
+    room = _room(kind, _steps(expected_count))
+    count.value = expected_count
     code = ask(ctypes.byref(count), room)
     if code:
         raise nvml.NVMLError(code)
-    return list(room[: min(count.value, told)])
+    return list(room[: min(count.value, expected_count)])
 
 
 def _steps(count: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
-from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, megahertz, nonempty_text, watts
+from devexplorer.core.devices.nvml.fields import COMPUTE_MODES, celsius, clock, nonempty_text, simple, watts, whole
 from devexplorer.core.devices.nvml.links import LINKS, with_traffic
 from devexplorer.core.devices.nvml.query import CardState, Getter, Query, QueryRunner
 from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
@@ -102,71 +102,54 @@ def _threshold(kind: int) -> Getter:
     return lambda n, h: celsius(n.nvmlDeviceGetTemperatureThreshold(h, kind))
 
 
-def _clock(function: str, kind: int) -> Getter:
-    return lambda n, h: megahertz(getattr(n, function)(h, kind))
-
-
 def _retired(cause: int) -> Getter:
     return lambda n, h: len(nvmlDeviceGetRetiredPages(n, h, cause))
 
 
-def _one(field: str, *ways: Getter) -> Query:
-    return Query(field, ways)
-
-
-def _text(field: str, way: Getter) -> Query:
-    return Query(field, (way,), text=True)
-
-
-QUESTIONS: tuple[Query, ...] = (
-    _one("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
-    _one("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
-    _text("serial", lambda n, h: nonempty_text(n.nvmlDeviceGetSerial(h))),  # serial
-    _text("board_part_number", lambda n, h: nonempty_text(n.nvmlDeviceGetBoardPartNumber(h))),
-    _text("vbios_version", lambda n, h: nonempty_text(n.nvmlDeviceGetVbiosVersion(h))),  # vbios_version
-    _one("sm_count", _sm_count, _sm_count_from_cores),
-    _one("cuda_cores", lambda n, h: int(in_range(n.nvmlDeviceGetNumGpuCores(h), 1, 2**20, "CUDA cores"))),
-    _one("memory_bus_bits", lambda n, h: int(in_range(n.nvmlDeviceGetMemoryBusWidth(h), 1, 2**16, "bits"))),
-    _one("persistence", lambda n, h: _yes_no(n.nvmlDeviceGetPersistenceMode(h))),  # persistence_mode
-    _one("compute_mode", lambda n, h: _named(COMPUTE_MODES, n.nvmlDeviceGetComputeMode(h))),  # compute_mode
-    _one("accounting", lambda n, h: _yes_no(n.nvmlDeviceGetAccountingMode(h))),  # accounting.mode
-    Query("mig", (lambda n, h: _pair(n.nvmlDeviceGetMigMode(h)),), also=("mig_pending",)),  # mig.mode.current, pending
-    _one("display_active", lambda n, h: _yes_no(n.nvmlDeviceGetDisplayActive(h))),  # display_active
-    _one("fans_percent", fans, one_fan),
+QUERIES: tuple[Query, ...] = (
+    Query("architecture", lambda n, h: _named(_ARCHITECTURES, n.nvmlDeviceGetArchitecture(h))),
+    Query("brand", lambda n, h: _named(_BRANDS, n.nvmlDeviceGetBrand(h))),
+    simple("serial", "nvmlDeviceGetSerial", nonempty_text, text=True),  # serial
+    simple("board_part_number", "nvmlDeviceGetBoardPartNumber", nonempty_text, text=True),
+    simple("vbios_version", "nvmlDeviceGetVbiosVersion", nonempty_text, text=True),  # vbios_version
+    Query("sm_count", _sm_count, _sm_count_from_cores),
+    simple("cuda_cores", "nvmlDeviceGetNumGpuCores", whole(1, 2**20, "CUDA cores")),
+    simple("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", whole(1, 2**16, "bits")),
+    simple("persistence", "nvmlDeviceGetPersistenceMode", _yes_no),  # persistence_mode
+    Query("compute_mode", lambda n, h: _named(COMPUTE_MODES, n.nvmlDeviceGetComputeMode(h))),  # compute_mode
+    simple("accounting", "nvmlDeviceGetAccountingMode", _yes_no),  # accounting.mode
+    simple("mig", "nvmlDeviceGetMigMode", _pair, also=("mig_pending",)),  # mig.mode.current, pending
+    simple("display_active", "nvmlDeviceGetDisplayActive", _yes_no),  # display_active
+    Query("fans_percent", fans, one_fan),
     # nvmlTemperatureThresholds_t
-    _one("temperature_shutdown_c", _threshold(0)),
-    _one("temperature_slowdown_c", _threshold(1)),
-    _one("temperature_memory_limit_c", _threshold(2)),
-    _one("temperature_limit_c", _threshold(3)),
-    _one(
-        "power_limit_default_w", lambda n, h: watts(n.nvmlDeviceGetPowerManagementDefaultLimit(h))
-    ),  # power.default_limit
-    Query("power_limit_min_w", (_limits,), also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
+    Query("temperature_shutdown_c", _threshold(0)),
+    Query("temperature_slowdown_c", _threshold(1)),
+    Query("temperature_memory_limit_c", _threshold(2)),
+    Query("temperature_limit_c", _threshold(3)),
+    simple("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", watts),  # power.default_limit
+    Query("power_limit_min_w", _limits, also=("power_limit_max_w",)),  # power.min_limit, power.max_limit
     # nvmlClockType_t: graphics, SM, memory, video
-    _one("graphics_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 0)),  # clocks.max.gr
-    _one("sm_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 1)),  # clocks.max.sm
-    _one("memory_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 2)),  # clocks.max.mem
-    _one("video_clock_max_mhz", _clock("nvmlDeviceGetMaxClockInfo", 3)),
-    _one("graphics_clock_application_mhz", _clock("nvmlDeviceGetApplicationsClock", 0)),  # clocks.applications.gr
-    _one("memory_clock_application_mhz", _clock("nvmlDeviceGetApplicationsClock", 2)),  # clocks.applications.mem
-    _one(
+    Query("graphics_clock_max_mhz", clock(0, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.gr
+    Query("sm_clock_max_mhz", clock(1, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.sm
+    Query("memory_clock_max_mhz", clock(2, "nvmlDeviceGetMaxClockInfo")),  # clocks.max.mem
+    Query("video_clock_max_mhz", clock(3, "nvmlDeviceGetMaxClockInfo")),
+    Query("graphics_clock_application_mhz", clock(0, "nvmlDeviceGetApplicationsClock")),  # clocks.applications.gr
+    Query("memory_clock_application_mhz", clock(2, "nvmlDeviceGetApplicationsClock")),  # clocks.applications.mem
+    simple(
         "pcie_generation_max",
-        lambda n, h: int(in_range(n.nvmlDeviceGetMaxPcieLinkGeneration(h), 1, 15, "as PCIe generation")),
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+        whole(1, 15, "as PCIe generation"),
     ),
-    _one(
-        "pcie_width_max", lambda n, h: int(in_range(n.nvmlDeviceGetMaxPcieLinkWidth(h), 1, 64, "PCIe lanes"))
-    ),  # pcie.link.width.max
-    Query("ecc", (lambda n, h: _pair(n.nvmlDeviceGetEccMode(h)),), also=("ecc_pending",)),  # ecc.mode.current, pending
+    simple("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", whole(1, 64, "PCIe lanes")),  # pcie.link.width.max
+    simple("ecc", "nvmlDeviceGetEccMode", _pair, also=("ecc_pending",)),  # ecc.mode.current, pending
     *ECC_LIFE,
     Query(
         "remapped_rows_corrected",
-        (_remapped,),
+        _remapped,
         also=("remapped_rows_uncorrected", "remapping_pending", "remapping_failed"),
     ),  # nvidia-smi --query-remapped-rows
-    *(_one(field, _retired(cause)) for cause, field in enumerate(_RETIRED)),  # retired_pages.…count
-    _one(
-        "retired_pages_pending", lambda n, h: _yes_no(n.nvmlDeviceGetRetiredPagesPendingStatus(h))
-    ),  # retired_pages.pending
+    *(Query(field, _retired(cause)) for cause, field in enumerate(_RETIRED)),  # retired_pages.…count
+    simple("retired_pages_pending", "nvmlDeviceGetRetiredPagesPendingStatus", _yes_no),  # retired_pages.pending
     CPUS,
 )
 """Asked one after the other; an answer to several fields is a tuple in the order of `field`, `also`."""
@@ -176,36 +159,31 @@ _DETAIL_FIELDS = frozenset(DeviceDetails.__struct_fields__)
 
 
 def read_details(
-    asker: QueryRunner,
-    opened: CardState,
+    runner: QueryRunner,
+    state: CardState,
     *,
     device: str,
     time_unix_s: float,
     now: float,
 ) -> DeviceDetails:
-    """Everything of one card; `now` in monotonic seconds. Raises `LostError` and `GoneError`."""
+    """The details of one card; `now` in monotonic seconds. Raises `CardLostError` and `NvmlGoneError`."""
     values: dict[str, Any] = {}
-    for question in QUESTIONS:
-        answer = asker.ask(opened, question)
-        if question.also and answer is not None:
-            values.update(zip((question.field, *question.also), answer, strict=True))
-        elif not question.also:
-            values[question.field] = answer
-    card = opened.known_card
+    runner.read(state, QUERIES, values)
+    card = state.known_card
     if card.mig_instance is None:
-        found = asker.ask(opened, LINKS)
-        values["nvlinks"] = with_traffic(asker, opened, found, now) if found is not None else None
+        result = runner.ask(state, LINKS)
+        values["nvlinks"] = with_traffic(runner, state, result, now) if result is not None else None
     else:  # it says that it has no link, where its card has some
-        asker.lack(opened, LINKS, "")
-    values["numa_node"] = numa_node(asker, opened)
+        runner.set_unsupported(state, LINKS, "")
+    values["numa_node"] = numa_node(runner, state)
     values["driver_version"] = card.driver_version
     values["cuda_version"] = card.cuda_version
-    return DeviceDetails(device=device, time_unix_s=time_unix_s, **values, missing=missing(opened))
+    return DeviceDetails(device=device, time_unix_s=time_unix_s, **values, missing=missing(state))
 
 
-def missing(opened: CardState) -> dict[str, str]:
+def missing(state: CardState) -> dict[str, str]:
     """Why fields of the details, and of the samples, are not known."""
-    reasons = opened.reasons.copy()  # in one step: a listing on another thread may add to it
+    reasons = state.reasons.copy()  # in one step: a listing on another thread may add to it
     return {field: why for field, why in reasons.items() if field in _SAMPLE_FIELDS or field in _DETAIL_FIELDS}
 
 

@@ -9,11 +9,11 @@ be right (an old driver's sentinel, 4294967295 degrees) raises ValueError with t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from devexplorer.core.devices.nvml.query import Query
+from devexplorer.core.devices.nvml.query import Getter, Query
 from devexplorer.core.devices.plausible import RANGES, in_range, memory_error, plausible
 
 COMPUTE_MODES = {0: "Default", 1: "Exclusive Thread", 2: "Prohibited", 3: "Exclusive Process"}
@@ -47,6 +47,21 @@ class Utilization(NamedTuple):
     refused: Mapping[str, str] = _NOTHING
 
 
+def simple(field: str, function: str, convert: Callable[[Any], Any], **options: Any) -> Query:
+    """The query of a field that one NVML function of a card returns."""
+    return Query(field, lambda n, h: convert(getattr(n, function)(h)), **options)
+
+
+def clock(kind: int, function: str = "nvmlDeviceGetClockInfo") -> Getter:
+    """A clock in MHz; `kind` is nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video."""
+    return lambda n, h: megahertz(getattr(n, function)(h, kind))
+
+
+def whole(least: float, most: float, what: str) -> Callable[[float], int]:
+    """Converts whole numbers within a range."""
+    return lambda value: int(in_range(value, least, most, what))
+
+
 def percent(value: float) -> float:
     """0 to 100."""
     return float(in_range(value, 0, 100, "%"))
@@ -77,10 +92,10 @@ def text(value: Any) -> str:
 
 def nonempty_text(value: Any) -> str:
     """A string that is not empty."""
-    found = text(value)
-    if not found or found.upper() in ("N/A", "[N/A]", "UNKNOWN"):
+    result = text(value)
+    if not result or result.upper() in ("N/A", "[N/A]", "UNKNOWN"):
         raise ValueError("the driver leaves it empty")
-    return found
+    return result
 
 
 def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
@@ -160,57 +175,53 @@ def _bus_id(nvml: Any, handle: Any) -> str:
     return nonempty_text(nvml.nvmlDeviceGetPciInfo(handle).busId)
 
 
-# Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
-# one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`.
 MEMORY = Query(
     "memory_used_bytes",
-    (_memory_v2, _memory_v1),
+    _memory_v2,
+    _memory_v1,
     expected=True,
     also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
     parts=True,
 )
-UTILIZATION = Query(
-    "utilization_percent", (_utilization,), expected=True, also=("memory_utilization_percent",), parts=True
-)
-TEMPERATURE = Query(
-    "temperature_c",
-    (
+QUICK = (
+    MEMORY,
+    Query("utilization_percent", _utilization, expected=True, also=("memory_utilization_percent",), parts=True),
+    Query(
+        "temperature_c",
         lambda n, h: float(plausible("temperature_c", n.nvmlDeviceGetTemperatureV(h, n.NVML_TEMPERATURE_GPU))),
         lambda n, h: celsius(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
+        expected=True,
     ),
-    expected=True,
+    simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True),
+    Query("sm_clock_mhz", clock(1), expected=True),
+    Query("memory_clock_mhz", clock(2)),
 )
-POWER = Query("power_w", (lambda n, h: watts(n.nvmlDeviceGetPowerUsage(h)),), expected=True)
-SM_CLOCK = Query("sm_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),), expected=True)
-MEMORY_CLOCK = Query("memory_clock_mhz", (lambda n, h: megahertz(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),))
+"""Six calls a reading: `memory.used,free,reserved,total`, `utilization.gpu,memory`, `temperature.gpu`, `power.draw` (a
+one-second average on most cards since Ampere), `clocks.sm`, `clocks.mem`."""
 
 # What a card is: asked when it is first listed.
-NAME = Query("name", (lambda n, h: nonempty_text(n.nvmlDeviceGetName(h)),), expected=True, text=True)
-UUID = Query("uuid", (lambda n, h: nonempty_text(n.nvmlDeviceGetUUID(h)),), expected=True)
-BUS_ID = Query("bus_id", (_bus_id,), expected=True)
-CAPABILITY = Query("compute_capability", (_capability,), expected=True)
-POWER_CAP = Query("power_cap_w", (lambda n, h: watts(n.nvmlDeviceGetEnforcedPowerLimit(h)),))
-ECC = Query("ecc", (lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]),))
-MIG = Query("mig", (lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]),))
-COMPUTE_MODE = Query("compute_mode", (lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)),))
+NAME = simple("name", "nvmlDeviceGetName", nonempty_text, expected=True, text=True)
+UUID = simple("uuid", "nvmlDeviceGetUUID", nonempty_text, expected=True)
+BUS_ID = Query("bus_id", _bus_id, expected=True)
+CAPABILITY = Query("compute_capability", _capability, expected=True)
+POWER_CAP = simple("power_cap_w", "nvmlDeviceGetEnforcedPowerLimit", watts)
+ECC = Query("ecc", lambda n, h: bool(n.nvmlDeviceGetEccMode(h)[0]))
+MIG = Query("mig", lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0]))
+COMPUTE_MODE = Query("compute_mode", lambda n, h: COMPUTE_MODES.get(n.nvmlDeviceGetComputeMode(h)))
 
 # Of the machine.
 DRIVER_VERSION = Query(
-    "driver_version", (lambda n, _: nonempty_text(n.nvmlSystemGetDriverVersion()),), expected=True, text=True
+    "driver_version", lambda n, _: nonempty_text(n.nvmlSystemGetDriverVersion()), expected=True, text=True
 )
 CUDA_VERSION = Query(
     "cuda_version",
-    (
-        lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion_v2()),
-        lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion()),
-    ),
+    lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion_v2()),
+    lambda n, _: _cuda_version(n.nvmlSystemGetCudaDriverVersion()),
     expected=True,
 )
-COUNT = Query("count", (lambda n, _: int(in_range(n.nvmlDeviceGetCount(), 0, 256, "cards")),), expected=True)
+COUNT = Query("count", lambda n, _: int(in_range(n.nvmlDeviceGetCount(), 0, 256, "cards")), expected=True)
 
-GPU_INSTANCE = Query(
-    "gpu_instance", (lambda n, h: int(in_range(n.nvmlDeviceGetGpuInstanceId(h), 0, 64, "is no GPU instance")),)
-)
+GPU_INSTANCE = simple("gpu_instance", "nvmlDeviceGetGpuInstanceId", whole(0, 64, "is no GPU instance"))
 
 
 def cuda_text(number: int | None) -> str | None:
@@ -220,5 +231,5 @@ def cuda_text(number: int | None) -> str | None:
 
 def mig_profile(name: str) -> str | None:
     """`NVIDIA A100-SXM4-40GB MIG 1g.5gb` -> `1g.5gb`."""
-    found = re.search(r"\bMIG (\d+\S*)", name)
-    return found[1] if found else None
+    result = re.search(r"\bMIG (\d+\S*)", name)
+    return result[1] if result else None

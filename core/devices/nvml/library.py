@@ -1,21 +1,19 @@
-"""The one door to NVML: which NVIDIA cards there are, and how each of them is doing. Sampler threads; no torch, no Qt.
+"""The only access to NVML: lists NVIDIA cards and reads them. Sampler threads; no torch, no Qt.
 
-Whatever goes wrong in there (no library, no driver, an old driver, a lost card, a field that this card lacks) becomes
-`None` and a reason in the modules beside this one, nowhere else: callers need no try/except, and no failure hides
-another field or card.
+Every failure (no library, no driver, an old driver, a lost card, an unsupported field) becomes `None` and a reason in
+this package: callers need no try/except, and one failure never hides another field or card.
 
     nvml_asking     one question, and what becomes of it when it fails
     nvml_listing    which cards and MIG instances there are
     nvml_fields     the quick fields, and what identifies a card
-    nvml_slow       what changes seldom or costs much
+    slow_fields       what changes seldom or costs much
     nvml_processes  who uses a card
     nvml_details    what hardly ever changes
     nvml_links      NVLinks and their traffic
     nvml_topology   how cards are joined
 
-A call that blocks holds its own thread only. What lists cards, starts NVML or ends it waits for each call as long as
-the time limit says and goes on without it; what reads one card runs on the caller's thread, and whoever waits for that
-calls `give_up`. `time_limit` explains it.
+A blocking call holds only its own thread. Listing, starting and ending wait for each call until its time limit and then
+go on without it; a card is read on the caller's thread, and whoever waits for that calls `give_up` (see `time_limit`).
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from devexplorer.core.devices.nvml import fields
-from devexplorer.core.devices.nvml import slow_fields as nvml_slow
+from devexplorer.core.devices.nvml import fields, slow_fields
 from devexplorer.core.devices.nvml import topology as nvml_topology
 from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
@@ -53,8 +51,8 @@ START_LIMIT_S = 5.0
 wakes it, too: who asks once gives `open_limit_s` as much, who goes on asking shows the others first and this one when
 it is awake."""
 
-_START = Query("nvml", (lambda n, _: n.nvmlInit(),))
-_END = Query("nvml_end", (lambda n, _: n.nvmlShutdown(),))
+_START = Query("nvml", lambda n, _: n.nvmlInit())
+_END = Query("nvml_end", lambda n, _: n.nvmlShutdown())
 
 
 def driver_cards() -> frozenset[str]:
@@ -66,14 +64,14 @@ def driver_cards() -> frozenset[str]:
 
 
 class Nvml:
-    """NVML, started when asked to and never in the way of anything else.
+    """Access to NVML, started on demand.
 
-    `module` stands in for pynvml (tests); `process_facts` says who a pid is; `hidden_processes` tells whether this
-    process lives in a pid namespace of its own (a container), where an empty list means nothing; `driver_cards` names
-    the cards that the system's driver holds; `clock` is monotonic, in seconds. `limit_s`, `start_limit_s` and
-    `open_limit_s`: how long a call may take. Safe to call from several threads as long as each card is read by one.
-    `start`, `cards`, `topology` and `close` return in time whatever hangs; a thread inside `read`, `read_slow` or
-    `read_details` can hang, until somebody calls `give_up`.
+    Tests replace `module` (pynvml), `process_facts` (pid -> name, user, command), `hidden_processes` (whether this
+    process has its own pid namespace, as in a container, where an empty list means nothing), `driver_cards` (PCI
+    addresses of the system driver's cards) and `clock` (monotonic seconds). `limit_s`, `start_limit_s` and
+    `open_limit_s`: how long a call may take. Thread-safe as long as each card is read by one thread. `start`, `cards`,
+    `topology` and `close` always return in time; a thread inside `read`, `read_slow` or `read_details` can hang until
+    `give_up` is called.
     """
 
     def __init__(
@@ -96,9 +94,9 @@ class Nvml:
         self._hidden_processes = hidden_processes
         self._driver_cards = driver_cards
         self._clock = clock
-        self._asker = QueryRunner()
-        self._machine = CardState(None, hanging=self._asker.hanging_at("machine"))
-        self._opened: dict[str, CardState] = {}
+        self._runner = QueryRunner()
+        self._machine = CardState(None, hanging=self._runner.hanging_at("machine"))
+        self._cards: dict[str, CardState] = {}
         self._listing = threading.RLock()
         self._started = False
         self._pause = False
@@ -107,13 +105,12 @@ class Nvml:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What cannot be found out at present, each reason once; cards are named `nvml:N`. A field that a card simply
-        lacks is none."""
-        return self._asker.problems((self._machine, *list(self._opened.values())))
+        """Current problems, without duplicates; cards are named `nvml:N`. An unsupported field is not a problem."""
+        return self._runner.problems((self._machine, *list(self._cards.values())))
 
     @property
     def started(self) -> bool:
-        """Whether NVML answered, and did not stop since."""
+        """Whether NVML was started and still answers."""
         return self._started and self._gone is None
 
     def start(self) -> bool:
@@ -126,30 +123,30 @@ class Nvml:
             try:
                 self._module = importlib.import_module("pynvml")
             except ImportError:
-                self._asker.note(
+                self._runner.add_problem(
                     self._machine, "nvml", "NVIDIA cards cannot be watched: the package nvidia-ml-py is not installed"
                 )
                 return False
-        self._asker.module = self._module
+        self._runner.module = self._module
         try:
             self._in_time([self._job(_START)])
         except TimeLimitError as error:
-            self._asker.withdraw(self._machine, "nvml")
-            self._asker.note(self._machine, "nvml", str(error))
+            self._runner.remove_problem(self._machine, "nvml")
+            self._runner.add_problem(self._machine, "nvml", str(error))
             return False
         except Exception as error:  # pynvml also raises OSError and AttributeError for a half-installed driver
-            self._asker.note(self._machine, "nvml", self._asker.start_words(error))
+            self._runner.add_problem(self._machine, "nvml", self._runner.start_message(error))
             return False
         self._started, self._gone = True, None
         self._held_at_start = self._driver_cards()
-        self._asker.withdraw(self._machine, "nvml")
+        self._runner.remove_problem(self._machine, "nvml")
         return True
 
     def restart(self) -> bool:
-        """Start NVML anew: after its driver was unloaded, and for a card that came later. `cards()` does so by itself.
+        """Restart NVML after its driver was unloaded, or for a new card; `cards()` does so itself.
 
-        Handles of the time before are forgotten, so cards have to be listed again. False when NVML does not start, and
-        when a call is still inside it after a second.
+        Old handles become invalid, so the cards must be listed again. False if NVML does not start, or if a call is
+        still inside it after a second.
         """
         with self._listing:
             self._pause = True
@@ -158,9 +155,9 @@ class Nvml:
                     return False
                 if self._started:
                     self._shut_down()
-                for opened in self._opened.values():
-                    opened.handle = None
-                self._machine.lacking = {}
+                for state in self._cards.values():
+                    state.handle = None
+                self._machine.unsupported = {}
                 gone, self._gone = self._gone, None
                 if not self.start():
                     self._gone = gone or "NVML did not start again"
@@ -169,12 +166,11 @@ class Nvml:
                 self._pause = False
 
     def close(self) -> bool:
-        """Give NVML back. Call it when no other thread reads. False: a call hangs, and shutting NVML down under one may
-        crash."""
-        if self._asker.any_hangs:
+        """Shut NVML down; no other thread may be reading. False if a call hangs: shutting down during it may crash."""
+        if self._runner.any_hangs:
             return False
         if self._started:
-            self._opened = {}
+            self._cards = {}
             self._shut_down()
         return True
 
@@ -183,15 +179,15 @@ class Nvml:
         try:
             self._in_time([self._job(_END)])
         except Exception:
-            pass  # it ends anyway, or was gone already, and there is nobody left to tell
+            pass  # NVML ends anyway, or was gone already
 
     def _calls_ended(self) -> bool:
         until = time.monotonic() + RESTART_PATIENCE_S
-        while any(opened.busy for opened in (self._machine, *self._opened.values())):
+        while any(state.busy for state in (self._machine, *self._cards.values())):
             if time.monotonic() > until:
                 return False
             time.sleep(0.001)
-        return not self._asker.any_hangs
+        return not self._runner.any_hangs
 
     # how long it may take
 
@@ -199,71 +195,71 @@ class Nvml:
         """Leave the call behind that reads this card now, if it takes longer than the limit. Any thread, again and
         again.
 
-        True: the thread that reads will raise `LeftBehindError` when its call returns; read again, on another thread,
+        True: the thread that reads will raise `AbandonedError` when its call returns; read again, on another thread,
         and everything but that call is answered.
         """
-        opened = self._opened.get(card.key)
-        return opened is not None and self._asker.give_up(
-            opened.line, time.monotonic(), self.limit_s if limit_s is None else limit_s
+        state = self._cards.get(card.key)
+        return state is not None and self._runner.give_up(
+            state.tracker, time.monotonic(), self.limit_s if limit_s is None else limit_s
         )
 
     def inside(self, card: Card) -> str | None:
-        """The function of NVML that reads this card now."""
-        opened = self._opened.get(card.key)
-        return None if opened is None else driver_function(opened.line.thread)
+        """The NVML function that is reading this card now."""
+        state = self._cards.get(card.key)
+        return None if state is None else driver_function(state.tracker.thread)
 
     @property
-    def came_back(self) -> int:
+    def late_returns(self) -> int:
         """How many calls have returned that were given up."""
-        return self._asker.came_back
+        return self._runner.late_returns
 
     def _in_time(self, jobs: Sequence[Callable[[CallTracker], Any]]) -> list[Any]:
         return run_all(jobs, self._give_up, "nvml")
 
-    def _give_up(self, line: CallTracker, now: float) -> bool:
-        subject = line.subject
+    def _give_up(self, tracker: CallTracker, now: float) -> bool:
+        subject = tracker.subject
         special = {_START.field: self.start_limit_s, HANDLE: self.open_limit_s}
-        return self._asker.give_up(
-            line, now, self.limit_s if subject is None else special.get(subject[1].field, self.limit_s)
+        return self._runner.give_up(
+            tracker, now, self.limit_s if subject is None else special.get(subject[1].field, self.limit_s)
         )
 
-    def _job(self, question: Query) -> Callable[[CallTracker], Any]:
-        """A question to NVML itself, for once."""
+    def _job(self, query: Query) -> Callable[[CallTracker], Any]:
+        """A single query to NVML itself."""
 
-        def ask(line: CallTracker) -> Any:
-            self._machine.line = line
-            return self._asker.call(self._machine, question)
+        def ask(tracker: CallTracker) -> Any:
+            self._machine.tracker = tracker
+            return self._runner.call(self._machine, query)
 
         return ask
 
     # what is there
 
     def cards(self) -> tuple[Card, ...]:
-        """Every card in NVML's order, each followed by its MIG instances; the broken ones with their reason.
+        """Every card in NVML's order, each followed by its MIG instances; broken ones with their reason.
 
-        Call it again at any time: new cards and MIG instances join, those that are no more leave, a known one costs two
-        or three calls and gives an equal record, and what was found lacking is asked again. Where the driver was
-        unloaded, or holds a card that NVML does not know yet, NVML is started anew first.
+        May be called at any time: new cards and instances are added, missing ones removed; a known card costs two or
+        three calls and gives an equal record, and unsupported fields are tried again. NVML is restarted first if the
+        driver was unloaded or holds a card that NVML does not know.
         """
         with self._listing:
             if self._gone is not None or (self._started and self._driver_cards() - self._held_at_start):
                 self.restart()
-            if (found := self._listed()) is None and self._started and self.restart():
-                found = self._listed()  # a driver that was reloaded answers the old session with errors
-            if found is not None:
-                self._opened = found
+            if (result := self._listed()) is None and self._started and self.restart():
+                result = self._listed()  # a driver that was reloaded answers the old session with errors
+            if result is not None:
+                self._cards = result
             if self._gone is not None:
                 return tuple(
-                    msgspec.structs.replace(opened.known_card, broken=self._gone) for opened in self._opened.values()
+                    msgspec.structs.replace(state.known_card, broken=self._gone) for state in self._cards.values()
                 )
-            return tuple(opened.known_card for opened in self._opened.values())
+            return tuple(state.known_card for state in self._cards.values())
 
     def _listed(self) -> dict[str, CardState] | None:
         """The cards; None when NVML does not answer."""
         if not self.started:
             return None
         try:
-            return list_cards(self._asker, self._machine, self._opened, self._in_time)
+            return list_cards(self._runner, self._machine, self._cards, self._in_time)
         except NvmlGoneError as error:
             self._lose_nvml(error)
             return None
@@ -271,153 +267,126 @@ class Nvml:
     # how it is doing
 
     def read(self, card: Card, *, device: str, time_unix_s: float, slow: SlowFields | None = None) -> DeviceSample:
-        """The quick fields of one card (six calls), joined with the last `slow` ones, as a sample of `device`.
+        """The quick fields of one card (six calls) plus the given `slow` ones, as a sample of `device`.
 
-        Of a card that turns out to be lost, or that cannot be asked, the `slow` ones are not repeated: they are of
-        another time.
+        The `slow` ones are left out if the card is lost or cannot be read: they would be out of date.
         """
-        ask = self._asker.ask
-        answers = False
-        memory: fields.Memory | None = None
-        utilization: fields.Utilization | None = None
-        temperature = power = clock = memory_clock = None
-        if (opened := self._enter(card)) is not None:
-            try:
-                memory = ask(opened, fields.MEMORY)
-                utilization = ask(opened, fields.UTILIZATION)
-                temperature = ask(opened, fields.TEMPERATURE)
-                power = ask(opened, fields.POWER)
-                clock = ask(opened, fields.SM_CLOCK)
-                memory_clock = ask(opened, fields.MEMORY_CLOCK)
-                self._asker.withdraw(opened, None)  # nothing said that the card is lost
-                answers = True
-            except CardLostError:
-                pass  # stated by the asker; what was read before it is kept
-            except NvmlGoneError as error:
-                self._lose_nvml(error)
-            finally:
-                self._leave(opened)
-        return DeviceSample(
-            device=device,
-            time_unix_s=time_unix_s,
-            memory_used_bytes=memory.used_bytes if memory else None,
-            memory_free_bytes=memory.free_bytes if memory else None,
-            memory_reserved_bytes=memory.reserved_bytes if memory else None,
-            memory_total_bytes=memory.total_bytes if memory else None,
-            utilization_percent=utilization.gpu_percent if utilization else None,
-            memory_utilization_percent=utilization.memory_percent if utilization else None,
-            temperature_c=temperature,
-            power_w=power,
-            sm_clock_mhz=clock,
-            memory_clock_mhz=memory_clock,
-            **(slow._asdict() if slow is not None and answers else {}),
-        )
+        values: dict[str, Any] = {}
+        with self._reading(card) as state:
+            if state is not None:
+                self._runner.read(state, fields.QUICK, values)
+                self._runner.remove_problem(state, None)  # nothing said that the card is lost
+                values |= slow._asdict() if slow is not None else {}
+        return DeviceSample(device=device, time_unix_s=time_unix_s, **values)
 
     def read_slow(self, card: Card, *, pcie_throughput: bool = True) -> SlowFields:
-        """What changes seldom or costs much, of one card; about every two seconds.
+        """Fields of one card that change seldom or are expensive; about every two seconds.
 
         `pcie_throughput`: two calls that block for 20 ms each on a real card, because the driver measures that long;
         without them the two fields are None. A call that finds the card lost gives an empty `SlowFields`.
         """
-        opened = self._enter(card)
-        if opened is None:
-            return SlowFields()
-        try:
-            values = {question.field: self._asker.ask(opened, question) for question in nvml_slow.SINGLE}
-            values |= nvml_slow.read_grouped(self._asker, opened, self._clock())
-            if pcie_throughput:
-                values |= {question.field: self._asker.ask(opened, question) for question in nvml_slow.PCIE_THROUGHPUT}
-            processes = read_processes(self._asker, opened, card, self._process_facts, self._hidden_processes())
-            values |= nvml_slow.read_rates_again(self._asker, opened, self._clock())
-            return SlowFields(**values, processes=processes)
-        except CardLostError:
-            return SlowFields()
-        except NvmlGoneError as error:
-            self._lose_nvml(error)
-            return SlowFields()
-        finally:
-            self._leave(opened)
+        with self._reading(card) as state:
+            if state is not None:
+                values: dict[str, Any] = {}
+                self._runner.read(state, slow_fields.SINGLE, values)
+                values |= slow_fields.read_grouped(self._runner, state, self._clock())
+                if pcie_throughput:
+                    self._runner.read(state, slow_fields.PCIE_THROUGHPUT, values)
+                processes = read_processes(self._runner, state, card, self._process_facts, self._hidden_processes())
+                values |= slow_fields.read_rates_again(self._runner, state, self._clock())
+                return SlowFields(**values, processes=processes)
+        return SlowFields()
 
     def read_details(self, card: Card, *, device: str, time_unix_s: float) -> DeviceDetails:
-        """What hardly ever changes, of one card; about twice a minute, after its first samples: `missing` covers their
-        fields, too."""
-        opened = self._enter(card)
-        if opened is None:
-            return lost_details(device, time_unix_s, card.broken or self._gone or "the card was not opened")
-        try:
-            return read_details(self._asker, opened, device=device, time_unix_s=time_unix_s, now=self._clock())
-        except CardLostError as error:
-            return lost_details(device, time_unix_s, str(error))
-        except NvmlGoneError as error:
-            self._lose_nvml(error)
-            return lost_details(device, time_unix_s, str(error))
-        finally:
-            self._leave(opened)
+        """Fields of one card that hardly ever change; about twice a minute. `missing` covers the samples' fields too,
+        so call it after the first sample."""
+        lost = card.broken
+        with self._reading(card) as state:
+            if state is not None:
+                try:
+                    return read_details(self._runner, state, device=device, time_unix_s=time_unix_s, now=self._clock())
+                except CardLostError as error:
+                    lost = str(error)
+        return lost_details(device, time_unix_s, lost or self._gone or "the card was not opened")
 
     def missing(self, card: Card) -> dict[str, str]:
         """Why fields of the card's samples and details are not known at present."""
-        opened = self._opened.get(card.key)
-        return {} if opened is None else missing(opened)
+        state = self._cards.get(card.key)
+        return {} if state is None else missing(state)
 
     def topology(self, cards: Sequence[Card], names: Mapping[str, str]) -> Topology:
-        """How the cards are joined, every pair once; MIG instances are parts of their cards and left out.
+        """How the cards are connected, every pair once, without MIG instances.
 
-        `names`: `Card.key` -> device id; others go by `nvml:N`. Any thread: it leaves no trace on what is remembered of
-        a card.
+        `names`: `Card.key` -> device id; other cards go by `nvml:N`. Any thread: it does not change the state of a
+        card.
         """
         if self._pause or not self.started:
             return Topology(source="nvml")
 
-        def job(line: CallTracker) -> Topology:
+        def job(tracker: CallTracker) -> Topology:
             own = [
-                (names.get(card.key, card.nvml_id), self._copy(card, opened, line))
+                (names.get(card.key, card.nvml_id), self._copy(card, state, tracker))
                 for card in cards
                 if card.mig_instance is None
-                and (opened := self._opened.get(card.key)) is not None
-                and opened.handle is not None
+                and (state := self._cards.get(card.key)) is not None
+                and state.handle is not None
             ]
-            ends = nvml_topology.ends(self._asker, own)
-            pairs = [nvml_topology.pair(self._asker, a, b) for a, b in combinations(ends, 2)]
-            near = [self._affinity(device, opened) for device, opened in own]
+            ends = nvml_topology.ends(self._runner, own)
+            pairs = [nvml_topology.pair(self._runner, a, b) for a, b in combinations(ends, 2)]
+            near = [self._affinity(device, state) for device, state in own]
             return Topology(source="nvml", links=tuple(pairs), affinities=tuple(near))
 
         self._machine.busy = True
         try:
-            found: Topology = self._in_time([job])[0]
-            return found
+            result: Topology = self._in_time([job])[0]
+            return result
         except NvmlGoneError as error:
             self._lose_nvml(error)
             return Topology(source="nvml")
         finally:
             self._machine.busy = False
 
-    def _copy(self, card: Card, opened: CardState, line: CallTracker) -> CardState:
-        """A card to ask without a trace on what is remembered of it, except for calls that hang."""
-        return CardState(card.nvml_id, card, opened.handle, line=line, hanging=opened.hanging)
+    def _copy(self, card: Card, state: CardState, tracker: CallTracker) -> CardState:
+        """A copy of a card's state, so that queries do not change it; only hanging calls are shared."""
+        return CardState(card.nvml_id, card, state.handle, tracker=tracker, hanging=state.hanging)
 
-    def _affinity(self, device: str, opened: CardState) -> Affinity:
+    def _affinity(self, device: str, state: CardState) -> Affinity:
         try:
-            cpus = self._asker.ask(opened, nvml_topology.CPUS)
-            return Affinity(device=device, cpus=cpus, numa_node=nvml_topology.numa_node(self._asker, opened))
+            cpus = self._runner.ask(state, nvml_topology.CPUS)
+            return Affinity(device=device, cpus=cpus, numa_node=nvml_topology.numa_node(self._runner, state))
         except CardLostError:
             return Affinity(device=device)
 
     def _enter(self, card: Card) -> CardState | None:
-        """What is remembered of a card, marked as being read; None where it cannot be asked."""
-        opened = self._opened.get(card.key)
-        if opened is None or opened.handle is None:
+        """The state of a card, marked as being read; None if it cannot be read."""
+        state = self._cards.get(card.key)
+        if state is None or state.handle is None:
             return None
-        opened.line = CallTracker()
-        opened.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
+        state.tracker = CallTracker()
+        state.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
         if self._pause or not self.started:
-            self._leave(opened)
+            self._leave(state)
             return None
-        return opened
+        return state
 
-    def _leave(self, opened: CardState) -> None:
-        if opened.line.thread is threading.current_thread():  # else somebody gave up on this one and reads anew
-            opened.busy = False
+    @contextmanager
+    def _reading(self, card: Card) -> Iterator[CardState | None]:
+        """The state of a card while it is read; None if it cannot be. Losing the card or NVML ends the block."""
+        state = self._enter(card)
+        try:
+            yield state
+        except CardLostError:
+            pass  # noted by the query
+        except NvmlGoneError as error:
+            self._lose_nvml(error)
+        finally:
+            if state is not None:
+                self._leave(state)
+
+    def _leave(self, state: CardState) -> None:
+        if state.tracker.thread is threading.current_thread():  # else another thread has taken over
+            state.busy = False
 
     def _lose_nvml(self, error: NvmlGoneError) -> None:
         self._gone = str(error)
-        self._asker.note(self._machine, "nvml", str(error))
+        self._runner.add_problem(self._machine, "nvml", str(error))

@@ -29,7 +29,7 @@ _MOST_LINKS = 36
 
 def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
     """Every link; none where the card has none. What one link does not tell is None."""
-    found = []
+    result = []
     for link in range(_MOST_LINKS):
         try:
             active = bool(nvml.nvmlDeviceGetNvLinkState(handle, link))
@@ -41,7 +41,7 @@ def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
         remote = _or_none(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link) if active else None
         kind = _or_none(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) if active else None
         bus_id = _text(remote)
-        found.append(
+        result.append(
             NvLink(
                 link=link,
                 active=active,
@@ -50,7 +50,7 @@ def links(nvml: Any, handle: Any) -> tuple[NvLink, ...]:
                 remote_kind=_KINDS.get(kind if kind is not None else -1),
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _text(remote: Any) -> str:
@@ -61,10 +61,10 @@ def _text(remote: Any) -> str:
         return ""
 
 
-def _or_none(nvml: Any, question: str, handle: Any, link: int) -> Any:
+def _or_none(nvml: Any, query: str, handle: Any, link: int) -> Any:
     """One detail of a link: links differ, and one that does not tell hides no other. A lost card is lost."""
     try:
-        return getattr(nvml, question)(handle, link)
+        return getattr(nvml, query)(handle, link)
     except Exception as error:
         if getattr(error, "value", None) in (
             nvml.NVML_ERROR_GPU_IS_LOST,
@@ -75,26 +75,26 @@ def _or_none(nvml: Any, question: str, handle: Any, link: int) -> Any:
         return None
 
 
-LINKS = Query("nvlinks", (links,), many=True)
+LINKS = Query("nvlinks", links, many=True)
 
 
-def with_traffic(asker: QueryRunner, opened: CardState, found: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:
+def with_traffic(runner: QueryRunner, state: CardState, result: tuple[NvLink, ...], now: float) -> tuple[NvLink, ...]:
     """The links with bytes per second since the last call, from one question about all active ones."""
-    active = [link.link for link in found if link.active]
+    active = [link.link for link in result if link.active]
     if not active:
-        return found
+        return result
     wanted = [field for link in active for field in nvlink_fields(link)]
-    values = asker.ask(opened, Query("nvlink_traffic", (lambda n, h: field_values(n, h, wanted),))) or {}
+    values = runner.ask(state, Query("nvlink_traffic", lambda n, h: field_values(n, h, wanted))) or {}
 
     def traffic(link: int, at: int, name: str) -> float | None:
         value = values.get(nvlink_fields(link)[at])
         if value is None or value.code != 0 or value.number is None:
             return None
-        return rate(opened, name, link, value.number, now)
+        return rate(state, name, link, value.number, now)
 
     return tuple(
         msgspec.structs.replace(link, tx_bytes_s=traffic(link.link, 0, "tx"), rx_bytes_s=traffic(link.link, 1, "rx"))
         if link.active
         else link
-        for link in found
+        for link in result
     )

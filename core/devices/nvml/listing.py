@@ -26,95 +26,93 @@ InTime = Callable[[Sequence[Callable[[CallTracker], Any]]], list[Any]]
 HANDLE = "handle"
 """The field of the question that opens a card."""
 _INSTANCES = Query(
-    "mig_instances", (lambda n, h: int(in_range(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances")),)
+    "mig_instances", lambda n, h: int(in_range(n.nvmlDeviceGetMaxMigDeviceCount(h), 0, 64, "MIG instances"))
 )
 
 
 def list_cards(
-    asker: QueryRunner, machine: CardState, known: Mapping[str, CardState], in_time: InTime
+    runner: QueryRunner, machine: CardState, known: Mapping[str, CardState], in_time: InTime
 ) -> dict[str, CardState] | None:
     """`Card.key` -> card, in NVML's order, each card followed by its instances; None when NVML does not even count
     them.
 
-    Raises `GoneError`.
+    Raises `NvmlGoneError`.
     """
 
-    def of_the_machine(line: CallTracker) -> tuple[Any, ...]:
-        machine.line = line
-        return tuple(
-            asker.ask(machine, question) for question in (fields.DRIVER_VERSION, fields.CUDA_VERSION, fields.COUNT)
-        )
+    def of_the_machine(tracker: CallTracker) -> tuple[Any, ...]:
+        machine.tracker = tracker
+        return tuple(runner.ask(machine, query) for query in (fields.DRIVER_VERSION, fields.CUDA_VERSION, fields.COUNT))
 
     driver, cuda, count = in_time([of_the_machine])[0]
     if count is None:
         return None
-    places = {one.card.index: one for one in known.values() if one.card and one.card.mig_instance is None}
+    places = {item.card.index: item for item in known.values() if item.card and item.card.mig_instance is None}
     jobs = []
     for index in range(count):
         name = f"NVIDIA card {index}"
         blank = Card(
             index=index, uuid=None, name=name, named=False, driver_version=driver, cuda_version=fields.cuda_text(cuda)
         )
-        jobs.append(partial(_card_with_instances, asker, known, places.get(index), blank))
-    found: dict[str, CardState] = {}
-    for one in (one for family in in_time(jobs) for one in family):
-        if (twin := found.get(one.known_card.key)) is not None:
-            one = _without_uuid(asker, one, twin)
-        found[one.known_card.key] = one
-    return found
+        jobs.append(partial(_card_with_instances, runner, known, places.get(index), blank))
+    result: dict[str, CardState] = {}
+    for item in (item for family in in_time(jobs) for item in family):
+        if (duplicate := result.get(item.known_card.key)) is not None:
+            item = _without_uuid(runner, item, duplicate)
+        result[item.known_card.key] = item
+    return result
 
 
-def _without_uuid(asker: QueryRunner, opened: CardState, twin: CardState) -> CardState:
+def _without_uuid(runner: QueryRunner, state: CardState, duplicate: CardState) -> CardState:
     """A card that answers with the UUID of another one goes by its place."""
-    card = opened.known_card
-    if opened is twin:
-        return opened
-    words = f"the driver gives this card the UUID of {twin.known_card.nvml_id} ({card.uuid})"
-    asker.miss(opened, fields.UUID, words, problem=True)
-    opened.card = msgspec.structs.replace(card, uuid=None)
-    return opened
+    card = state.known_card
+    if state is duplicate:
+        return state
+    message = f"the driver gives this card the UUID of {duplicate.known_card.nvml_id} ({card.uuid})"
+    runner.set_missing(state, fields.UUID, message, problem=True)
+    state.card = msgspec.structs.replace(card, uuid=None)
+    return state
 
 
 def _card_with_instances(
-    asker: QueryRunner, known: Mapping[str, CardState], here_before: CardState | None, blank: Card, line: CallTracker
+    runner: QueryRunner, known: Mapping[str, CardState], previous: CardState | None, blank: Card, tracker: CallTracker
 ) -> list[CardState]:
-    opened = _open(asker, known, here_before, blank, line)
-    if opened.known_card.mig and opened.known_card.broken is None:
-        return [opened, *_instances(asker, known, opened, line)]
-    return [opened]
+    state = _open(runner, known, previous, blank, tracker)
+    if state.known_card.mig and state.known_card.broken is None:
+        return [state, *_instances(runner, known, state, tracker)]
+    return [state]
 
 
 def _open(
-    asker: QueryRunner, known: Mapping[str, CardState], here_before: CardState | None, blank: Card, line: CallTracker
+    runner: QueryRunner, known: Mapping[str, CardState], previous: CardState | None, blank: Card, tracker: CallTracker
 ) -> CardState:
     """The card at the place of `blank`."""
-    fresh = CardState(blank.nvml_id, blank, line=line, hanging=asker.hanging_at(blank.index))
-    opened = here_before or fresh
+    fresh = CardState(blank.nvml_id, blank, tracker=tracker, hanging=runner.hanging_at(blank.index))
+    state = previous or fresh
     try:
-        handle = _handle(asker, opened, fresh, blank)
+        handle = _handle(runner, state, fresh, blank)
         if handle is None:
-            return opened
+            return state
         fresh.handle = handle
-        uuid = asker.ask(fresh, fields.UUID)
+        uuid = runner.ask(fresh, fields.UUID)
         if uuid is not None:
-            opened = known.get(uuid, fresh)  # else it is taken for the one that was here
-        mig = asker.ask(fresh, fields.MIG)
-        anew = opened is fresh or opened.handle is None  # without a handle: NVML was started again
-        opened.handle, opened.device, opened.hanging = handle, blank.nvml_id, fresh.hanging
-        opened.ask_again()
-        card = opened.known_card
+            state = known.get(uuid, fresh)  # else it is taken for the one that was here
+        mig = runner.ask(fresh, fields.MIG)
+        is_new = state is fresh or state.handle is None  # without a handle: NVML was started again
+        state.handle, state.device, state.hanging = handle, blank.nvml_id, fresh.hanging
+        state.reset_unsupported()
+        card = state.known_card
         if mig is None:
             mig = card.mig  # a question that fails for once switches nothing
-        if anew or card.broken or not card.named or card.mig != mig or card.index != blank.index:
+        if is_new or card.broken or not card.named or card.mig != mig or card.index != blank.index:
             card = msgspec.structs.replace(blank, uuid=uuid or card.uuid, mig=mig)
             fresh.card = card
-            card = _described(asker, fresh, card)
-            _take_reasons(asker, opened, fresh)  # another mode, other answers
-            opened.card = card
+            card = _described(runner, fresh, card)
+            _take_reasons(runner, state, fresh)  # another mode, other answers
+            state.card = card
     except CardLostError as error:
-        asker.note(opened, None, str(error))
-        opened.card = broken(opened.card or blank, str(error))
-    return opened
+        runner.add_problem(state, None, str(error))
+        state.card = broken(state.card or blank, str(error))
+    return state
 
 
 def broken(card: Card, why: str) -> Card:
@@ -122,34 +120,34 @@ def broken(card: Card, why: str) -> Card:
     return msgspec.structs.replace(card, broken=why, memory_used_bytes=None)
 
 
-def _handle(asker: QueryRunner, opened: CardState, fresh: CardState, blank: Card) -> Any:
+def _handle(runner: QueryRunner, state: CardState, fresh: CardState, blank: Card) -> Any:
     """What NVML knows the card by; None where it cannot be opened, which is then stated."""
     try:
-        return asker.call(fresh, Query(HANDLE, (lambda n, _: n.nvmlDeviceGetHandleByIndex(blank.index),)))
+        return runner.call(fresh, Query(HANDLE, lambda n, _: n.nvmlDeviceGetHandleByIndex(blank.index)))
     except AbandonedError:
         raise
     except TimeLimitError as error:
-        words = str(error)
+        message = str(error)
     except Exception as error:
-        asker.check(opened, getattr(error, "value", None))
-        words = asker.words(error)
-    asker.note(opened, None, f"the card cannot be opened: {words}")
-    opened.card = broken(opened.card or blank, words)
+        runner.check(state, getattr(error, "value", None))
+        message = runner.message(error)
+    runner.add_problem(state, None, f"the card cannot be opened: {message}")
+    state.card = broken(state.card or blank, message)
     return None
 
 
-def _take_reasons(asker: QueryRunner, opened: CardState, fresh: CardState) -> None:
-    if opened is not fresh:
-        asker.forget(opened)
-        opened.reasons.update(fresh.reasons)
+def _take_reasons(runner: QueryRunner, state: CardState, fresh: CardState) -> None:
+    if state is not fresh:
+        runner.forget(state)
+        state.reasons.update(fresh.reasons)
         for problem in fresh.problems.values():
-            asker.note(opened, problem.field, problem.reason)
+            runner.add_problem(state, problem.field, problem.reason)
 
 
-def _described(asker: QueryRunner, opened: CardState, card: Card) -> Card:
+def _described(runner: QueryRunner, state: CardState, card: Card) -> Card:
     """What a card or a MIG instance is."""
-    name = asker.ask(opened, fields.NAME)
-    memory: fields.Memory | None = asker.ask(opened, fields.MEMORY)
+    name = runner.ask(state, fields.NAME)
+    memory: fields.Memory | None = runner.ask(state, fields.MEMORY)
     if memory is not None and memory.shared and card.mig_instance is not None:
         memory = None  # what is cut into instances has memory of its own
     card = msgspec.structs.replace(
@@ -161,35 +159,35 @@ def _described(asker: QueryRunner, opened: CardState, card: Card) -> Card:
         memory_shared=memory.shared if memory else False,
     )
     if card.mig_instance is not None:
-        number = asker.ask(opened, fields.GPU_INSTANCE)
+        number = runner.ask(state, fields.GPU_INSTANCE)
         return msgspec.structs.replace(card, mig_profile=fields.mig_profile(card.name), gpu_instance_id=number)
     return msgspec.structs.replace(
         card,
-        bus_id=asker.ask(opened, fields.BUS_ID),
-        compute_capability=asker.ask(opened, fields.CAPABILITY),
-        ecc=asker.ask(opened, fields.ECC),
-        compute_mode=asker.ask(opened, fields.COMPUTE_MODE),
+        bus_id=runner.ask(state, fields.BUS_ID),
+        compute_capability=runner.ask(state, fields.CAPABILITY),
+        ecc=runner.ask(state, fields.ECC),
+        compute_mode=runner.ask(state, fields.COMPUTE_MODE),
     )
 
 
 def _instances(
-    asker: QueryRunner, known: Mapping[str, CardState], opened_card: CardState, line: CallTracker
+    runner: QueryRunner, known: Mapping[str, CardState], card_state: CardState, tracker: CallTracker
 ) -> list[CardState]:
     """The MIG instances of a card."""
-    found: list[CardState] = []
-    card = opened_card.known_card
-    parent = CardState(card.nvml_id, card, opened_card.handle, line=line, hanging=opened_card.hanging)
+    result: list[CardState] = []
+    card = card_state.known_card
+    parent = CardState(card.nvml_id, card, card_state.handle, tracker=tracker, hanging=card_state.hanging)
     try:
-        places = asker.ask(parent, _INSTANCES)
+        places = runner.ask(parent, _INSTANCES)
         if places is None:
-            return [one for one in known.values() if one.card and one.card.parent_key == card.key]
+            return [item for item in known.values() if item.card and item.card.parent_key == card.key]
         for number in range(places):
-            hanging = asker.hanging_at(card.index, number)
-            fresh = CardState(card.nvml_id, card, parent.handle, line=line, hanging=hanging)
+            hanging = runner.hanging_at(card.index, number)
+            fresh = CardState(card.nvml_id, card, parent.handle, tracker=tracker, hanging=hanging)
             try:
-                handle = asker.call(fresh, Query(HANDLE, (partial(_instance_handle, number=number),)))
+                handle = runner.call(fresh, Query(HANDLE, partial(_instance_handle, number=number)))
                 fresh.handle = handle
-                uuid = asker.call(fresh, fields.UUID)
+                uuid = runner.call(fresh, fields.UUID)
             except AbandonedError:
                 raise
             except Exception:
@@ -205,23 +203,21 @@ def _instances(
                 driver_version=card.driver_version,
                 cuda_version=card.cuda_version,
             )
-            opened = known.get(uuid) or CardState(card.nvml_id, blank, hanging=hanging)
-            anew = (
-                opened.handle is None
-                or opened.known_card.index != card.index
-                or opened.known_card.mig_instance != number
+            state = known.get(uuid) or CardState(card.nvml_id, blank, hanging=hanging)
+            is_new = (
+                state.handle is None or state.known_card.index != card.index or state.known_card.mig_instance != number
             )
-            opened.handle, opened.device, opened.hanging = handle, card.nvml_id, hanging
-            opened.ask_again()
-            if anew:
+            state.handle, state.device, state.hanging = handle, card.nvml_id, hanging
+            state.reset_unsupported()
+            if is_new:
                 fresh.card = blank
-                description = _described(asker, fresh, blank)
-                _take_reasons(asker, opened, fresh)
-                opened.card = description
-            found.append(opened)
+                description = _described(runner, fresh, blank)
+                _take_reasons(runner, state, fresh)
+                state.card = description
+            result.append(state)
     except CardLostError as error:
-        asker.note(opened_card, None, str(error))  # the card stays in the list
-    return found
+        runner.add_problem(card_state, None, str(error))  # the card stays in the list
+    return result
 
 
 def _instance_handle(nvml: Any, handle: Any, *, number: int) -> Any:

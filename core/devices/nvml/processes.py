@@ -24,8 +24,8 @@ HIDDEN = "this is a container with its own process numbers: processes outside ar
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of Linux's initial pid namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
-_COMPUTE = Query("processes", (running_processes("Compute", 3), running_processes("Compute", 2)), expected=True)
-_GRAPHICS = Query("graphics_processes", (running_processes("Graphics", 3), running_processes("Graphics", 2)))
+_COMPUTE = Query("processes", running_processes("Compute", 3), running_processes("Compute", 2), expected=True)
+_GRAPHICS = Query("graphics_processes", running_processes("Graphics", 3), running_processes("Graphics", 2))
 
 
 def in_pid_namespace() -> bool:
@@ -48,8 +48,8 @@ def merged(
     """
     most = capacity_bytes if capacity_bytes is not None else MOST_BYTES
     use: dict[int, tuple[tuple[str, ...], int | None]] = {}
-    for kind, found in lists:
-        for process in found or ():
+    for kind, result in lists:
+        for process in result or ():
             pid, memory = int(process.pid), process.usedGpuMemory
             if not 0 < pid < 2**31:
                 continue
@@ -63,42 +63,42 @@ def merged(
 
 def busy_percent(samples: Iterable[Any], seen: int) -> tuple[dict[int, float], int]:
     """Process number -> mean SM utilization of the samples after `seen`, and the newest time stamp (microseconds)."""
-    found: dict[int, list[int]] = defaultdict(list)
+    result: dict[int, list[int]] = defaultdict(list)
     newest = seen
     for sample in samples:
         if int(sample.timeStamp) > seen and 0 <= sample.smUtil <= 100:
-            found[int(sample.pid)].append(int(sample.smUtil))
+            result[int(sample.pid)].append(int(sample.smUtil))
             newest = max(newest, int(sample.timeStamp))
-    return {pid: sum(values) / len(values) for pid, values in found.items()}, newest
+    return {pid: sum(values) / len(values) for pid, values in result.items()}, newest
 
 
 def read_processes(
-    asker: QueryRunner, opened: CardState, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
+    runner: QueryRunner, state: CardState, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
 ) -> tuple[ProcessUse, ...] | None:
     """Who uses the card, by process number (`nvidia-smi --query-compute-apps`, the graphics ones, `nvidia-smi pmon`).
 
     None, with a problem, where that is not visible from here. `hidden`: this is a container with its own numbers.
-    A process is looked up once, as long as it stays. Raises `LostError` and `GoneError`.
+    A process is looked up once, as long as it stays. Raises `CardLostError` and `NvmlGoneError`.
     """
-    lists = (("compute", asker.ask(opened, _COMPUTE)), ("graphics", asker.ask(opened, _GRAPHICS)))
-    if all(found is None for _, found in lists):
+    lists = (("compute", runner.ask(state, _COMPUTE)), ("graphics", runner.ask(state, _GRAPHICS)))
+    if all(result is None for _, result in lists):
         return None
     use = merged(lists, card.memory_total_bytes)
     if hidden and not use:
-        asker.miss(opened, _COMPUTE, HIDDEN, problem=True)
+        runner.set_missing(state, _COMPUTE, HIDDEN, problem=True)
         return None
-    known, opened.people = opened.people, {}
+    known, state.known_processes = state.known_processes, {}
     if not hidden:
         for pid in use:
             who = known.get(pid)
-            opened.people[pid] = who if who is not None and who.name is not None else facts(pid)
+            state.known_processes[pid] = who if who is not None and who.name is not None else facts(pid)
     busy: dict[int, float] = {}
     if use:
-        since = opened.processes_seen
-        question = Query("process_utilization", (lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since),))
-        busy, opened.processes_seen = busy_percent(asker.ask(opened, question) or (), since)
+        since = state.processes_seen
+        query = Query("process_utilization", lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since))
+        busy, state.processes_seen = busy_percent(runner.ask(state, query) or (), since)
     rows = []
     for pid, (kinds, memory) in sorted(use.items()):
-        who = opened.people.get(pid, ProcessFacts())
+        who = state.known_processes.get(pid, ProcessFacts())
         rows.append(ProcessUse(pid, who.name, memory, who.user, who.command, ", ".join(kinds), busy.get(pid)))
     return tuple(rows)

@@ -1,10 +1,10 @@
-"""The one place for everything that can go wrong with a question to NVML. Sampler threads; no torch, no Qt.
+"""Runs queries against NVML and handles everything that can go wrong with them. Sampler threads; no torch, no Qt.
 
-A question has one or more ways to ask it. What fails becomes None and a reason in words; a `Problem` too, when it is
-about something that one would expect of any card. Only two things end a reading: the card is lost, or NVML itself is.
+A query has one or more getters. A failure becomes None and a reason, and also a `Problem` if every card is expected to
+have the field. Only two things end a reading: the card is lost, or NVML is gone.
 
-Every call is noted on the `CallTracker` of the job that makes it. Whoever waits for the job calls `give_up`; a call
-that hangs is not made again until it has come back, and its question is answered with None and that reason.
+Each call is noted on the `CallTracker` of its job. Whoever waits for the job calls `give_up`; a call that hangs is not
+repeated until it returns, and its query is answered with None and that reason.
 """
 
 from __future__ import annotations
@@ -12,52 +12,69 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.records.devices import Problem
 
 Getter = Callable[[Any, Any], Any]
-"""One way to ask: `way(pynvml, handle)`. It raises what pynvml raises, and ValueError for an answer that cannot be
-right."""
+"""`getter(pynvml, handle)`; raises what pynvml raises, and ValueError for an impossible answer."""
 
 _LACKING = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT", "DEPRECATED")
-"""Asking again is useless until the cards are listed again."""
+"""Errors that last until the cards are listed again."""
 
 _GONE = ("UNINITIALIZED", "DRIVER_NOT_LOADED")
-"""NVML itself has stopped: nothing has an answer until it is started again."""
+"""NVML itself has stopped: no query has an answer until it is started again."""
 
 MOST_HANGING = 3
-"""So many calls of a card may hang at once: after that it is asked nothing more until one of them comes back."""
+"""Most calls of a card that may hang at once; beyond that, the card is not queried until one returns."""
 QUICKER = 0.2
-"""Part of the time limit that other calls of a card have while one of its calls hangs."""
+"""Share of the time limit for other calls of a card while one of its calls hangs."""
 
 
-class Query(NamedTuple):
-    """What is asked of a card, in order of preference; the next way is tried where the one before is lacking."""
+class Query:
+    """A field of a card and the calls that can read it, in order of preference."""
 
-    field: str
-    """Of `DeviceSample` or `DeviceDetails`."""
-    ways: tuple[Getter, ...]
-    expected: bool = False
-    """Whether a card that does not tell is worth a `Problem`; most cards lack something (a GeForce has no ECC)."""
-    also: tuple[str, ...] = ()
-    """Fields that come with the same answer, and are missing for the same reason."""
-    parts: bool = False
-    """Whether a part of the answer can be refused: it then has `refused`, field -> why."""
-    text: bool = False
-    """Whether the answer is text: bytes in it that are no UTF-8 are then replaced."""
-    many: bool = False
-    """Whether it makes many calls, each of which has the time limit for itself."""
+    __slots__ = ("also", "expected", "field", "getters", "many", "parts", "text")
+
+    def __init__(
+        self,
+        field: str,
+        *getters: Getter,
+        expected: bool = False,
+        also: tuple[str, ...] = (),
+        parts: bool = False,
+        text: bool = False,
+        many: bool = False,
+    ) -> None:
+        self.field = field
+        """Of `DeviceSample` or `DeviceDetails`."""
+        self.getters = getters
+        """The next one is tried where the one before is unsupported."""
+        self.expected = expected
+        """Whether a missing answer is a `Problem`; most cards lack something (a GeForce has no ECC)."""
+        self.also = also
+        """Further fields of the same answer, missing for the same reason; the answer is then a tuple."""
+        self.parts = parts
+        """Whether parts of the answer can be refused: `answer.refused` maps fields to reasons."""
+        self.text = text
+        """Whether the answer is text: bytes that are not UTF-8 are then replaced."""
+        self.many = many
+        """Whether it makes many calls, each with its own time limit."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields of the answer."""
+        return (self.field, *self.also)
 
 
-_COUNT = Query("still_there", ())
-NO_TEXT = "the driver answers bytes that are no text, which cannot be right"
+_COUNT = Query("still_there")
+NOT_TEXT = "the driver returned bytes that are not text"
 
 
 class CardLostError(Exception):
-    """The card fell off the bus: no other question to it has an answer."""
+    """The card fell off the bus: it answers no other query."""
 
 
 class NvmlGoneError(Exception):
@@ -65,25 +82,24 @@ class NvmlGoneError(Exception):
 
 
 class _CallCounter:
-    """pynvml for a question of many calls: each is noted, so that a hundred quick ones are not taken for one that
-    hangs."""
+    """pynvml for a query of many calls: counts each, so that a hundred quick calls do not look like one that hangs."""
 
-    __slots__ = ("_line", "_module")
+    __slots__ = ("_module", "_tracker")
 
-    def __init__(self, module: Any, line: CallTracker) -> None:
-        self._module, self._line = module, line
+    def __init__(self, module: Any, tracker: CallTracker) -> None:
+        self._module, self._tracker = module, tracker
 
     def __getattr__(self, name: str) -> Any:
-        self._line.calls += 1
+        self._tracker.calls += 1
         return getattr(self._module, name)
 
 
 class CardState:
-    """What is remembered of a card between questions (`device` None: of the machine). One thread reads a card."""
+    """What is known about a card between queries (`device` None: about the machine). One thread reads a card."""
 
     __slots__ = (
-        "busy", "card", "counters", "device", "handle", "hanging", "lacking", "line", "people", "problems",
-        "processes_seen", "reasons",
+        "busy", "card", "counters", "device", "handle", "hanging", "known_processes", "problems", "processes_seen",
+        "reasons", "tracker", "unsupported",
     )  # fmt: skip
 
     def __init__(
@@ -92,77 +108,76 @@ class CardState:
         card: Card | None = None,
         handle: Any = None,
         *,
-        line: CallTracker | None = None,
+        tracker: CallTracker | None = None,
         hanging: dict[str, str] | None = None,
     ) -> None:
         self.device = device
-        self.line = line if line is not None else CallTracker()
-        """Of the job that is asking."""
+        self.tracker = tracker if tracker is not None else CallTracker()
+        """Of the current job."""
         self.hanging = hanging if hanging is not None else {}
-        """Questions whose call has not come back -> the reason in words. Shared by all that is remembered of one
-        place."""
+        """Field of a query whose call has not returned -> reason. Shared by all states of one place."""
         self.card = card
         self.handle = handle
         self.busy = False
-        """Whether its thread is inside a reading."""
-        self.lacking: dict[str, int] = {}
-        """Field -> how many of its ways need not be tried."""
+        """Whether a thread is reading it."""
+        self.unsupported: dict[str, int] = {}
+        """Field -> how many of its getters to skip."""
         self.reasons: dict[str, str] = {}
-        """Field -> why it is not known."""
+        """Field -> why it is unknown."""
         self.problems: dict[str | None, Problem] = {}
         self.counters: dict[tuple[str, int], tuple[float, int]] = {}
-        """Of NVLink traffic: name and link -> when it was read (monotonic seconds), bytes."""
-        self.people: dict[int, ProcessFacts] = {}
-        """Processes of the reading before, so that each is looked up once."""
+        """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
+        self.known_processes: dict[int, ProcessFacts] = {}
+        """Processes of the previous reading, so that each is looked up once."""
         self.processes_seen = 0
         """Driver's time stamp of the newest sample of process utilization, microseconds."""
 
     @property
     def known_card(self) -> Card:
-        """The card; not for what is remembered of the machine."""
+        """The card; not for the state of the machine."""
         assert self.card is not None
         return self.card
 
-    def ask_again(self) -> None:
-        """Forget what the card was found to lack: after a listing it may be another driver or another MIG mode."""
-        self.lacking = {}
+    def reset_unsupported(self) -> None:
+        """Try unsupported fields again: after a listing, the driver or the MIG mode may have changed."""
+        self.unsupported = {}
 
 
 class QueryRunner:
-    """Asks, and remembers what has no answer and why. Safe from several threads, each with cards of its own."""
+    """Runs queries, and keeps the reasons for missing answers. Thread-safe as long as one thread reads a card."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._module: Any = None
-        self._lacking: frozenset[int] = frozenset()
+        self._unsupported: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
         self._lost = -1
-        self._known_words: dict[int, str] = {}
-        self.came_back = 0
-        """How many calls have returned that were given up."""
+        self._known_messages: dict[int, str] = {}
+        self.late_returns = 0
+        """How many abandoned calls have returned."""
         self._hanging: dict[tuple[int | str, int | str | None], dict[str, str]] = {}
 
     def hanging_at(self, index: int | str, part: int | str | None = None) -> dict[str, str]:
-        """The calls that hang for a place in NVML's list, whatever card is there: `CardState.hanging`."""
+        """The hanging calls at a place in NVML's list, whatever card is there (`CardState.hanging`)."""
         return self._hanging.setdefault((index, part), {})
 
     @property
     def any_hangs(self) -> bool:
-        """Whether a call is still inside the driver that was given up."""
+        """Whether an abandoned call is still inside the driver."""
         return any(self._hanging.copy().values())
 
     @property
     def module(self) -> Any:
-        """pynvml, or what stands in for it; None before it was needed."""
+        """pynvml or its replacement; None before it is needed."""
         return self._module
 
     @module.setter
     def module(self, module: Any) -> None:
         self._module = module
-        self._lacking = frozenset(self.code(name) for name in _LACKING)
+        self._unsupported = frozenset(self.code(name) for name in _LACKING)
         self._gone = frozenset(self.code(name) for name in _GONE)
         self._lost = self.code("GPU_IS_LOST")
-        self._known_words = {
+        self._known_messages = {
             self._lost: "the card is lost (it fell off the bus or its driver gave it up); a reboot brings it back",
             self.code("UNINITIALIZED"): "the NVIDIA driver has stopped answering, as after it was unloaded or updated",
             self.code("DRIVER_NOT_LOADED"): "the NVIDIA driver was unloaded",
@@ -174,225 +189,228 @@ class QueryRunner:
         }
 
     def code(self, name: str) -> int:
-        """The number of an error; -1 where this pynvml does not know it."""
+        """The number of an error; -1 if this pynvml does not define it."""
         return int(getattr(self._module, f"NVML_ERROR_{name}", -1))
 
-    def ask(self, opened: CardState, question: Query) -> Any:
+    def ask(self, state: CardState, query: Query) -> Any:
         """The first answer, or None with a reason. Raises `CardLostError`, `NvmlGoneError` and `AbandonedError`."""
-        field, ways, line = question.field, question.ways, opened.line
-        if opened.hanging and self._hangs(opened, question):
+        field, getters, tracker = query.field, query.getters, state.tracker
+        if state.hanging and self._hangs(state, query):
             return None
-        for number in range(opened.lacking.get(field, 0), len(ways)):
-            line.calls += 1
-            line.subject = (opened, question)
+        for number in range(state.unsupported.get(field, 0), len(getters)):
+            tracker.calls += 1
+            tracker.subject = (state, query)
             try:
-                answer = ways[number](
-                    _CallCounter(self._module, line) if question.many else self._module, opened.handle
+                answer = getters[number](
+                    _CallCounter(self._module, tracker) if query.many else self._module, state.handle
                 )
             except UnicodeDecodeError as error:  # names come as bytes, and pynvml insists on UTF-8
-                self._returned(opened, question, line)
-                if not question.text:
-                    self.miss(
-                        opened,
-                        question,
-                        "the driver answers bytes that are no text, which cannot be right",
-                        problem=question.expected,
-                    )
+                self._returned(state, query, tracker)
+                if not query.text:
+                    self.set_missing(state, query, NOT_TEXT, problem=query.expected)
                     return None
                 answer = bytes(error.object).decode("utf-8", "replace")
             except Exception as error:
-                self._returned(opened, question, line)
-                if self._failed(opened, question, number, error):
+                self._returned(state, query, tracker)
+                if self._failed(state, query, number, error):
                     continue
                 return None
-            line.subject = None
-            if line.left:
-                self._returned(opened, question, line)
-            if question.parts:
-                if answer.refused or (opened.reasons and not opened.reasons.keys().isdisjoint((field, *question.also))):
-                    self._settle_parts(opened, question, answer.refused)
-            elif field in opened.reasons:
-                self.settle(opened, question)
+            tracker.subject = None
+            if tracker.left:
+                self._returned(state, query, tracker)
+            if query.parts:
+                if answer.refused or (state.reasons and not state.reasons.keys().isdisjoint(query.fields)):
+                    self._settle_parts(state, query, answer.refused)
+            elif field in state.reasons:
+                self.clear_reason(state, query)
             return answer
         return None
 
-    def _settle_parts(self, opened: CardState, question: Query, refused: Mapping[str, str]) -> None:
-        """There is an answer, as a whole or without some parts that cannot be right."""
-        for field in (question.field, *question.also):
-            if (why := refused.get(field)) is not None:
-                opened.reasons[field] = why
-                self.note(opened, field, why)
+    def read(self, state: CardState, queries: Iterable[Query], values: dict[str, Any]) -> None:
+        """Add the answers of several queries to `values`, by field; what was read before an exception stays there."""
+        for query in queries:
+            answer = self.ask(state, query)
+            if query.also and answer is not None:
+                values.update(zip(query.fields, answer, strict=False))
             else:
-                opened.reasons.pop(field, None)
-                self.withdraw(opened, field)
+                values[query.field] = answer
 
-    def call(self, opened: CardState, question: Query) -> Any:
+    def _settle_parts(self, state: CardState, query: Query, refused: Mapping[str, str]) -> None:
+        """Update reasons after an answer, which may lack some parts."""
+        for field in query.fields:
+            if (why := refused.get(field)) is not None:
+                state.reasons[field] = why
+                self.add_problem(state, field, why)
+            else:
+                state.reasons.pop(field, None)
+                self.remove_problem(state, field)
+
+    def call(self, state: CardState, query: Query) -> Any:
         """The answer of the first way, or what it raises. Raises `TimeLimitError` while an earlier call hangs, and
         `AbandonedError`."""
-        if (why := opened.hanging.get(question.field)) is not None:
+        if (why := state.hanging.get(query.field)) is not None:
             raise TimeLimitError(why)
-        line = opened.line
-        line.calls += 1
-        line.subject = (opened, question)
+        tracker = state.tracker
+        tracker.calls += 1
+        tracker.subject = (state, query)
         try:
-            return question.ways[0](self._module, opened.handle)
+            return query.getters[0](self._module, state.handle)
         finally:
-            self._returned(opened, question, line)
+            self._returned(state, query, tracker)
 
-    def _returned(self, opened: CardState, question: Query, line: CallTracker) -> None:
-        """A call has come back; too late, perhaps."""
-        line.subject = None
-        if line.left:
-            opened.hanging.pop(question.field, None)  # it can be asked again
-            self.came_back += 1
+    def _returned(self, state: CardState, query: Query, tracker: CallTracker) -> None:
+        """A call has returned, perhaps too late."""
+        tracker.subject = None
+        if tracker.left:
+            state.hanging.pop(query.field, None)  # it can be called again
+            self.late_returns += 1
             raise AbandonedError
 
-    def _hangs(self, opened: CardState, question: Query) -> bool:
-        """Whether a question has to wait for its own call, or for those of others."""
-        why = opened.hanging.get(question.field)
-        if why is None and len(opened.hanging) >= MOST_HANGING:
-            why = f"not asked while {len(opened.hanging)} other calls hang: {'; '.join(opened.hanging.copy().values())}"
+    def _hangs(self, state: CardState, query: Query) -> bool:
+        """Whether a query must wait, for its own call or for others."""
+        why = state.hanging.get(query.field)
+        if why is None and len(state.hanging) >= MOST_HANGING:
+            why = f"not asked while {len(state.hanging)} other calls hang: {'; '.join(state.hanging.copy().values())}"
         if why is not None:
-            self.miss(opened, question, why, problem=True)
+            self.set_missing(state, query, why, problem=True)
         return why is not None
 
-    def give_up(self, line: CallTracker, now: float, limit_s: float) -> bool:
+    def give_up(self, tracker: CallTracker, now: float, limit_s: float) -> bool:
         """Leave the present call of a job behind if it takes longer than `limit_s`. Then the job has to begin again on
         another thread."""
-        waited_s, subject = line.waited_s(now), line.subject
+        waited_s, subject = tracker.waited_s(now), tracker.subject
         if subject is None:
             return False
-        opened, question = subject
-        limit_s *= QUICKER if opened.hanging else 1
+        state, query = subject
+        limit_s *= QUICKER if state.hanging else 1
         if waited_s < limit_s:
             return False
-        calls = line.calls
-        reason = f"{driver_function(line.thread) or 'the driver'} did not answer within {limit_s:g} s"
-        opened.hanging[question.field] = (
-            reason  # before the line is left: a call that comes back now takes it away again
-        )
-        line.leave()
-        if line.calls != calls or line.subject is not subject:  # it came back in between; the next call ends the thread
-            opened.hanging.pop(question.field, None)
+        calls = tracker.calls
+        reason = f"{driver_function(tracker.thread) or 'the driver'} did not answer within {limit_s:g} s"
+        state.hanging[query.field] = reason  # before the line is left: a call that comes back now takes it away again
+        tracker.leave()
+        if (
+            tracker.calls != calls or tracker.subject is not subject
+        ):  # it came back in between; the next call ends the thread
+            state.hanging.pop(query.field, None)
             return True
-        self.miss(opened, question, reason, problem=True)
+        self.set_missing(state, query, reason, problem=True)
         return True
 
-    def _failed(self, opened: CardState, question: Query, number: int, error: Exception) -> bool:
-        """State why there is no answer; whether the next way is worth a try."""
+    def _failed(self, state: CardState, query: Query, number: int, error: Exception) -> bool:
+        """Record why there is no answer; returns whether to try the next getter."""
         code = getattr(error, "value", None)
         if code == 0:  # "success" as an error: no samples yet
-            self.miss(opened, question, "the driver has no samples yet", problem=False)
+            self.set_missing(state, query, "the driver has no samples yet", problem=False)
             return False
-        self.check(opened, code)
+        self.check(state, code)
         if isinstance(error, ValueError):
-            self.miss(opened, question, str(error), problem=question.expected)
+            self.set_missing(state, query, str(error), problem=query.expected)
             return False
-        words = self.words(error)
-        if not self._is_lacking(error):
+        message = self.message(error)
+        if not self._is_unsupported(error):
             # Asked again next time: it may pass, and a permission may be given.
             passing = "" if code == self.code("NO_PERMISSION") else " at present"
-            self.miss(opened, question, f"not available{passing}: {words}", problem=question.expected)
+            self.set_missing(state, query, f"not available{passing}: {message}", problem=query.expected)
             return False
-        opened.lacking[question.field] = number + 1
-        if number + 1 == len(question.ways):
-            self.lack(opened, question, words)
+        state.unsupported[query.field] = number + 1
+        if number + 1 == len(query.getters):
+            self.set_unsupported(state, query, message)
         return True
 
-    def lack(self, opened: CardState, question: Query, words: str) -> None:
-        """The card does not have it; in MIG mode that says nothing about the card."""
-        if opened.card is not None and opened.card.mig_instance is not None:
-            self.miss(opened, question, "a MIG instance has none of its own: see its card", problem=False)
-        elif opened.card is not None and opened.card.mig:
-            self.miss(opened, question, "not told in MIG mode", problem=False)
+    def set_unsupported(self, state: CardState, query: Query, message: str) -> None:
+        """Record that the card does not have the field; in MIG mode that says nothing about the card."""
+        if state.card is not None and state.card.mig_instance is not None:
+            self.set_missing(state, query, "a MIG instance has none of its own: see its card", problem=False)
+        elif state.card is not None and state.card.mig:
+            self.set_missing(state, query, "not told in MIG mode", problem=False)
         else:
-            known = words.startswith("not available") or words in opened.hanging.values()
-            self.miss(opened, question, words if known else f"not available: {words}", problem=question.expected)
+            known = message.startswith("not available") or message in state.hanging.values()
+            self.set_missing(state, query, message if known else f"not available: {message}", problem=query.expected)
 
-    def check(self, opened: CardState, code: object) -> None:
-        """Raise when an error code means that the card, or NVML itself, is gone."""
-        if code == self._lost and opened.device is not None:
-            words = self._known_words[self._lost]
-            self.note(opened, None, words)
-            raise CardLostError(words)
-        if code in self._gone and not self._still_answers(opened):
-            raise NvmlGoneError(self.code_words(int(str(code))))
+    def check(self, state: CardState, code: object) -> None:
+        """Raise if an error code means that the card or NVML is gone."""
+        if code == self._lost and state.device is not None:
+            message = self._known_messages[self._lost]
+            self.add_problem(state, None, message)
+            raise CardLostError(message)
+        if code in self._gone and not self._still_answers(state):
+            raise NvmlGoneError(self.code_message(int(str(code))))
 
-    def _still_answers(self, opened: CardState) -> bool:
-        """Whether NVML counts its cards: then it was one function that said that NVML is gone, and no other card is
-        concerned."""
-        line = opened.line
-        line.calls += 1
-        line.subject = (opened, _COUNT)
+    def _still_answers(self, state: CardState) -> bool:
+        """Whether NVML still counts its cards: then only one function failed, and other cards are not affected."""
+        tracker = state.tracker
+        tracker.calls += 1
+        tracker.subject = (state, _COUNT)
         try:
             self._module.nvmlDeviceGetCount()
         except Exception:
             return False
         finally:
-            self._returned(opened, _COUNT, line)
+            self._returned(state, _COUNT, tracker)
         return True
 
-    def miss(self, opened: CardState, question: Query, words: str, *, problem: bool) -> None:
-        """There is no answer, and this is why."""
-        for field in (question.field, *question.also):
-            opened.reasons[field] = words
+    def set_missing(self, state: CardState, query: Query, message: str, *, problem: bool) -> None:
+        """Record why there is no answer."""
+        for field in query.fields:
+            state.reasons[field] = message
         if problem:
-            self.note(opened, question.field, words)
+            self.add_problem(state, query.field, message)
 
-    def settle(self, opened: CardState, question: Query) -> None:
-        """There is an answer (again): withdraw the reason and the problem, if there was one."""
-        for field in (question.field, *question.also):
-            opened.reasons.pop(field, None)
-        self.withdraw(opened, question.field)
+    def clear_reason(self, state: CardState, query: Query) -> None:
+        """There is an answer (again): remove reason and problem."""
+        for field in query.fields:
+            state.reasons.pop(field, None)
+        self.remove_problem(state, query.field)
 
-    def forget(self, opened: CardState) -> None:
-        """Withdraw every reason and problem of a card: it is about to be asked anew."""
-        opened.ask_again()
-        opened.reasons.clear()
+    def forget(self, state: CardState) -> None:
+        """Remove all reasons and problems of a card before it is queried again."""
+        state.reset_unsupported()
+        state.reasons.clear()
         with self._lock:
-            opened.problems.clear()
+            state.problems.clear()
 
-    def note(self, opened: CardState, field: str | None, reason: str) -> None:
-        """A problem, once; the first reason stays."""
-        if field not in opened.problems:
+    def add_problem(self, state: CardState, field: str | None, reason: str) -> None:
+        """Add a problem; the first reason stays."""
+        if field not in state.problems:
             with self._lock:
-                opened.problems[field] = Problem(reason, device=opened.device, field=field)
+                state.problems[field] = Problem(reason, device=state.device, field=field)
 
-    def withdraw(self, opened: CardState, field: str | None) -> None:
-        """The problem is over, if there was one."""
-        if field in opened.problems:
+    def remove_problem(self, state: CardState, field: str | None) -> None:
+        """Remove a problem, if there is one."""
+        if field in state.problems:
             with self._lock:
-                opened.problems.pop(field, None)
+                state.problems.pop(field, None)
 
-    def problems(self, opened: Iterable[CardState]) -> tuple[Problem, ...]:
-        """Of these cards, each reason once."""
+    def problems(self, state: Iterable[CardState]) -> tuple[Problem, ...]:
+        """The problems of these cards, without duplicates."""
         with self._lock:
-            return tuple(dict.fromkeys(problem for one in opened for problem in one.problems.values()))
+            return tuple(dict.fromkeys(problem for item in state for problem in item.problems.values()))
 
-    def _is_lacking(self, error: Exception) -> bool:
-        """Whether asking again is useless: the card, the driver or pynvml itself does not have it."""
+    def _is_unsupported(self, error: Exception) -> bool:
+        """Whether the card, the driver or pynvml does not have it at all."""
         if isinstance(error, AttributeError) or type(error).__name__ == "NVMLLibraryMismatchError":
             return True  # no NVMLErrors: a function that this pynvml lacks, a driver without versioned getters
-        return getattr(error, "value", None) in self._lacking
+        return getattr(error, "value", None) in self._unsupported
 
-    def code_words(self, code: int) -> str:
-        """What an error code says."""
-        known = self._known_words.get(code)
-        return known if known is not None else self.words(self._module.NVMLError(code))
+    def code_message(self, code: int) -> str:
+        """The message for an error code."""
+        known = self._known_messages.get(code)
+        return known if known is not None else self.message(self._module.NVMLError(code))
 
-    def words(self, error: Exception) -> str:
-        """What an exception of pynvml says."""
+    def message(self, error: Exception) -> str:
+        """The message for an exception of pynvml."""
         code = getattr(error, "value", None)
-        if code in self._known_words and code is not None and code != -1:
-            return self._known_words[code]
+        if code in self._known_messages and code is not None and code != -1:
+            return self._known_messages[code]
         if type(error).__name__ == "NVMLLibraryMismatchError":
             return "the driver is too old for it"
         if isinstance(error, AttributeError):
             return "this version of nvidia-ml-py does not know it"
         return str(error) or type(error).__name__
 
-    def start_words(self, error: Exception) -> str:
-        """Why NVML did not start, and what would help."""
+    def start_message(self, error: Exception) -> str:
+        """Why NVML did not start, and what to do."""
         code = getattr(error, "value", None)
         library = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
         text = str(error)
@@ -406,4 +424,4 @@ class QueryRunner:
             )
         if code == self.code("FUNCTION_NOT_FOUND") or isinstance(error, AttributeError):
             return f"the NVIDIA library {library} is too old or damaged: a function is missing ({text})"
-        return f"NVML did not start: {self.words(error)}"
+        return f"NVML did not start: {self.message(error)}"

@@ -44,9 +44,9 @@ _WORDS = 16
 """64-bit words of a set of CPUs or nodes: 1024 of them, more than the largest machines have."""
 
 
-def members(words: Iterable[int]) -> list[int]:
+def members(message: Iterable[int]) -> list[int]:
     """The numbers in a set of 64-bit words, lowest first."""
-    return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1]
+    return [64 * at + bit for at, word in enumerate(message) for bit in range(64) if int(word) >> bit & 1]
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
@@ -61,21 +61,23 @@ def ranges_text(numbers: Sequence[int]) -> str:
 
 
 def _cpus(nvml: Any, handle: Any) -> str:
-    found = members(nvmlDeviceGetCpuAffinity(nvml, handle, _WORDS))
-    if not found:
+    result = members(nvmlDeviceGetCpuAffinity(nvml, handle, _WORDS))
+    if not result:
         raise ValueError("the driver names no CPU")
-    return ranges_text(found)
+    return ranges_text(result)
 
 
 def _node(nvml: Any, handle: Any) -> int:
-    found = members(nvmlDeviceGetMemoryAffinity(nvml, handle, _WORDS, 0))
-    if len(found) != 1:
-        raise ValueError(f"near several NUMA nodes: {ranges_text(found)}" if found else "the driver names no NUMA node")
-    return found[0]
+    result = members(nvmlDeviceGetMemoryAffinity(nvml, handle, _WORDS, 0))
+    if len(result) != 1:
+        raise ValueError(
+            f"near several NUMA nodes: {ranges_text(result)}" if result else "the driver names no NUMA node"
+        )
+    return result[0]
 
 
-CPUS = Query("cpus", (_cpus,))
-NUMA_NODE = Query("numa_node", (_node,))
+CPUS = Query("cpus", _cpus)
+NUMA_NODE = Query("numa_node", _node)
 """The node of the CPUs near the card. (nvmlDeviceGetNumaNodeId is about the card's own memory on machines where that is
 a node.)"""
 
@@ -93,11 +95,11 @@ def numa_of_bus(bus_id: str | None) -> int | None:
     return node if node >= 0 else None
 
 
-def numa_node(asker: QueryRunner, opened: CardState) -> int | None:
+def numa_node(runner: QueryRunner, state: CardState) -> int | None:
     """The NUMA node near a card: NVML's, else the system's for its PCI address."""
-    node: int | None = asker.ask(opened, NUMA_NODE)
-    if node is None and (node := numa_of_bus(opened.known_card.bus_id)) is not None:
-        asker.settle(opened, NUMA_NODE)
+    node: int | None = runner.ask(state, NUMA_NODE)
+    if node is None and (node := numa_of_bus(state.known_card.bus_id)) is not None:
+        runner.clear_reason(state, NUMA_NODE)
     return node
 
 
@@ -117,7 +119,7 @@ class End(NamedTuple):
     """One card as the end of pairs."""
 
     device: str
-    opened: CardState
+    state: CardState
     links: tuple[NvLink, ...] | None
     """The active ones; None where the card does not tell."""
     switched: int = 0
@@ -126,36 +128,36 @@ class End(NamedTuple):
     @property
     def bus_id(self) -> str | None:
         """The card's PCI address."""
-        return self.opened.card.bus_id if self.opened.card else None
+        return self.state.card.bus_id if self.state.card else None
 
 
-def ends(asker: QueryRunner, cards: Iterable[tuple[str, CardState]]) -> list[End]:
-    """The cards with their links. Raises `GoneError`; a lost card has none."""
-    found = []
-    for device, opened in cards:
+def ends(runner: QueryRunner, cards: Iterable[tuple[str, CardState]]) -> list[End]:
+    """The cards with their links. Raises `NvmlGoneError`; a lost card has none."""
+    result = []
+    for device, state in cards:
         try:
-            links = asker.ask(opened, LINKS)
+            links = runner.ask(state, LINKS)
         except CardLostError:
             links = None
-        found.append(End(device, opened, tuple(link for link in links if link.active) if links is not None else None))
-    return [end._replace(switched=_switched(end, found)) for end in found]
+        result.append(End(device, state, tuple(link for link in links if link.active) if links is not None else None))
+    return [end._replace(switched=_switched(end, result)) for end in result]
 
 
-def pair(asker: QueryRunner, a: End, b: End) -> PeerLink:
-    """How two cards are joined. Raises `GoneError`; a lost card only leaves its own pairs without answers."""
+def pair(runner: QueryRunner, a: End, b: End) -> PeerLink:
+    """How two cards are joined. Raises `NvmlGoneError`; a lost card only leaves its own pairs without answers."""
     try:
         level = _between(
-            asker, a, b, "topology_level", lambda n, left, right: n.nvmlDeviceGetTopologyCommonAncestor(left, right)
+            runner, a, b, "topology_level", lambda n, left, right: n.nvmlDeviceGetTopologyCommonAncestor(left, right)
         )
-        read, write, atomics = (_status(asker, a, b, index) for index in (_READ, _WRITE, _ATOMICS))
-        links = nvlinks(asker, a, b)
+        read, write, atomics = (_status(runner, a, b, index) for index in (_READ, _WRITE, _ATOMICS))
+        links = nvlinks(runner, a, b)
     except CardLostError:
         return PeerLink(a=a.device, b=b.device)
-    words, code = _LEVELS.get(-1 if level is None else level, (None, None))
+    message, code = _LEVELS.get(-1 if level is None else level, (None, None))
     return PeerLink(
         a=a.device,
         b=b.device,
-        level=words,
+        level=message,
         code=f"NV{links}" if links else code,
         nvlinks=links,
         peer_read=_PEER.get(-1 if read is None else read),
@@ -164,7 +166,7 @@ def pair(asker: QueryRunner, a: End, b: End) -> PeerLink:
     )
 
 
-def nvlinks(asker: QueryRunner, a: End, b: End) -> int | None:
+def nvlinks(runner: QueryRunner, a: End, b: End) -> int | None:
     """Active links from `a` to `b`: those that end there, else those by which both reach NVSwitches. None where a card
     does not tell."""
     if a.links is None or b.links is None:
@@ -173,12 +175,12 @@ def nvlinks(asker: QueryRunner, a: End, b: End) -> int | None:
     if direct:
         return direct
     switched = min(a.switched, b.switched)
-    if switched and _status(asker, a, b, _NVLINK) not in (0, None):
+    if switched and _status(runner, a, b, _NVLINK) not in (0, None):
         return 0  # there are switches, but they do not join these two
     return switched
 
 
-def _switched(end: End, everyone: Sequence[End]) -> int:
+def _switched(end: End, ends: Sequence[End]) -> int:
     """Active links of a card that lead to an NVSwitch.
 
     A far end that is no card of this list is one only if NVML says so: in a container it may be a card that is not
@@ -186,25 +188,25 @@ def _switched(end: End, everyone: Sequence[End]) -> int:
     """
     count = 0
     for link in end.links or ():
-        if any(same_bus(link.remote_bus_id, other.bus_id) for other in everyone):
+        if any(same_bus(link.remote_bus_id, other.bus_id) for other in ends):
             continue
-        others = (far for other in everyone if other is not end for far in other.links or ())
+        others = (far for other in ends if other is not end for far in other.links or ())
         meet = any(same_bus(link.remote_bus_id, far.remote_bus_id) for far in others)
         count += link.remote_kind == "switch" if link.remote_kind is not None else meet
     return count
 
 
-def _status(asker: QueryRunner, a: End, b: End, index: int) -> int | None:
-    return _between(asker, a, b, f"peer_{index}", lambda n, left, right: n.nvmlDeviceGetP2PStatus(left, right, index))
+def _status(runner: QueryRunner, a: End, b: End, index: int) -> int | None:
+    return _between(runner, a, b, f"peer_{index}", lambda n, left, right: n.nvmlDeviceGetP2PStatus(left, right, index))
 
 
-def _between(asker: QueryRunner, a: End, b: End, what: str, ask: Any) -> int | None:
+def _between(runner: QueryRunner, a: End, b: End, what: str, ask: Any) -> int | None:
     """A question about two cards; one that fails leaves no trace on either of them."""
-    if a.opened.handle is None or b.opened.handle is None:
+    if a.state.handle is None or b.state.handle is None:
         return None
-    hanging = asker.hanging_at(
-        a.opened.known_card.index, "pairs"
+    hanging = runner.hanging_at(
+        a.state.known_card.index, "pairs"
     )  # apart from the card's own: it is not to blame for the other one
-    trial = CardState(a.opened.device, a.opened.card, a.opened.handle, line=a.opened.line, hanging=hanging)
-    answer = asker.ask(trial, Query(f"{what} {b.device}", (lambda n, h: int(ask(n, h, b.opened.handle)),)))
+    trial = CardState(a.state.device, a.state.card, a.state.handle, tracker=a.state.tracker, hanging=hanging)
+    answer = runner.ask(trial, Query(f"{what} {b.device}", lambda n, h: int(ask(n, h, b.state.handle))))
     return answer if answer is None else int(answer)

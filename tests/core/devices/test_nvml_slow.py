@@ -7,7 +7,7 @@ import importlib
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.devices.nvml import slow_fields as nvml_slow
+from devexplorer.core.devices.nvml import slow_fields
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import SlowFields
 from devexplorer.core.records.devices import DeviceSample
@@ -57,8 +57,8 @@ def test_a_healthy_card_answers_everything() -> None:
 
 def test_every_field_is_one_of_the_sample() -> None:
     assert set(SlowFields._fields) <= set(DeviceSample.__struct_fields__)
-    fields = {question.field for question in (*nvml_slow.SINGLE, *nvml_slow.PCIE_THROUGHPUT)} | {
-        one.question.field for one in nvml_slow.GROUPED
+    fields = {query.field for query in (*slow_fields.SINGLE, *slow_fields.PCIE_THROUGHPUT)} | {
+        item.query.field for item in slow_fields.GROUPED
     }
     assert fields | {"nvlink_tx_bytes_s", "nvlink_rx_bytes_s", "processes"} == set(SlowFields._fields)
 
@@ -73,16 +73,16 @@ def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
         "ECC_SBE_VOL_TOTAL",
         "ECC_DBE_VOL_TOTAL",
     )
-    assert [one.id for one in nvml_slow.GROUPED] == [getattr(real, f"NVML_FI_DEV_{name}") for name in names]
+    assert [one.id for one in slow_fields.GROUPED] == [getattr(real, f"NVML_FI_DEV_{name}") for name in names]
     throughput = (real.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 3), (real.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 3)
-    assert nvml_slow.nvlink_fields(3) == throughput
+    assert slow_fields.nvlink_fields(3) == throughput
     bits = {
         getattr(real, name)
         for name in dir(real)
         if name.startswith(("nvmlClocksEventReason", "nvmlClocksThrottleReason"))
     }
     single = {bit for bit in bits if bit and bit & (bit - 1) == 0}
-    assert single == set(nvml_slow._CLOCK_REASONS)
+    assert single == set(slow_fields._CLOCK_REASONS)
 
 
 def test_several_fields_take_one_call_and_pcie_throughput_only_when_wanted() -> None:
