@@ -3,14 +3,14 @@
 Every failure (no library, no driver, an old driver, a lost card, an unsupported field) becomes `None` and a reason in
 this package: callers need no try/except, and one failure never hides another field or card.
 
-    nvml_asking     one question, and what becomes of it when it fails
-    nvml_listing    which cards and MIG instances there are
-    nvml_fields     the quick fields, and what identifies a card
-    slow_fields       what changes seldom or costs much
-    nvml_processes  who uses a card
-    nvml_details    what hardly ever changes
-    nvml_links      NVLinks and their traffic
-    nvml_topology   how cards are joined
+    query        one query and its failures
+    listing      which cards and MIG instances there are
+    fields       quick fields, and what identifies a card
+    slow_fields  fields that change seldom or are expensive
+    processes    which processes use a card
+    details      fields that hardly ever change
+    links        NVLinks and their traffic
+    topology     how cards are connected
 
 A blocking call holds only its own thread. Listing, starting and ending wait for each call until its time limit and then
 go on without it; a card is read on the caller's thread, and whoever waits for that calls `give_up` (see `time_limit`).
@@ -192,11 +192,10 @@ class Nvml:
     # how long it may take
 
     def give_up(self, card: Card, *, limit_s: float | None = None) -> bool:
-        """Leave the call behind that reads this card now, if it takes longer than the limit. Any thread, again and
-        again.
+        """Abandon the call that is reading this card if it exceeds the limit. Any thread; call it repeatedly.
 
-        True: the thread that reads will raise `AbandonedError` when its call returns; read again, on another thread,
-        and everything but that call is answered.
+        True: the reading thread will raise `AbandonedError` when its call returns; read again on another thread, which
+        leaves that call out.
         """
         state = self._cards.get(card.key)
         return state is not None and self._runner.give_up(
