@@ -32,7 +32,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.dragging import movable, row_of
+from devexplorer.gui.actions.dragging import movable, row_of
 
 TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""

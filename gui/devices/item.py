@@ -28,8 +28,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.session.state import Device
 from devexplorer.core.telemetry.alerts import Alert
+from devexplorer.gui.actions.dragging import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
-from devexplorer.gui.objects.dragging import Verdict, decode
 from devexplorer.gui.widgets.icons import pixmap
 from devexplorer.gui.widgets.memory_bar import MemoryBar
 from devexplorer.gui.widgets.plain_text import tip

@@ -9,8 +9,8 @@ from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import AddVirtual, Cancel
 from devexplorer.core.session.jobs import Job
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.command_page import NOT_READY
 from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.objects.command_page import NOT_READY
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, label
 from devexplorer.gui.widgets.plain_text import tip

@@ -9,9 +9,9 @@ from devexplorer.core.base.findings import Findings
 from devexplorer.core.records.experiments import Ask, Replicate
 from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.command_page import FactsPage
-from devexplorer.gui.actions.laboratory import QUESTIONS
-from devexplorer.gui.objects.dragging import row_of
+from devexplorer.gui.actions.dragging import row_of
+from devexplorer.gui.experiments.actions import QUESTIONS
+from devexplorer.gui.objects.command_page import FactsPage
 from devexplorer.gui.widgets.device_choice import AlikeDevices
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.panel import ElidedLabel

@@ -7,9 +7,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QStackedLayout, QWidget
 
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.command_page import ExperimentPage
 from devexplorer.gui.experiments.objects import AskPage, ReplicatePage
 from devexplorer.gui.experiments.timing import CrossoverPage, TimeWorkPage
+from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.side_nav import SideNav
 from devexplorer.gui.widgets.theme import Theme
 

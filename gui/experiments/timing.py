@@ -10,9 +10,9 @@ from devexplorer.core.benchmark.spec import parse_count
 from devexplorer.core.records.experiments import Crossover, TimeWork
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.command_page import DeviceField, ExperimentPage
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.crossover_plot import CrossoverPlot
+from devexplorer.gui.objects.command_page import DeviceField, ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, edit
 from devexplorer.gui.widgets.theme import CPU, Theme
 

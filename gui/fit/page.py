@@ -18,11 +18,11 @@ from devexplorer.core.models.source import parse
 from devexplorer.core.records.planner import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.command_page import ExperimentPage
 from devexplorer.gui.fit.bars import BarDelegate
 from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, OPTIMIZERS, caption, fit_rows
 from devexplorer.gui.fit.table import CardsTable
+from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, edit
 from devexplorer.gui.widgets.panel import EDGE_PX, ElidedLabel
 from devexplorer.gui.widgets.plain_text import tip

@@ -27,10 +27,10 @@ from PySide6.QtCore import (
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.session.row_table import Outlines
+from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
 from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import ANSWERS, BADGES_ROLE, DEVICES_ROLE, HEADERS, SORTED_BY, Column, mib_text
-from devexplorer.gui.objects.dragging import encode
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
 
 Index = QModelIndex | QPersistentModelIndex

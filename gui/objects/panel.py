@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from devexplorer.core.records.doctor import Diagnosis
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.dragging import tensors_of
 from devexplorer.gui.objects.arrangement import Key
 from devexplorer.gui.objects.cells import SORTED_BY
 from devexplorer.gui.objects.chips import ChipsDelegate, DeviceLook
-from devexplorer.gui.objects.dragging import tensors_of
 from devexplorer.gui.objects.filter import HINT, Query
 from devexplorer.gui.objects.findings import holder
 from devexplorer.gui.objects.item_model import ObjectsModel

@@ -10,7 +10,7 @@ from devexplorer.core.records.messages import Fact
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.dragging import Held, places_of
+from devexplorer.gui.actions.dragging import Held, places_of
 from devexplorer.gui.objects.totals import Totals
 
 

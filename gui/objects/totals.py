@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from devexplorer.core.base.formats import bytes_text, count_text
 from devexplorer.core.session.row_table import Column, Ints, RowTable
-from devexplorer.gui.objects.dragging import Held
+from devexplorer.gui.actions.dragging import Held
 
 AT_ONCE = 4_000
 """Rows whose columns are read in well under 5 ms: nobody has to wait for those."""

@@ -31,8 +31,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QStyleOptionViewItem, QTreeView, QWidget
 
+from devexplorer.gui.actions.dragging import decode
 from devexplorer.gui.objects.cells import Column
-from devexplorer.gui.objects.dragging import decode
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.widgets.theme import Role, Theme, font
 

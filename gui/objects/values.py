@@ -17,8 +17,8 @@ from devexplorer.core.records.laboratory import Describe, Values
 from devexplorer.core.records.messages import Fact
 from devexplorer.core.records.objects import Row
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.dragging import row_of
 from devexplorer.gui.charts.histogram import Histogram
-from devexplorer.gui.objects.dragging import row_of
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.panel import EDGE_PX, NOT_IN_A_RECORDING, ElidedLabel, EmptyState, ShrinkingLabel, label
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour

@@ -79,14 +79,12 @@ class App:
         self.replaying = Replaying(self.window, self.state, self._heart, lambda: self.go_live())
         self.window.recorder = lambda: self.session.recording if self.session is not None else None
         self.window.stop_recording.connect(self.stop_recording)
-        self.window.dialogs.recording_chosen.connect(
-            lambda path: self.record(path, overwrite=True)
-        )  # the dialog has asked
-        self.window.dialogs.replay_chosen.connect(self.replay)
-        self.window.opening.recording_chosen.connect(self.replay)
+        context = self.window.context
+        context.recording_chosen.connect(lambda path: self.record(path, overwrite=True))  # the dialog has asked
+        context.replay_chosen.connect(self.replay)
+        context.visible_devices_chosen.connect(self._set_visible_devices)
+        context.script_chosen.connect(self._write_script)
         self.window.opening.recognition_wanted.connect(self._recognise)
-        self.window.dialogs.visible_devices_chosen.connect(self._set_visible_devices)
-        self.window.laboratory_dialogs.script_wanted.connect(self._write_script)
         self._history_file = history_file
         self.history: StoreThread | None = None
         self.background = Background(self.put)
@@ -117,7 +115,7 @@ class App:
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
         self.session = self.replaying.live = session
-        self.window.below.set_actions(session)
+        self.window.context.set_session(session)
         self._keep_runs(session)
         heartbeat = self._heart(session)
         heartbeat.show(session, time.time)
@@ -134,17 +132,17 @@ class App:
 
         self.history = StoreThread(
             lambda: Store(self._history_file),
-            on_change=self.window.below.stored_runs_changed,
+            on_change=self.window.context.history_changed.emit,
             on_notice=self._history_says,
         )
         self.history.start()
         session.keeper = RunRecorder(self.history.add)
         session.keeper.start()
-        self.window.below.set_history(self.history)
+        self.window.context.set_history(self.history)
 
     def _deliver_history(self) -> None:
         if self.history is not None and self.history.deliver():
-            self.window.below.history_problem(self.history.problem or "")
+            self.window.context.set_history_problem(self.history.problem or "")
 
     def _history_says(self, words: str, failed: bool) -> None:
         self.window.say(words, error=failed)

@@ -7,10 +7,11 @@ Main thread only. Panels know the state, never each other and never the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from PySide6.QtCore import QByteArray, QPoint, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
@@ -33,23 +34,28 @@ from PySide6.QtWidgets import (
 from devexplorer.core.records.messages import Log
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
+from devexplorer.core.telemetry.alert_rules import complete
+from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.controller import TWO_T4, Controller
-from devexplorer.gui.actions.laboratory import Laboratory
-from devexplorer.gui.actions.laboratory_actions import laboratory_table
-from devexplorer.gui.actions.table import ActionSpec, make_qactions, refresh, table
+from devexplorer.gui.actions.spec import ActionSpec, make_qactions, refresh
+from devexplorer.gui.actions.tab import TabSpec
 from devexplorer.gui.alerts.alarm_line import AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
+from devexplorer.gui.alerts.tab import TAB as ALERTS
+from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.doctor.tab import TAB as DOCTOR
+from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.opening import Opening, dropped_files
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.bottom import Bottom
-from devexplorer.gui.shell.dialogs import Dialogs
-from devexplorer.gui.shell.laboratory_dialogs import LaboratoryDialogs
+from devexplorer.gui.shell.action_table import action_table, choose_recording
+from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.menus import context_menu, move_order, palette_choices
-from devexplorer.gui.shell.opening import Opening, dropped_files
 from devexplorer.gui.shell.record_button import RecordButton
 from devexplorer.gui.shell.status_bar import StatusBar
+from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.toolbar import Toolbar
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import theme as themes
@@ -83,30 +89,31 @@ class MainWindow(QMainWindow):
     tour_requested = Signal()
     stop_recording = Signal()
 
-    def __init__(self, state: State, controller: Controller, settings: Settings, theme: Theme) -> None:
+    def __init__(
+        self,
+        state: State,
+        controller: Controller,
+        settings: Settings,
+        theme: Theme,
+        tabs: Sequence[TabSpec[Any]] = TABS,
+    ) -> None:
         super().__init__()
         self.setWindowTitle("DevExplorer")
         self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
-        self.state, self.controller, self._theme = state, controller, theme
-        self.dialogs = Dialogs(self, state, controller, lambda: self._theme)
+        self.state, self.controller = state, controller
+        state.alerts.set_rules(complete(settings.alert_rules))
+        self.context = WindowContext(self, state, controller, settings, theme, self.hint)
         self.recorder: Callable[[], Recorder | None] = lambda: None
         """What records now; the application says where to ask."""
         self.axis = TimeAxis(self)
         self.axis.set_span(settings.span_s)
-        self.laboratory = Laboratory(controller)
-        self.laboratory_dialogs = LaboratoryDialogs(
-            self, state, controller, self.laboratory, settings, lambda: self._theme
-        )
-        self.opening = Opening(controller, self.laboratory_dialogs, self.hint, self)
-        self.dialogs.files_chosen.connect(self.opening.open)
-        self.below = Bottom(state, controller, self.dialogs, self.laboratory_dialogs, settings, theme)
-        self._specs: list[ActionSpec] = [
-            *table(controller, self.dialogs, self),
-            *laboratory_table(self.laboratory, controller, self.laboratory_dialogs, self),
-        ]
-        self.actions_by_id = make_qactions(self._specs, self)
-        refresh(self._specs, self.actions_by_id)
-        self.toolbar = Toolbar(state, self.actions_by_id, theme)
+        self.models = ModelOpener(self.context)
+        self.opening = Opening(self.context, self.models)
+        self.bottom_dock = BottomDock(self.context, tabs)
+        self.specs: list[ActionSpec] = action_table(self.context, self)
+        self.actions_by_id = make_qactions(self.specs, self)
+        refresh(self.specs, self.actions_by_id)
+        self.toolbar = Toolbar(state, self.specs, self.actions_by_id, theme)
         self.banner = Banner(theme)
         self.devices = DevicesPanel(state, theme)
         self.objects = ObjectsPanel(state, theme)
@@ -116,7 +123,6 @@ class MainWindow(QMainWindow):
         self.slots = (self.memory, self.throughput)
         self._alarms = AlarmLine(state, self.banner)
         self.notifications = Notifications(self.windowIcon(), self)
-        self.notifications.on_desktop = settings.notifications
         self.status = StatusBar(state, theme)
         self.record = RecordButton(theme)
         self.status.add(self.record)
@@ -152,7 +158,9 @@ class MainWindow(QMainWindow):
         plots.setChildrenCollapsible(False)
         for slot in self.slots:
             plots.addWidget(slot)
-        rows = KeptSplitter(Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.below)
+        rows = KeptSplitter(
+            Qt.Orientation.Vertical, SPLITS_PX["rows"], LEAST_PX["rows"], 0, panels, plots, self.bottom_dock
+        )
         self.splitters: dict[str, QSplitter] = {"panels": panels, "plots": plots, "rows": rows}
         for splitter in self.splitters.values():
             splitter.setHandleWidth(GAP_PX)
@@ -176,7 +184,7 @@ class MainWindow(QMainWindow):
         """How far a recording is; made when the first one is opened."""
         from devexplorer.gui.shell.replay_bar import ReplayBar
 
-        bar = ReplayBar(self._theme)
+        bar = ReplayBar(self.context.theme)
         bar.hide()
         self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
         chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
@@ -190,26 +198,25 @@ class MainWindow(QMainWindow):
         self.toolbar.palette_requested.connect(self.show_palette)
         QShortcut(QKeySequence("Ctrl+K"), self, self.show_palette)
         self.devices.dropped.connect(lambda targets, device: c.move(device, targets))
-        self.devices.add_virtual_requested.connect(self.dialogs.virtual_gpus)
-        self.devices.virtual_offered.connect(lambda: c.add_virtual(TWO_T4))
-        self.devices.selected.connect(self.below.set_device)
-        self.below.device_chosen.connect(self.devices.choose)
-        self.below.restart_requested.connect(self.restart_requested)
-        self.below.notifications_changed.connect(lambda on: setattr(self.notifications, "on_desktop", on))
-        self.banner.action_chosen.connect(lambda _about: self.below.show_page("alerts"))
+        self.devices.add_virtual_requested.connect(partial(add_virtual_gpus, self.context))
+        self.devices.virtual_offered.connect(partial(c.add_virtual, TWO_T4))
+        self.devices.selected.connect(self.context.select_device)
+        self.context.device_requested.connect(self.devices.choose)
+        self.context.target_requested.connect(self.objects.select_near)
+        self.context.restart_requested.connect(self.restart_requested)
+        self.banner.action_chosen.connect(lambda _about: ALERTS.show(self.context))
         self.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.build_requested.connect(c.build)
         self.objects.finding_opened.connect(self.show_finding)
-        self.below.target_chosen.connect(self.objects.select_near)
         self.objects.drag_started.connect(self.devices.show_verdicts)
         self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
         self.inspector.offer_chosen.connect(c.take)
         self.inspector.build_requested.connect(c.build)
         self.throughput.start_requested.connect(c.benchmark)
         self.status.cancel_requested.connect(c.cancel)
-        self.record.record_requested.connect(self.dialogs.record)
+        self.record.record_requested.connect(partial(choose_recording, self.context))
         self.record.stop_requested.connect(self.stop_recording)
         self.status.stop_requested.connect(c.stop_benchmark)
         self.status.start_engine_requested.connect(self.start_requested)
@@ -233,11 +240,8 @@ class MainWindow(QMainWindow):
             self.objects.refresh()
         if changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE):
             self.inspector.refresh()
-        self.below.refresh(changes, now_unix_s)
-        if changes & Change.SNAPSHOT:
-            self.dialogs.refresh_snapshot()
-        if changes & (Change.LABORATORY | Change.ANSWER | Change.JOBS):
-            self.laboratory_dialogs.refresh()
+        self.bottom_dock.refresh(changes, now_unix_s)
+        self.context.refresh(changes)
         if changes & Change.ALERTS:
             self._tell_alerts()
         if changes & Change.LOG:
@@ -251,13 +255,13 @@ class MainWindow(QMainWindow):
         """Live numbers, twice a second."""
         self.devices.refresh_texts()
         self._alarms.refresh()
-        self.below.refresh_texts()
+        self.bottom_dock.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder())
 
     def refresh_actions(self) -> None:
         """Enable what can be done now, everywhere."""
-        refresh(self._specs, self.actions_by_id)
+        refresh(self.specs, self.actions_by_id)
         self.toolbar.refresh_moves(self.controller.why_no_move(), self.controller.why_no_selection())
         self.toolbar.show_running(bool(self.state.active_runs))
 
@@ -272,6 +276,7 @@ class MainWindow(QMainWindow):
     def _tell_alerts(self) -> None:
         news = self.state.alerts.take_news()
         if self.state.recording is None:  # what was wrong when something was recorded is nobody's alarm now
+            self.notifications.on_desktop = self.context.settings.notifications
             self.notifications.tell(news)
         self._alarms.changed(news)
 
@@ -279,7 +284,7 @@ class MainWindow(QMainWindow):
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.raise_()
         self.activateWindow()
-        self.below.show_page("alerts")
+        ALERTS.show(self.context)
 
     def _mention_errors(self) -> None:
         latest: Log | None = self.state.log[-1] if self.state.log else None
@@ -295,7 +300,7 @@ class MainWindow(QMainWindow):
 
     def _selection_changed(self, targets: tuple[str, ...]) -> None:
         self.inspector.set_selection(targets)
-        self.below.set_selection(targets)
+        self.context.select_targets(targets)
         self.refresh_actions()
 
     def _bind_move_keys(self) -> None:
@@ -310,39 +315,20 @@ class MainWindow(QMainWindow):
                 self._move_shortcuts.append(shortcut)
 
     def _context_menu(self, where: QPoint) -> None:
-        context_menu(self, self.controller, self.actions_by_id).popup(where)
+        context_menu(self, self.controller, self.specs, self.actions_by_id).popup(where)
 
     def show_palette(self) -> None:
         """Open the command palette."""
         from devexplorer.gui.shell.palette import CommandPalette
 
-        CommandPalette(palette_choices(self._specs, self.controller), self).open()
+        CommandPalette(palette_choices(self.specs, self.controller), self).open()
 
     # --- actions of the table that need the window
     # ---------------------------------------------------------------------
 
-    def start_benchmark(self) -> None:
-        self.below.show_page("benchmark")
-        self.below.benchmark.start()
-
-    def show_values(self) -> None:
-        """The page with the values of the selected tensor."""
-        self.below.show_page("values")
-        self.laboratory.describe()
-
-    def check(self) -> None:
-        """Let the doctor check the selected model."""
-        self.below.show_page("doctor")
-        self.below.doctor.check()
-
     def show_finding(self, name: str, number: int) -> None:
         """The line of one of the doctor's findings."""
-        self.below.show_page("doctor")
-        self.below.doctor.show_finding(name, number)
-
-    def why_nothing_there(self) -> str | None:
-        """Reason why there is nothing to save."""
-        return self.controller.why_no_engine() or (None if self.state.objects else "The workspace is empty.")
+        DOCTOR.show(self.context).show_finding(name, number)
 
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""
@@ -365,17 +351,16 @@ class MainWindow(QMainWindow):
         self.objects.focus_filter()
 
     def toggle_theme(self) -> None:
-        self.set_theme(themes.LIGHT if self._theme.is_dark else themes.DARK)
+        self.set_theme(themes.LIGHT if self.context.theme.is_dark else themes.DARK)
 
     def set_theme(self, theme: Theme) -> None:
         """Change every colour."""
-        self._theme = theme
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         themes.apply(app, theme)
         for part in (
-            self.dialogs, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
-            self.throughput, self.below, self.status, self.record,
+            self.context, self.toolbar, self.banner, self.devices, self.objects, self.inspector, self.memory,
+            self.throughput, self.status, self.record,
         ):  # fmt: skip
             part.set_theme(theme)
         if "replay_bar" in self.__dict__:
@@ -386,18 +371,15 @@ class MainWindow(QMainWindow):
 
     def settings(self) -> Settings:
         """What to remember for the next start."""
-        return Settings(
-            theme=self._theme.name,
+        return replace(
+            self.context.settings,
+            theme=self.context.theme.name,
             geometry=bytes(self.saveGeometry().toBase64().data()).decode(),
             splitters={name: self._splits.get(name, _kept(splitter)) for name, splitter in self.splitters.items()},
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
             alert_rules=self.state.alerts.rules,
-            trusted_folders=tuple(self.laboratory_dialogs.trusted_folders),
-            recent_models=tuple(self.laboratory_dialogs.recent_models),
-            learned=self.below.learned,
-            notifications=self.notifications.on_desktop,
         )
 
     def _restore(self, settings: Settings) -> None:

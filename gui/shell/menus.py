@@ -13,9 +13,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.laboratory import OPTIMIZERS, QUESTIONS
-from devexplorer.gui.actions.laboratory_actions import MODEL_ACTIONS, PARAMETER_ACTIONS, SPLIT_ACTIONS
-from devexplorer.gui.actions.table import ActionSpec
+from devexplorer.gui.actions.spec import SELECTION_MENUS, ActionSpec, fill_menu
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.palette import Choice
@@ -50,8 +48,8 @@ def fill_move_menu(
     menu.clear()
     for name, key in move_order(state):
         info = state.devices[name].info
-        words = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
-        action = menu.addAction(f"{words}\t{key}" if keys and key else words)
+        text = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
+        action = menu.addAction(f"{text}\t{key}" if keys and key else text)
         action.triggered.connect(lambda _checked=False, name=name: chosen(name))
         action.setData(name)
     for name, device in state.devices.items():
@@ -62,7 +60,9 @@ def fill_move_menu(
     return menu.actions()
 
 
-def context_menu(parent: QWidget, controller: Controller, actions: dict[str, QAction]) -> QMenu:
+def context_menu(
+    parent: QWidget, controller: Controller, specs: Sequence[ActionSpec], actions: dict[str, QAction]
+) -> QMenu:
     """What can be done with the selection; what cannot be done says why in its tooltip."""
     menu = QMenu(parent)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -81,32 +81,19 @@ def context_menu(parent: QWidget, controller: Controller, actions: dict[str, QAc
     for action_id in ("forward", "backward", "train_step", "check", "add"):
         menu.addAction(actions[action_id])
     menu.addSeparator()
-    fill_laboratory_menu(menu, actions)
+    fill_selection_menus(menu, specs, actions)
     menu.addSeparator()
     menu.addAction(actions["save"])
     menu.addAction(actions["remove"])
     return menu
 
 
-LABORATORY_MENU = {
-    "Parameters": PARAMETER_ACTIONS,
-    "Mode and optimizer": (*MODEL_ACTIONS, "", *(f"optimizer_{kind}" for kind in OPTIMIZERS)),
-    "Split": SPLIT_ACTIONS,
-    "Ask": tuple(f"ask_{question}" for question in QUESTIONS),
-}
-"""Submenus of actions, "" for a line between them."""
-
-
-def fill_laboratory_menu(menu: QMenu, actions: dict[str, QAction]) -> None:
-    """What the laboratory does with the selection, by topic."""
-    for title, ids in LABORATORY_MENU.items():
+def fill_selection_menus(menu: QMenu, specs: Sequence[ActionSpec], actions: dict[str, QAction]) -> None:
+    """What can be done with the selection, by topic."""
+    for title in SELECTION_MENUS:
         submenu = menu.addMenu(title)
         submenu.setToolTipsVisible(True)
-        for action_id in ids:
-            if action_id:
-                submenu.addAction(actions[action_id])
-            else:
-                submenu.addSeparator()
+        fill_menu(submenu, title, specs, actions)
 
 
 def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:

@@ -34,7 +34,7 @@ class Choice(NamedTuple):
     detail: str
     """The key, or why it cannot be done now."""
     enabled: bool
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 class _TwoColumns(QStyledItemDelegate):

@@ -41,7 +41,7 @@ class Replaying:
         self._aside = State()
         """What is known about this machine while a recording is on show."""
         self._ended: list[ReplaySession] = []
-        window.below.rules_changed.connect(self._rules_changed)
+        window.context.rules_changed.connect(self._rules_changed)
 
     @cached_property
     def _bar(self) -> ReplayBar:

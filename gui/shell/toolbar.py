@@ -6,6 +6,7 @@ end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -13,8 +14,8 @@ from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLayoutItem, QMenu, QPushButton, QWidget
 
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.laboratory_actions import FILE_ACTIONS
-from devexplorer.gui.shell.menus import CASTS, fill_laboratory_menu, fill_move_menu
+from devexplorer.gui.actions.spec import FILE, LAB, ActionSpec, fill_menu
+from devexplorer.gui.shell.menus import CASTS, fill_move_menu, fill_selection_menus
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.panel import NOT_IN_A_RECORDING
 from devexplorer.gui.widgets.theme import Role, Theme, font
@@ -33,7 +34,14 @@ class Toolbar(QFrame):
     """A dtype (str)."""
     palette_requested = Signal()
 
-    def __init__(self, state: State, actions: dict[str, QAction], theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        specs: Sequence[ActionSpec],
+        actions: dict[str, QAction],
+        theme: Theme,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("toolbar")
         self.setFixedHeight(HEIGHT_PX)
@@ -48,11 +56,7 @@ class Toolbar(QFrame):
         self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
         tensor = self._action_button("new_tensor", "Tensor")
         self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
-        for action_id in ("open", "", *FILE_ACTIONS, "", "replay", "snapshot", "", "session", "", "quit"):
-            if action_id:
-                self.open_button.menu().addAction(actions[action_id])
-            else:
-                self.open_button.menu().addSeparator()
+        fill_menu(self.open_button.menu(), FILE, specs, actions)
         self._gap()
         self.move_button = self._menu_button("Move to", "move", "", primary=True)
         self.copy_button = self._menu_button("Copy to", "copy", "")
@@ -67,10 +71,8 @@ class Toolbar(QFrame):
         self._shortened = [tensor, backward]
         self._gap()
         self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
-        fill_laboratory_menu(self.lab_button.menu(), actions)
-        self.lab_button.menu().addSeparator()
-        for action_id in ("experiments", "learn"):
-            self.lab_button.menu().addAction(actions[action_id])
+        fill_selection_menus(self.lab_button.menu(), specs, actions)
+        fill_menu(self.lab_button.menu(), LAB, specs, actions)
         self.benchmark = self._action_button("benchmark", "Benchmark")
         self._layout.addStretch(1)
         self.tour_button = self._action_button("tour", "")

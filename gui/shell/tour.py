@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QLineEdit, QMenu, QPushButton, QToolButton, QWidge
 
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
+from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.app import App
@@ -195,8 +196,7 @@ class Tour(QObject):
     def _benchmark(self, device: str, dtype: str, size: str) -> None:
         """Fill the form of the Benchmark tab by mouse and keyboard, and press its button."""
         window = self._app.window
-        window.below.show_page("benchmark")
-        panel = window.below.benchmark
+        panel = BENCHMARK.show(window.context)
         self._demand_usable(panel.devices)
         QTimer.singleShot(POLL_MS, self, lambda: self._check_only(panel.devices.menu(), device))
         self._click(panel.devices)

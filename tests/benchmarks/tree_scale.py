@@ -35,8 +35,8 @@ from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import ObjectChanged, ObjectRemoved, RowsChanged
 from devexplorer.core.records.objects import ObjectSnapshot, Row
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.dragging import verdicts
 from devexplorer.gui.objects.cells import Column
-from devexplorer.gui.objects.dragging import verdicts
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.widgets import theme

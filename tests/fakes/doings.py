@@ -34,7 +34,7 @@ def device_table(me: Learner) -> None:
     card = me.window.devices.items[last]
     me.click(card)
     me.page("Device")
-    me.until(lambda: me.window.below.device.device == last, "on show")
+    me.until(lambda: me.window.bottom_dock.page("device").device == last, "on show")
     me.page("Learn")
     me.reply(card.texts.of_total.removeprefix("of ").split()[0])
 
@@ -168,7 +168,7 @@ def timing(me: Learner) -> None:
 
 
 def crossover(me: Learner) -> None:
-    me.window.below.experiments.crossover.largest.choose(256)
+    me.window.bottom_dock.page("experiments").crossover.largest.choose(256)
     me.experiment("Crossover")
 
 
@@ -354,7 +354,7 @@ def replicate(me: Learner) -> None:
 
 
 def scaling(me: Learner) -> None:
-    panel = me.window.below.benchmark
+    panel = me.window.bottom_dock.page("benchmark")
     me.page("Benchmark")
     me.click(panel.choices["scaling"])
     me.click(panel.scaling.start_button)
@@ -373,6 +373,6 @@ def do(me: Learner, exercise_id: str) -> None:
     course = me.panel.course
     me.done(len(course.exercise.steps))
     assert course.finished
-    assert exercise_id in me.window.below.learned
+    assert exercise_id in me.window.context.settings.learned
     assert next(row for row in me.panel.model.rows if row.key == exercise_id).cells[0].text == "✓"
     assert me.longest <= MOST_CLICKS

@@ -84,11 +84,11 @@ class Hands(Driver):
 
     def page(self, title: str) -> None:
         """Click a tab at the bottom."""
-        bar = self.window.below.tabs.tabBar()
+        bar = self.window.bottom_dock.tabs.tabBar()
         at = next(number for number in range(bar.count()) if bar.tabText(number).split(" (")[0] == title)
         rect = bar.tabRect(at)
         if not bar.rect().contains(rect.center()):
-            self.window.below.tabs.setCurrentIndex(at)  # scrolled out of sight: by key
+            self.window.bottom_dock.tabs.setCurrentIndex(at)  # scrolled out of sight: by key
         else:
             QTest.mouseClick(bar, LEFT, pos=rect.center())
         self.heartbeat.tick()

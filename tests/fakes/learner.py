@@ -32,11 +32,11 @@ class Learner(Hands):
 
     @property
     def panel(self) -> LearnPanel:
-        return self.window.below.learn
+        return self.window.bottom_dock.page("learn")
 
     def look_at_it(self) -> None:
         """The page is in front, and shown."""
-        self.window.below.show_page("learn")
+        self.window.bottom_dock.show_page("learn")
         self.until(self.panel.isVisible, "shown")
 
     def begin(self, exercise_id: str) -> None:
@@ -105,7 +105,7 @@ class Learner(Hands):
 
     def experiment(self, title: str) -> None:
         """The tab, the experiment, its button: three clicks."""
-        panel = self.window.below.experiments
+        panel = self.window.bottom_dock.page("experiments")
         self.page("Experiments")
         self.click(panel.rail.choices[title])
         assert panel.page.run_button.isEnabled(), panel.page.run_button.toolTip()

@@ -46,7 +46,7 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from devexplorer.gui.objects.dragging import encode
+from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.shell.app import App
 
 LEFT, RIGHT, MIDDLE = Qt.MouseButton.LeftButton, Qt.MouseButton.RightButton, Qt.MouseButton.MiddleButton
@@ -303,7 +303,7 @@ class Hands:
     def _page(self, rng: random.Random, window: QWidget) -> Action | None:
         if window is not self._app.window:
             return None
-        return Action("page", "", {"number": rng.randrange(self._app.window.below.tabs.count())})
+        return Action("page", "", {"number": rng.randrange(self._app.window.bottom_dock.tabs.count())})
 
     def _trigger(self, rng: random.Random, window: QWidget) -> Action | None:
         if window is not self._app.window:
@@ -386,7 +386,7 @@ class Hands:
         QApplication.sendEvent(widget, event)
 
     def _do_page(self, _window: QWidget, number: int) -> None:
-        self._app.window.below.tabs.setCurrentIndex(number)
+        self._app.window.bottom_dock.tabs.setCurrentIndex(number)
 
     def _do_trigger(self, _window: QWidget, id: str) -> None:
         self._app.window.actions_by_id[id].trigger()

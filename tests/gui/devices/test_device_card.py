@@ -13,11 +13,11 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.devices import Problem
 from devexplorer.core.session.state import State
+from devexplorer.gui.actions.dragging import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.devices.card import DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import card_texts, card_tooltip
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.panel import DevicesPanel
-from devexplorer.gui.objects.dragging import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font
 
 LEFT = Qt.MouseButton.LeftButton

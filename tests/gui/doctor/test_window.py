@@ -51,7 +51,7 @@ def told(hands: Hands, name: str) -> None:
 
 def checked(hands: Hands, name: str) -> DoctorPanel:
     hands.until(lambda: name in hands.state.diagnoses and not hands.state.jobs, f"{name} checked")
-    return hands.window.below.doctor
+    return hands.window.bottom_dock.page("doctor")
 
 
 def test_check_finds_the_line_of_a_list_of_layers(start: Start) -> None:
@@ -59,7 +59,7 @@ def test_check_finds_the_line_of_a_list_of_layers(start: Start) -> None:
     hands.build("list-pitfall")
     hands.select("list-pitfall")
     hands.click(toolbar_button(hands, "check"))
-    assert hands.window.below.title == "Doctor"
+    assert hands.window.bottom_dock.title == "Doctor"
     panel = checked(hands, "list-pitfall")
     assert panel.model.rows, hands.state.answer
     found = hands.state.diagnoses["list-pitfall"].problems
@@ -93,8 +93,8 @@ def test_a_double_click_in_the_tree_shows_the_line(start: Start) -> None:
     where = tree.visualRect(index).center()
     QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
     QTest.mouseDClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
-    assert hands.window.below.title == "Doctor"
-    assert hands.window.below.doctor.finding.source.line == 6
+    assert hands.window.bottom_dock.title == "Doctor"
+    assert hands.window.bottom_dock.page("doctor").finding.source.line == 6
 
 
 def test_a_chosen_finding_selects_its_module(start: Start) -> None:
@@ -104,8 +104,8 @@ def test_a_chosen_finding_selects_its_module(start: Start) -> None:
     hands.state.apply(Checked(target="mlp", diagnosis=found))
     hands.window.refresh(Change.LABORATORY, 0.0)
     hands.select("mlp")
-    hands.window.below.show_page("doctor")
-    hands.click(hands.window.below.doctor.finding.path_button)
+    hands.window.bottom_dock.show_page("doctor")
+    hands.click(hands.window.bottom_dock.page("doctor").finding.path_button)
     assert hands.window.objects.selected_targets() == ("mlp:2",)
 
 
@@ -116,16 +116,16 @@ def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monke
     assert action.toolTip() == "Select an object in the list first."
     hands.build("mlp")
     assert action.isEnabled()
-    menu: QMenu = context_menu(hands.window, hands.window.controller, hands.window.actions_by_id)
+    menu: QMenu = context_menu(hands.window, hands.window.controller, hands.window.specs, hands.window.actions_by_id)
     assert action in menu.actions()
     menu.close()
     sent: list[object] = []
     monkeypatch.setattr(hands.app.session, "send", lambda command: sent.append(command) or 1)
-    panel = hands.window.below.doctor
+    panel = hands.window.bottom_dock.page("doctor")
     panel.command_requested.connect(sent.append)
     hands.select("mlp")
     hands.key(Qt.Key.Key_C)
-    assert hands.window.below.title == "Doctor"
+    assert hands.window.bottom_dock.title == "Doctor"
     assert Check(target="mlp", device="vgpu:0") in sent
 
 
@@ -134,7 +134,7 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
     hands.build("mlp")
     told(hands, "mlp")
     window = hands.window
-    window.below.show_page("doctor")
+    window.bottom_dock.show_page("doctor")
     for width in (1280, 1920, 1280):
         window.resize(width, 800)
         QApplication.processEvents()
@@ -150,5 +150,5 @@ def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
         LIGHT,
         DARK,
     ):  # the page alone: a whole application is styled anew for a minute when many windows stand in its process
-        window.below.doctor.set_theme(theme)
-    assert window.below.doctor.finding.source.line == 6
+        window.bottom_dock.page("doctor").set_theme(theme)
+    assert window.bottom_dock.page("doctor").finding.source.line == 6

@@ -117,7 +117,7 @@ def test_a_checkpoint_is_compared_then_loaded_without_its_prefix(hands: Hands, t
 
 def test_the_session_grows_shrinks_with_undo_and_is_written(hands: Hands, tmp_path: Path) -> None:
     hands.page("Session")
-    page = hands.window.below.session
+    page = hands.window.bottom_dock.page("session")
     assert not page.save_button.isEnabled()
     assert page.save_button.toolTip() == "Nothing was done yet."
     hands.build("mlp")
@@ -152,7 +152,7 @@ def test_the_session_grows_shrinks_with_undo_and_is_written(hands: Hands, tmp_pa
 def test_the_kind_of_file_decides_how_it_ends(hands: Hands, tmp_path: Path) -> None:
     hands.build("mlp")
     hands.page("Session")
-    hands.click(hands.window.below.session.save_button)
+    hands.click(hands.window.bottom_dock.page("session").save_button)
     system = hands.dialog(QFileDialog)
     kinds = system.findChild(QComboBox, "fileTypeCombo")
     field = system.findChild(QLineEdit, "fileNameEdit")
@@ -167,5 +167,5 @@ def test_the_kind_of_file_decides_how_it_ends(hands: Hands, tmp_path: Path) -> N
 
 def test_a_session_that_cannot_be_written_says_why(hands: Hands, tmp_path: Path) -> None:
     hands.build("mlp")
-    hands.window.laboratory_dialogs.script_wanted.emit(tmp_path / "nowhere" / "session.py")
+    hands.window.context.script_chosen.emit(tmp_path / "nowhere" / "session.py")
     hands.until(lambda: "could not be written" in hands.window.inspector.words.text(), "said")

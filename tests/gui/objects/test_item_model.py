@@ -7,8 +7,8 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records.objects import Row
+from devexplorer.gui.actions.dragging import decode
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
-from devexplorer.gui.objects.dragging import decode
 from devexplorer.gui.objects.filter import Query
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.visible import Options

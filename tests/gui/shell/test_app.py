@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.session.settings import SettingsFile
-from devexplorer.gui.objects.dragging import encode
+from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.shell import tour as tour_module
 from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tour import Tour
@@ -116,7 +116,7 @@ def test_with_one_device_nothing_moves_and_virtual_gpus_are_offered(start: Start
 
 def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) -> None:
     driver = start()
-    panel = driver.window.below.benchmark
+    panel = driver.window.bottom_dock.page("benchmark")
     panel.devices.choose(["vgpu:0"])
     panel.size_edit.setText("2048")
     driver.click(panel.start_button)
@@ -167,7 +167,7 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
 )
 def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> None:
     driver = start()
-    panel = driver.window.below.benchmark
+    panel = driver.window.bottom_dock.page("benchmark")
     panel.devices.choose(["vgpu:0"])
     panel.size_edit.setText(size)
     driver.click(panel.start_button)
@@ -234,7 +234,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     QTest.keyClicks(palette.field, "mlp build")  # type: ignore[attr-defined]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
     driver.until(lambda: "mlp" in driver.state.objects)
-    choices = palette_choices(driver.window._specs, driver.window.controller)
+    choices = palette_choices(driver.window.specs, driver.window.controller)
     reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
     assert reasons["Redo"] == "Nothing has been undone."
 

@@ -44,7 +44,7 @@ def test_what_was_done_is_kept_for_the_next_start(qapp: QApplication, tmp_path: 
     file = SettingsFile(tmp_path)
     app = App(qapp, file)
     if opened:
-        panel = app.window.below.learn
+        panel = app.window.bottom_dock.page("learn")
         assert panel.learned == ("numpy", "vgg"), "in the order of the list"
         assert panel.progress.text() == f"2 of {len(EXERCISES)} done"
         panel.learned_changed.emit(("this-machine", *panel.learned))
@@ -57,7 +57,7 @@ def test_the_first_exercise_that_is_not_done_is_on_show(qapp: QApplication, tmp_
     file = SettingsFile(tmp_path)
     file.save(Settings(learned=("this-machine",)))
     app = App(qapp, file)
-    assert app.window.below.learn.course.exercise.id == "device-table"
+    assert app.window.bottom_dock.page("learn").course.exercise.id == "device-table"
     file.save(Settings(learned=tuple(one.id for one in EXERCISES)))
     again = App(qapp, file)
-    assert again.window.below.learn.course.exercise.id == "this-machine"
+    assert again.window.bottom_dock.page("learn").course.exercise.id == "this-machine"

@@ -212,7 +212,7 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
         replay.seek(at_s * 1000)
         driver.ready()
         assert len(driver.window.memory.plot.marker_labels) == markers
-        assert driver.window.below.log.text.toPlainText().count("a card was lost") == lines
+        assert driver.window.bottom_dock.page("log").text.toPlainText().count("a card was lost") == lines
     assert driver.window.throughput.plot.curve_data("cuda:0")[1][-1] == 2.0
     assert not driver.window.throughput.plot.is_empty
 
@@ -261,7 +261,7 @@ def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge:
     why = "This is a recording: nothing in it can be changed."
     assert driver.window.actions_by_id["new_tensor"].toolTip() == why
     window = driver.window
-    for button in (window.toolbar.build, window.devices.add_button, window.below.benchmark.start_button):
+    for button in (window.toolbar.build, window.devices.add_button, window.bottom_dock.page("benchmark").start_button):
         assert (button.isEnabled(), button.toolTip()) == (False, why), button.text()
     assert not window.devices.offer.isVisible()
     driver.app.controller.build("mlp")

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLineEdi
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import JobProgress, JobStarted, ObjectChanged, UndoState
 from devexplorer.core.records.objects import ObjectSnapshot, Row
-from devexplorer.gui.shell.bottom import PAGES
+from devexplorer.gui.shell.tab_table import TABS
 
 SIZE = 1000, 650
 CARDS = [
@@ -99,8 +99,8 @@ def test_it_becomes_so_small_and_every_control_can_be_reached(quiet: QuietWindow
     busy(quiet)
     assert window.minimumSizeHint().width() <= SIZE[0]
     assert window.minimumSizeHint().height() <= SIZE[1]
-    for page in PAGES:
-        window.below.show_page(page)
+    for page in (tab.name for tab in TABS):
+        window.bottom_dock.show_page(page)
         quiet.settle()
         assert (window.width(), window.height()) == SIZE, f"{page} makes the window larger"
         assert unreachable(window) == [], page
@@ -126,8 +126,8 @@ def test_tabs_change_nothing_above_them_in_the_window(quiet: QuietWindow) -> Non
     for size in (SIZE, (1440, 900)):
         quiet.resize(*size)
         before = rows.sizes()
-        for page in PAGES:
-            quiet.window.below.show_page(page)
+        for page in (tab.name for tab in TABS):
+            quiet.window.bottom_dock.show_page(page)
             quiet.settle()
             assert rows.sizes() == before, page
 
@@ -184,11 +184,11 @@ def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWind
 
 
 def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow) -> None:
-    quiet.window.below.show_page("alerts")
+    quiet.window.bottom_dock.show_page("alerts")
     quiet.settle()
     quiet.settle()  # the page tells its height to what is around it, which then has another one
-    area = quiet.window.below.area(PAGES.index("alerts"))
-    form = quiet.window.below.alerts.form
+    area = quiet.window.bottom_dock.area([tab.name for tab in TABS].index("alerts"))
+    form = quiet.window.bottom_dock.page("alerts").form
     scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
     assert scrolls == [area]
     form._add("fan_percent")

@@ -8,7 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.shell.tabs import BottomTabs
+from devexplorer.gui.shell.bottom_tabs import BottomTabs
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter, share
 
 

@@ -15,7 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.gui.memory.snapshot import SnapshotDialog
-from devexplorer.gui.shell.bottom import PAGES
+from devexplorer.gui.shell.tab_table import TABS
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
         driver.engines[-1].kill()
         driver.until(lambda: len(driver.engines) == 2 and "mlp" in driver.state.objects, "another engine")
         assert opened.take() == [], "the engine died"
-        for page in PAGES:
-            driver.window.below.show_page(page)
+        for page in (tab.name for tab in TABS):
+            driver.window.bottom_dock.show_page(page)
             driver.heartbeat.tick()
             assert opened.take() == [], f"page {page}"
         driver.window.toggle_theme()

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records.messages import Log
 from devexplorer.core.session.state import LOG_LINES, State
-from devexplorer.gui.shell.log import LogPanel
+from devexplorer.gui.log.page import LogPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 NOW = 1_800_000_000.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QObject, Signal
@@ -16,8 +17,9 @@ from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base.formats import count_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, FileKind
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.shell.laboratory_dialogs import LaboratoryDialogs
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.files.actions import load_tensors
+from devexplorer.gui.files.models import ModelOpener
 
 
 class Opening(QObject):
@@ -25,47 +27,43 @@ class Opening(QObject):
 
     recognition_wanted = Signal(object)
     """What are these files (tuple of Path)? Whoever answers calls `show`."""
-    recording_chosen = Signal(object)
-    """Recording to show (Path)."""
 
-    def __init__(
-        self, controller: Controller, laboratory_dialogs: LaboratoryDialogs, say: Callable[[str], None], parent: QObject
-    ) -> None:
-        """`say` shows one inline line."""
-        super().__init__(parent)
-        self._controller, self._dialogs, self._say = controller, laboratory_dialogs, say
+    def __init__(self, context: WindowContext, models: ModelOpener) -> None:
+        super().__init__(context)
+        self._context, self._models = context, models
         self._waiting: deque[Callable[[], QDialog]] = deque()
-        self._open: QDialog | None = None
+        self._dialog: QDialog | None = None
+        context.files_chosen.connect(self.open)
 
     def open(self, paths: Iterable[Path]) -> None:
         """Open each by what it is, as soon as that is known."""
         self.recognition_wanted.emit(tuple(paths))
 
-    def show(self, found: Sequence[FileKind]) -> None:
-        """Open files of which it is known what they are."""
-        lines = [one.reason for one in found if one.kind is None]
-        recordings = [one.path for one in found if one.kind == RECORDING]
-        others = [one for one in found if one.kind not in (None, RECORDING)]
-        reason = self._controller.why_no_engine() if others else None
+    def show(self, files: Sequence[FileKind]) -> None:
+        """Open files that were recognised."""
+        lines = [file.reason for file in files if file.kind is None]
+        recordings = [file.path for file in files if file.kind == RECORDING]
+        others = [file for file in files if file.kind not in (None, RECORDING)]
+        reason = self._context.controller.why_no_engine() if others else None
         if reason is not None:
             lines.append(reason)
         else:
-            for one in others:
-                if one.kind == SNAPSHOT:
-                    self._controller.open_snapshot(path=str(one.path))
-                elif one.kind == MODEL:
-                    self._waiting.append(lambda path=one.path: self._dialogs.open_model(path))  # type: ignore[misc]
-                elif one.kind == TENSORS:
-                    self._waiting.append(lambda path=one.path: self._dialogs.load(path))  # type: ignore[misc]
+            for file in others:
+                if file.kind == SNAPSHOT:
+                    self._context.controller.open_snapshot(path=str(file.path))
+                elif file.kind == MODEL:
+                    self._waiting.append(partial(self._models.open, file.path))
+                elif file.kind == TENSORS:
+                    self._waiting.append(partial(load_tensors, self._context, file.path))
         if recordings:
-            self.recording_chosen.emit(recordings[0])
+            self._context.replay_chosen.emit(recordings[0])
             if len(recordings) > 1:
                 more = count_text(len(recordings) - 1, "other recording")
                 lines.append(
                     f"{recordings[0].name} is shown; only one recording can be at a time, so {more} stayed closed."
                 )
         if lines:
-            self._say(
+            self._context.hint(
                 lines[0]
                 if len(lines) == 1
                 else f"{lines[0]} {count_text(len(lines) - 1, 'more file')} could not be opened either."
@@ -73,12 +71,12 @@ class Opening(QObject):
         self._next()
 
     def _next(self) -> None:
-        if self._open is None and self._waiting:
-            self._open = self._waiting.popleft()()
-            self._open.finished.connect(self._closed)
+        if self._dialog is None and self._waiting:
+            self._dialog = self._waiting.popleft()()
+            self._dialog.finished.connect(self._closed)
 
     def _closed(self, _code: int) -> None:
-        self._open = None
+        self._dialog = None
         self._next()
 
 

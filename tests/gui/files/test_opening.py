@@ -112,8 +112,8 @@ def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietW
 
 def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path) -> None:
     shown: list[Path] = []
-    quiet.window.opening.recording_chosen.disconnect()
-    quiet.window.opening.recording_chosen.connect(shown.append)
+    quiet.window.context.replay_chosen.disconnect()
+    quiet.window.context.replay_chosen.connect(shown.append)
     drop(quiet, files / "run.devrec")
     assert shown == [files / "run.devrec"]
     assert not quiet.window.banner.isVisible()
@@ -212,15 +212,15 @@ def press(quiet: QuietWindow, key: Qt.Key) -> None:
 
 
 def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: QuietWindow) -> None:
-    dialogs_ = quiet.window.laboratory_dialogs
+    models = quiet.window.models
     for number, (source, ok) in enumerate((("good.py:make", True), ("bad.py:make", False), ("good.py:Other", True)), 1):
         command = OpenModel(source=source, folder="/somewhere")
-        dialogs_._send_model(command)
-        assert (source, "/somewhere") not in dialogs_.recent_models, "not before it is known"
+        quiet.window.controller.send(command)
+        assert (source, "/somewhere") not in models.recent, "not before it is known"
         quiet.tell(
             JobStarted(request=number, title="opening", time_unix_s=quiet.now, command=command),
             Answer(request=number, title="opened" if ok else "not opened", words="…", failed=not ok),
             JobEnded(request=number, ok=ok, time_unix_s=quiet.now),
         )
-    assert dialogs_.recent_models == [("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere")]
+    assert models.recent == (("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere"))
     assert quiet.window.settings().recent_models == (("good.py:Other", "/somewhere"), ("good.py:make", "/somewhere"))

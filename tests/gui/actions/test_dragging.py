@@ -6,7 +6,7 @@ from fakes.look_records import CPU, CUDA, mlp, model, module_row, show, state_wi
 
 from devexplorer.core.records.messages import Move
 from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.objects.dragging import movable, row_of, verdicts
+from devexplorer.gui.actions.dragging import movable, row_of, verdicts
 
 
 def filled():

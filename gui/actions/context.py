@@ -1,0 +1,184 @@
+"""What actions, tabs and dialogs share: the state, the controller, the selection, and how to ask for what only the
+window or the application can do. Main thread only.
+
+A feature gets all it needs from here, so that the window need not know the feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import msgspec
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
+
+from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.state import Change, State
+from devexplorer.gui.actions.controller import Controller
+from devexplorer.gui.actions.selection import Selection
+from devexplorer.gui.widgets.theme import Theme
+
+if TYPE_CHECKING:
+    from devexplorer.gui.files.session_code import SessionSource
+    from devexplorer.gui.history.source import HistorySource
+
+
+class _Refreshable(Protocol):
+    def refresh(self) -> None: ...
+
+
+class WindowContext(QObject):
+    """One per window. Attributes hold what is current; signals say when that changes."""
+
+    state_changed = Signal(object)
+    """The state changed (`Change`)."""
+    theme_changed = Signal(object)
+    targets_selected = Signal(object)
+    """Other rows are selected in the tree (tuple of targets)."""
+    device_selected = Signal(str)
+    """Another device card is selected."""
+    session_started = Signal(object)
+    """The `SessionSource`."""
+    history_opened = Signal(object)
+    """The `HistorySource`."""
+    history_changed = Signal()
+    """Runs were added, tagged or deleted."""
+    history_problem_changed = Signal(str)
+    """What is wrong with the history; empty when nothing is."""
+
+    redraw_requested = Signal(object)
+    """Show these parts of the state now: something changed them without an event (`Change`)."""
+    device_requested = Signal(object)
+    """Select the card of this device (its id)."""
+    target_requested = Signal(str, str)
+    """Select something in the tree: name of the object, path in it or near it."""
+    restart_requested = Signal()
+    visible_devices_chosen = Signal(object)
+    """CUDA_VISIBLE_DEVICES for the next engine: str, or None to inherit it."""
+    recording_chosen = Signal(object)
+    """File to record to (Path)."""
+    replay_chosen = Signal(object)
+    """Recording to show (Path)."""
+    script_chosen = Signal(object)
+    """File for the session as Python (Path); a notebook if it ends in `.ipynb`."""
+    files_chosen = Signal(object)
+    """Files of any kind to open (list of Path)."""
+    rules_changed = Signal(object)
+    """The rules for alerts (tuple of `Rule`)."""
+
+    def __init__(
+        self,
+        window: QWidget,
+        state: State,
+        controller: Controller,
+        settings: Settings,
+        theme: Theme,
+        hint: Callable[[str], None],
+    ) -> None:
+        """`hint` shows one line that goes by itself."""
+        super().__init__(window)
+        self.window, self.state, self.controller, self.settings, self.theme = window, state, controller, settings, theme
+        self.hint = hint
+        self.selection = Selection(controller)
+        self.targets: tuple[str, ...] = ()
+        """What is selected in the tree."""
+        self.device: str | None = None
+        """The device whose card is selected."""
+        self.session: SessionSource | None = None
+        self.history: HistorySource | None = None
+        self.history_problem = ""
+        self.folder = ""
+        """Where the last file was chosen."""
+        self.show_tab: Callable[[str], QWidget]
+        """Bring a tab to the front and return its page; the bottom dock sets it."""
+        self._refreshed: dict[QDialog, Change] = {}
+
+    # --- what is current
+
+    def set_theme(self, theme: Theme) -> None:
+        """Change the colours."""
+        self.theme = theme
+        self.theme_changed.emit(theme)
+
+    def select_targets(self, targets: tuple[str, ...]) -> None:
+        """Rows were selected in the tree."""
+        self.targets = targets
+        self.targets_selected.emit(targets)
+
+    def select_device(self, device: str) -> None:
+        """A device card was selected."""
+        self.device = device
+        self.device_selected.emit(device)
+
+    def set_session(self, session: SessionSource) -> None:
+        """The session started."""
+        self.session = session
+        self.session_started.emit(session)
+
+    def set_history(self, history: HistorySource) -> None:
+        """Benchmark runs are stored there."""
+        self.history = history
+        self.history_opened.emit(history)
+
+    def set_history_problem(self, message: str) -> None:
+        """Say what is wrong with the history; empty when nothing is."""
+        self.history_problem = message
+        self.history_problem_changed.emit(message)
+
+    def redraw(self, changes: Change) -> None:
+        """Show these parts of the state now."""
+        self.redraw_requested.emit(changes)
+
+    def save_settings(self, **fields: Any) -> None:
+        """Remember these fields of `Settings` for the next start."""
+        self.settings = msgspec.structs.replace(self.settings, **fields)
+
+    # --- dialogs
+
+    def refresh(self, changes: Change) -> None:
+        """Redraw the open dialogs that show what changed."""
+        for dialog, redraw in tuple(self._refreshed.items()):
+            if changes & redraw:
+                cast(_Refreshable, dialog).refresh()
+        self.state_changed.emit(changes)
+
+    def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING) -> QDialog:
+        """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes."""
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if redraw:
+            self._refreshed[dialog] = redraw
+            dialog.finished.connect(self._forget_closed)
+        dialog.open()
+        return dialog
+
+    def _forget_closed(self) -> None:
+        self._refreshed = {dialog: redraw for dialog, redraw in self._refreshed.items() if dialog.isVisible()}
+
+    def save_file(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> None:
+        """Ask where to save; `formats`: suffix and description."""
+        from devexplorer.gui.widgets.save_dialog import SaveDialog  # when first needed
+
+        dialog = SaveDialog(self.window, title, name, formats, self.folder)
+        dialog.saved.connect(self._remember_folder)
+        dialog.saved.connect(chosen)
+        dialog.open()
+
+    def choose_files(
+        self, title: str, kinds: str, chosen: Callable[[list[Path]], None], *, several: bool = False
+    ) -> None:
+        """Ask which file, or which files, to open; `kinds` as Qt writes filters."""
+        dialog = QFileDialog(self.window, title, self.folder, kinds)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles if several else QFileDialog.FileMode.ExistingFile)
+
+        def accepted(names: list[str]) -> None:
+            paths = [Path(name) for name in names]
+            self._remember_folder(paths[0])
+            chosen(paths)
+
+        dialog.filesSelected.connect(accepted)
+        self.open_dialog(dialog)
+
+    def _remember_folder(self, path: Path) -> None:
+        self.folder = str(path.parent)

@@ -1,0 +1,73 @@
+"""A tab of the bottom dock as its feature describes it. Main thread only.
+
+`gui/shell/tab_table.py` lists the tabs; nothing else has to know a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar, cast
+
+from devexplorer.core.session.state import Change, State
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.gui.widgets.theme import Theme
+
+
+class Page(Protocol):
+    """What the dock asks of the widget in a tab."""
+
+    def refresh(self) -> None:
+        """Redraw."""
+        ...
+
+    def set_theme(self, theme: Theme) -> None:
+        """Change the colours."""
+        ...
+
+
+P_co = TypeVar("P_co", bound=Page, covariant=True)
+
+
+@dataclass(frozen=True)
+class TabSpec(Generic[P_co]):
+    """A tab. Its page is made when the tab is first shown; nothing may rely on it before."""
+
+    name: str
+    make: Callable[[WindowContext], P_co]
+    """Makes the page, a QWidget, and connects its signals.
+
+    It imports the page's module itself: start-up does not wait for pages that are not on show.
+    """
+    redraw: Change = Change.NOTHING
+    """The page is redrawn when any of these changes."""
+    live: bool = False
+    """It has numbers that change by themselves: redrawn twice a second as well, while it is visible."""
+    count: Callable[[State], int] | None = None
+    """The number behind the title, without the page; 0: none."""
+    action: str = ""
+    """Text of the action that shows the tab; empty: there is no such action."""
+    tooltip: str = ""
+    key: str = ""
+    menu: str = ""
+    section: int = 0
+
+    @property
+    def title(self) -> str:
+        """What the tab is called in the window."""
+        return self.name.capitalize()
+
+    def show(self, context: WindowContext) -> P_co:
+        """Bring the tab to the front; returns its page."""
+        return cast(P_co, context.show_tab(self.name))
+
+    def actions(self, context: WindowContext) -> list[ActionSpec]:
+        """The action that shows the tab, if there is one."""
+        if not self.action:
+            return []
+        run = partial(self.show, context)
+        return [
+            ActionSpec(self.name, self.action, self.tooltip, run, key=self.key, menu=self.menu, section=self.section)
+        ]

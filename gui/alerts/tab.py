@@ -1,0 +1,46 @@
+"""The tab Alerts: what is wrong, and by which rules. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import Change, State
+from devexplorer.core.telemetry.alert_rules import ALARM, Rule
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.tab import TabSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.alerts.page import AlertsPanel
+
+
+def _make(context: WindowContext) -> AlertsPanel:
+    from devexplorer.gui.alerts.page import AlertsPanel
+
+    page = AlertsPanel(context.state, context.theme, context.settings.notifications)
+    page.rules_changed.connect(partial(_set_rules, context))
+    page.notifications_changed.connect(partial(_set_notifications, context))
+    page.dismissed.connect(partial(_dismiss, context))
+    return page
+
+
+def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:
+    context.state.alerts.set_rules(rules)
+    context.rules_changed.emit(rules)
+    context.redraw(Change.ALERTS)
+
+
+def _set_notifications(context: WindowContext, on: bool) -> None:
+    context.save_settings(notifications=on)
+
+
+def _dismiss(context: WindowContext, device: str, metric: str) -> None:
+    context.state.alerts.dismiss(device, metric)
+    context.redraw(Change.ALERTS)
+
+
+def _count(state: State) -> int:
+    return sum(alert.level == ALARM for alert in state.alerts.active)
+
+
+TAB = TabSpec("alerts", _make, Change.ALERTS, live=True, count=_count)

@@ -1,0 +1,60 @@
+"""Actions about devices: virtual GPUs, CPU threads, CUDA_VISIBLE_DEVICES. Main thread only; a dialog's module is loaded
+when it is first opened."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtWidgets import QInputDialog, QSpinBox
+
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.gui.widgets.panel import give_room
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The actions, in the order of the palette."""
+    c = context.controller
+    return [
+        ActionSpec("add_virtual", "Add virtual GPUs…", "Choose profiles of simulated cards",
+                   partial(add_virtual_gpus, context), c.why_no_engine, icon="virtual-gpu"),
+        ActionSpec("add_two", "Add two virtual GPUs", "Two simulated Tesla T4", partial(c.add_virtual, TWO_T4),
+                   c.why_no_engine, icon="virtual-gpu"),
+        ActionSpec("threads", "CPU threads…", "How many threads one operation on the CPU uses",
+                   partial(_choose_threads, context), c.why_no_engine, icon="cpu"),
+        ActionSpec("visible", "CUDA_VISIBLE_DEVICES…",
+                   "Choose which cards the engine sees, and in which order; it is restarted",
+                   partial(_choose_visible_devices, context), c.why_no_engine),
+    ]  # fmt: skip
+
+
+def add_virtual_gpus(context: WindowContext) -> None:
+    """Choose profiles of simulated cards."""
+    from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog
+
+    dialog = VirtualGpusDialog(context.window)
+    dialog.requested.connect(context.controller.add_virtual)
+    context.open_dialog(dialog)
+
+
+def _choose_visible_devices(context: WindowContext) -> None:
+    from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
+
+    dialog = VisibleDevicesDialog(context.state, context.theme, context.window)
+    dialog.chosen.connect(context.visible_devices_chosen)
+    context.open_dialog(dialog)
+
+
+def _choose_threads(context: WindowContext) -> None:
+    state = context.state
+    assert state.engine is not None
+    dialog = QInputDialog(context.window)
+    dialog.setWindowTitle("CPU threads")
+    dialog.setLabelText("Threads that torch uses for one operation on the CPU:")
+    dialog.setInputMode(QInputDialog.InputMode.IntInput)
+    dialog.setIntRange(1, 1024)
+    dialog.setIntValue(state.devices["cpu"].info.threads or state.engine.threads)
+    give_room(dialog.findChild(QSpinBox))
+    dialog.intValueSelected.connect(context.controller.set_threads)
+    context.open_dialog(dialog)

@@ -1,0 +1,23 @@
+"""The action that checks a model. Main thread only."""
+
+from __future__ import annotations
+
+from devexplorer.core.records.doctor import Check
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import ActionSpec
+from devexplorer.gui.doctor.tab import TAB
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The one action."""
+
+    def why_no_check() -> str | None:
+        if (reason := context.selection.why_no_model()) is not None:
+            return reason
+        running = any(isinstance(job.command, Check) for job in context.state.jobs.values())
+        return "The doctor is at work." if running else None
+
+    return [
+        ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device",
+                   lambda: TAB.show(context).check(), why_no_check, "C", "check"),
+    ]  # fmt: skip

@@ -1,0 +1,33 @@
+"""Questions to the selected tensor or model. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from devexplorer.core.records.experiments import Ask
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import ASK, ActionSpec
+
+QUESTIONS = {
+    "type": "What is its type()?",
+    "device": "Where is it, and what is where in it?",
+    "numpy": "Can it become a NumPy array?",
+    "cpu-numpy": "And through .cpu()?",
+    "item": "What is its item()?",
+    "tolist": "What is its tolist()?",
+    "is-leaf": "Is it a leaf?",
+}
+"""Titles of the questions of `Ask`."""
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """One action for each question."""
+    return [
+        ActionSpec(f"ask_{question}", title, "Ask in Python; the answer is explained", partial(_ask, context, question),
+                   context.selection.why_no_one_target, menu=ASK)
+        for question, title in QUESTIONS.items()
+    ]  # fmt: skip
+
+
+def _ask(context: WindowContext, question: str) -> None:
+    context.controller.send(Ask(target=context.selection.rows()[0][0], question=question))

@@ -1,0 +1,79 @@
+"""Actions about files: models, tensors, checkpoints. Main thread only; a dialog's module is loaded when it is first
+opened."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtWidgets import QDialog
+
+from devexplorer.core.files.kinds import SUFFIXES
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import FILE, ActionSpec
+from devexplorer.gui.files.models import ModelOpener
+
+ALL_KINDS = f"Models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
+ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
+"""What brings the answers that dialogs about files wait for."""
+
+
+def actions(context: WindowContext, models: ModelOpener) -> list[ActionSpec]:
+    """The actions, in the order of the menu."""
+    c, selection = context.controller, context.selection
+
+    def why_nothing_to_save() -> str | None:
+        return c.why_no_engine() or (None if context.state.objects else "The workspace is empty.")
+
+    def save_selection() -> None:
+        _save(context, tuple(target for target, _ in selection.rows()))
+
+    return [
+        ActionSpec("open", "Open…", "Models, tensors, recordings, snapshots: any number at once",
+                   partial(_open_files, context), key="Ctrl+O", icon="open", menu=FILE),
+        ActionSpec("open_model", "Open a model…", "Your own model: a Python file, a module, torchvision, transformers",
+                   models.open, c.why_no_engine, "Ctrl+Shift+O", "open", menu=FILE, section=1),
+        ActionSpec("load", "Load tensors…", "Tensors of a safetensors or .pt file, onto any device",
+                   partial(load_tensors, context), c.why_no_engine, menu=FILE, section=1),
+        ActionSpec("checkpoint", "Load a checkpoint…", "Values of a file into the selected model",
+                   partial(_load_checkpoint, context), selection.why_no_model, menu=FILE, section=1),
+        ActionSpec("save", "Save…", "Write the selected objects to a file", save_selection, c.why_no_selection,
+                   "Ctrl+S", menu=FILE, section=1),
+        ActionSpec("save_all", "Save the workspace…", "Write every object to one file", partial(_save, context, ()),
+                   why_nothing_to_save, menu=FILE, section=1),
+    ]  # fmt: skip
+
+
+def _open_files(context: WindowContext) -> None:
+    context.choose_files("Open", f"{ALL_KINDS};;All files (*)", context.files_chosen.emit, several=True)
+
+
+def load_tensors(context: WindowContext, path: Path | None = None) -> QDialog:
+    """Choose tensors of a file; `path`: of this file."""
+    from devexplorer.gui.files.load_file import LoadFileDialog
+
+    dialog = LoadFileDialog(context.state, context.theme, None, context.window)
+    dialog.command_requested.connect(context.controller.send)
+    if path is not None:
+        dialog.file.set_path(str(path))
+    return context.open_dialog(dialog, ANSWERS)
+
+
+def _load_checkpoint(context: WindowContext) -> None:
+    from devexplorer.gui.files.checkpoint import CheckpointDialog
+
+    model = context.selection.model()
+    if model is None:
+        return
+    dialog = CheckpointDialog(context.state, context.theme, model, context.window)
+    dialog.command_requested.connect(context.controller.send)
+    context.open_dialog(dialog, ANSWERS)
+
+
+def _save(context: WindowContext, targets: tuple[str, ...]) -> None:
+    from devexplorer.gui.files.save_file import SaveFileDialog
+
+    dialog = SaveFileDialog(context.state, targets, context.window)
+    dialog.command_requested.connect(context.controller.send)
+    context.open_dialog(dialog)

@@ -1,0 +1,79 @@
+"""Opens the user's own models: asks what, and whether its code may run. Main thread only.
+
+The question is asked once per folder (`Settings.trusted_folders`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QDialog
+
+from devexplorer.core.records.laboratory import OpenModel
+from devexplorer.gui.actions.context import WindowContext
+
+MOST_RECENT = 10
+
+
+class ModelOpener(QObject):
+    """`open` shows the dialog. Remembers which models were opened, and the one that could not be."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context = context
+        self._failed: tuple[str, str] | None = None
+        """Source and folder of the model that could not be opened last: the dialog starts with it."""
+        self._done_count = 0
+        """How many commands had ended when the recent models were brought up to date."""
+        context.state_changed.connect(self._remember)
+
+    @property
+    def recent(self) -> tuple[tuple[str, str], ...]:
+        """Models that were opened, the newest first: source and folder."""
+        return self._context.settings.recent_models
+
+    def open(self, path: Path | None = None) -> QDialog:
+        """Choose a model; `path`: in this file."""
+        from devexplorer.gui.files.open_model import OpenModelDialog  # when first opened
+
+        dialog = OpenModelDialog(self._context.state, self.recent, self._context.window)
+        if path is not None:
+            dialog.show_file(path)
+        elif self._failed is not None:
+            dialog.show_source(*self._failed)
+        dialog.chosen.connect(self._send_when_trusted)
+        return self._context.open_dialog(dialog)
+
+    def _send_when_trusted(self, command: OpenModel) -> None:
+        from devexplorer.core.models.source import describe  # when first needed
+
+        code = describe(command.source, command.folder)
+        if not code.own_code or code.folder in self._context.settings.trusted_folders:
+            self._context.controller.send(command)
+            return
+        from devexplorer.gui.files.trust import TrustDialog
+
+        dialog = TrustDialog(code, self._context.window)
+        dialog.allowed.connect(partial(self._allow, command, code.folder))
+        self._context.open_dialog(dialog)
+
+    def _allow(self, command: OpenModel, folder: str, remember: bool) -> None:
+        if remember:
+            self._context.save_settings(trusted_folders=(*self._context.settings.trusted_folders, folder))
+        self._context.controller.send(command)
+
+    def _remember(self) -> None:
+        """Note the models that were opened since; one that could not be opened is not offered again."""
+        state = self._context.state
+        new = min(state.done_count - self._done_count, len(state.done))
+        self._done_count = state.done_count
+        for done in list(state.done)[len(state.done) - new :] if new > 0 else ():
+            if not isinstance(done.command, OpenModel):
+                continue
+            source = (done.command.source, done.command.folder)
+            self._failed = None if done.ok else source
+            if done.ok:
+                recent = (source, *(item for item in self.recent if item != source))
+                self._context.save_settings(recent_models=recent[:MOST_RECENT])

@@ -1,0 +1,31 @@
+"""The tab Session: everything that was done, as Python. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import FILE
+from devexplorer.gui.actions.tab import TabSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.files.session_code import SessionPanel
+
+
+def _make(context: WindowContext) -> SessionPanel:
+    from devexplorer.gui.files.save_file import choose_script
+    from devexplorer.gui.files.session_code import SessionPanel
+
+    page = SessionPanel(context.state, context.theme)
+    page.save_requested.connect(partial(choose_script, context.window, context.script_chosen.emit))
+    page.set_source(context.session)
+    context.session_started.connect(page.set_source)
+    return page
+
+
+TAB = TabSpec(
+    "session", _make, Change.JOBS | Change.ENGINE,
+    action="Session as Python", tooltip="Everything that was done, as a script or a notebook", menu=FILE, section=3,
+)  # fmt: skip

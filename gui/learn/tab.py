@@ -1,0 +1,34 @@
+"""The tab Learn: exercises that check themselves. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.actions.spec import LAB
+from devexplorer.gui.actions.tab import TabSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.learn.page import LearnPanel
+
+
+def _make(context: WindowContext) -> LearnPanel:
+    from devexplorer.gui.learn.page import LearnPanel
+
+    page = LearnPanel(context.state, context.theme, context.settings.learned)
+    page.learned_changed.connect(partial(_save, context))
+    page.virtual_offered.connect(partial(context.controller.add_virtual, TWO_T4))
+    return page
+
+
+def _save(context: WindowContext, learned: tuple[str, ...]) -> None:
+    context.save_settings(learned=learned)
+
+
+TAB = TabSpec(
+    "learn", _make, Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES,
+    action="Learn", tooltip="Short exercises that check themselves", key="L", menu=LAB,
+)  # fmt: skip

@@ -1,0 +1,21 @@
+"""The tab Log. Main thread only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.tab import TabSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.log.page import LogPanel
+
+
+def _make(context: WindowContext) -> LogPanel:
+    from devexplorer.gui.log.page import LogPanel
+
+    return LogPanel(context.state, context.theme)
+
+
+TAB = TabSpec("log", _make, Change.LOG)

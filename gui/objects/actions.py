@@ -1,0 +1,75 @@
+"""Actions on tensors and models: create, run, edit, remove. Main thread only; a dialog's module is loaded when it is
+first opened."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from devexplorer.core.records.laboratory import Describe
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import PARAMETERS, ActionSpec
+from devexplorer.gui.objects.tab import TAB
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The actions, in the order of the palette."""
+    c, selection = context.controller, context.selection
+    return [
+        ActionSpec("new_tensor", "New tensor…", "Create a tensor on a device", partial(_new_tensor, context),
+                   c.why_no_engine, "N", "tensor"),
+        ActionSpec("forward", "Forward", "Run the selected model on the selected tensor, or on a sample input",
+                   c.forward, c.why_no_model, "F", "forward"),
+        ActionSpec("backward", "Backward", "Forward, sum and backward: fills the gradients", c.backward, c.why_no_model,
+                   "Shift+F", "backward"),
+        ActionSpec("add", "Add tensors", "Add the two selected tensors", partial(c.combine, "+"), c.why_no_pair, "+",
+                   "add"),
+        ActionSpec("remove", "Remove", "Remove the selected objects and free their memory", c.remove,
+                   c.why_no_selection, "Del", "remove"),
+        ActionSpec("undo", "Undo", "Take back the newest change", c.undo, c.why_no_undo, "Ctrl+Z", "undo"),
+        ActionSpec("redo", "Redo", "Repeat what was undone last", c.redo, c.why_no_redo, "Ctrl+Shift+Z", "redo"),
+        ActionSpec("values", "Values", "Histogram and statistics of the selected tensor",
+                   partial(_show_values, context), selection.why_no_values, "V", menu=PARAMETERS),
+        ActionSpec("initialise", "Initialise…", "Give a parameter, or all weights of a module, new values",
+                   partial(initialise, context), selection.why_no_one_target, "I", menu=PARAMETERS),
+        ActionSpec("edit", "Edit an element…", "Set one element of the selected tensor or parameter",
+                   partial(edit_element, context), c.why_no_element, "E", menu=PARAMETERS),
+    ]  # fmt: skip
+
+
+def _new_tensor(context: WindowContext) -> None:
+    from devexplorer.gui.objects.new_tensor import NewTensorDialog
+
+    dialog = NewTensorDialog(context.state, context.window)
+    dialog.created.connect(context.controller.create)
+    context.open_dialog(dialog)
+
+
+def _show_values(context: WindowContext) -> None:
+    TAB.show(context)
+    tensors = context.selection.tensors()
+    if tensors:
+        context.controller.send(Describe(target=tensors[0]))
+
+
+def edit_element(context: WindowContext) -> None:
+    """Index and value of one element of the selected tensor."""
+    target = context.controller.element_target()
+    if target is None:
+        return
+    from devexplorer.gui.objects.edit_element import EditElementDialog
+
+    dialog = EditElementDialog(*target, context.window)
+    dialog.chosen.connect(context.controller.send)
+    context.open_dialog(dialog)
+
+
+def initialise(context: WindowContext) -> None:
+    """New initial values for what is selected."""
+    rows = context.selection.rows()
+    if len(rows) != 1:
+        return
+    from devexplorer.gui.objects.initialise import InitialiseDialog
+
+    dialog = InitialiseDialog(*rows[0], context.window)
+    dialog.command_requested.connect(context.controller.send)
+    context.open_dialog(dialog)

@@ -1,0 +1,90 @@
+"""Actions on parameters and training: flags, ties, gradients, mode, optimizer. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from devexplorer.core.records.laboratory import (
+    ClearGradients,
+    MakeOptimizer,
+    MoveOptimizer,
+    SetRequiresGrad,
+    SetTraining,
+    Tie,
+    TrainStep,
+    Untie,
+)
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import MODEL, PARAMETERS, ActionSpec
+
+OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW", "none": "No optimizer"}
+"""Titles of the kinds of `MakeOptimizer`."""
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The actions, in the order of the menus."""
+    controller, selection, send = context.controller, context.selection, context.controller.send
+
+    def set_requires_grad(on: bool) -> None:
+        send(SetRequiresGrad(targets=tuple(target for target, _ in selection.rows()), on=on))
+
+    def set_training(on: bool) -> None:
+        send(SetTraining(target=selection.the_model(), on=on))
+
+    def make_optimizer(kind: str) -> None:
+        send(MakeOptimizer(target=selection.the_model(), kind=kind))
+
+    def train_step() -> None:
+        send(TrainStep(target=selection.the_model(), input=controller.selected_input()))
+
+    def tie() -> None:
+        first, second = selection.parameters()
+        send(Tie(first=first, second=second))
+
+    def tied() -> list[str]:
+        return [target for target, row in selection.rows() if row.tied_to is not None and row.kind == "parameter"]
+
+    def why_no_tie() -> str | None:
+        if (reason := controller.why_no_selection()) is not None:
+            return reason
+        two = selection.parameters()
+        same = len({target.partition(":")[0] for target in two}) == 1
+        return None if len(two) == 2 and same else "Select two parameters of one model (hold Ctrl and click)."
+
+    def why_no_untie() -> str | None:
+        if (reason := controller.why_no_selection()) is not None:
+            return reason
+        return None if len(tied()) == 1 else "Select one parameter that is tied to another."
+
+    def why_no_step() -> str | None:
+        if (reason := selection.why_no_model()) is not None:
+            return reason
+        return None if selection.model_has("optimizer") else "Give the model an optimizer first."
+
+    return [
+        ActionSpec("freeze", "Freeze", "requires_grad off: no gradient, no step", partial(set_requires_grad, False),
+                   selection.why_no_target, menu=PARAMETERS),
+        ActionSpec("unfreeze", "Unfreeze", "requires_grad on", partial(set_requires_grad, True),
+                   selection.why_no_target, menu=PARAMETERS),
+        ActionSpec("tie", "Tie", "Make the second selected parameter the same object as the first", tie, why_no_tie,
+                   menu=PARAMETERS),
+        ActionSpec("untie", "Untie", "Give the selected name its own parameter again",
+                   lambda: send(Untie(target=tied()[0])), why_no_untie, menu=PARAMETERS),
+        ActionSpec("clear_gradients", "Clear gradients", "Set gradients to None and free their memory",
+                   lambda: send(ClearGradients(target=selection.rows()[0][0])), selection.why_no_one_target,
+                   menu=PARAMETERS),
+        ActionSpec("train_mode", "Training mode", "model.train(): dropout and batch statistics on",
+                   partial(set_training, True), selection.why_no_model, menu=MODEL),
+        ActionSpec("eval_mode", "Evaluation mode", "model.eval()", partial(set_training, False),
+                   selection.why_no_model, menu=MODEL),
+        ActionSpec("train_step", "Training step", "Forward, backward, optimizer step", train_step, why_no_step,
+                   menu=MODEL),
+        ActionSpec("move_optimizer", "Move optimizer state", "To the devices of its parameters",
+                   lambda: send(MoveOptimizer(target=selection.the_model())), why_no_step, menu=MODEL),
+        *(
+            ActionSpec(f"optimizer_{kind}", title if kind == "none" else f"Optimizer: {title}",
+                       "Over the model's trainable parameters", partial(make_optimizer, kind), selection.why_no_model,
+                       menu=MODEL, section=1)
+            for kind, title in OPTIMIZERS.items()
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,81 @@
+"""Every action of the window, in the order of the palette: one line for each feature. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import strftime
+from typing import TYPE_CHECKING
+
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.spec import FILE, ActionSpec
+from devexplorer.gui.benchmark import actions as benchmark
+from devexplorer.gui.devices import actions as devices
+from devexplorer.gui.doctor import actions as doctor
+from devexplorer.gui.experiments import actions as experiments
+from devexplorer.gui.files import actions as files
+from devexplorer.gui.memory import actions as memory
+from devexplorer.gui.objects import actions as objects
+from devexplorer.gui.objects import training_actions as training
+from devexplorer.gui.split import actions as split
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.main_window import MainWindow
+
+RECORDINGS = "DevExplorer recordings"
+
+
+def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
+    """All of them; `make_qactions` makes them real."""
+    return [
+        *objects.actions(context),
+        *training.actions(context),
+        *devices.actions(context),
+        *benchmark.actions(context),
+        *doctor.actions(context),
+        *split.actions(context),
+        *experiments.actions(context),
+        *files.actions(context, window.models),
+        *memory.actions(context),
+        *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
+        *_window_actions(context, window),
+    ]
+
+
+def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
+    return [
+        ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
+                   window.toggle_pause, key="Space", icon="pause"),
+        ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.focus_filter, key="/",
+                   icon="filter"),
+        ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
+                   window.tour_requested.emit, context.controller.why_no_tour, icon="play"),
+        ActionSpec("theme", "Light or dark theme", "Change the theme", window.toggle_theme, key="Ctrl+T", icon="theme"),
+        ActionSpec("record", "Record…", "Write every reading to a file that can be replayed",
+                   partial(choose_recording, context), window.why_no_recording, "Ctrl+R"),
+        ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",
+                   window.stop_recording.emit, window.why_no_stop_recording),
+        ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider",
+                   partial(_choose_replay, context), menu=FILE, section=2),
+        ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",
+                   window.restart_requested.emit),
+        ActionSpec("quit", "Quit", "Close the window and end the engine", window.quit, key="Ctrl+Q", menu=FILE,
+                   section=4),
+        ActionSpec("words", "Words", "What the words in this window mean", partial(_show_glossary, context), key="F1"),
+    ]  # fmt: skip
+
+
+def choose_recording(context: WindowContext) -> None:
+    """Ask where to record to."""
+    name = f"recording-{strftime('%Y%m%d-%H%M%S')}.devrec"
+    context.save_file("Record to", name, {"devrec": RECORDINGS}, context.recording_chosen.emit)
+
+
+def _choose_replay(context: WindowContext) -> None:
+    kinds = f"{RECORDINGS} (*.devrec);;All files (*)"
+    context.choose_files("Open a recording", kinds, lambda paths: context.replay_chosen.emit(paths[0]))
+
+
+def _show_glossary(context: WindowContext) -> None:
+    from devexplorer.gui.shell.glossary import WordsDialog  # when it is asked for
+
+    context.open_dialog(WordsDialog(context.window))

@@ -1,0 +1,92 @@
+"""The bottom dock: makes the page of a tab when it is first shown, redraws the existing pages. Main thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.tab import Page, TabSpec
+from devexplorer.gui.shell.bottom_tabs import BottomTabs
+from devexplorer.gui.widgets.reading_order import chain
+from devexplorer.gui.widgets.theme import Theme
+
+AFTER_FIRST_PAINT_MS = 20
+"""The window is painted and answers before its first page is loaded."""
+
+POINTS_S = 0.2
+"""Least time between two redraws for points that runs measured."""
+
+
+class BottomDock(BottomTabs):
+    """`specs` from left to right. `refresh` and `refresh_texts` like the window."""
+
+    def __init__(self, context: WindowContext, specs: Sequence[TabSpec[Any]]) -> None:
+        self.specs = tuple(specs)
+        super().__init__(", ".join(spec.name for spec in specs).capitalize())
+        self._context = context
+        self._index = {spec.name: index for index, spec in enumerate(self.specs)}
+        self._pages: dict[str, Page] = {}
+        self._points_at_s = 0.0
+        for spec in self.specs:
+            self.add(spec.title)
+        self.tabs.currentChanged.connect(self._make_current)
+        context.show_tab = self.show_page
+        context.theme_changed.connect(self._set_theme)
+        context.redraw_requested.connect(self._redraw)
+
+    def page(self, name: str) -> Any:
+        """The page of a tab, made when first asked for."""
+        if name not in self._pages:
+            page = self.specs[self._index[name]].make(self._context)
+            self._pages[name] = page
+            self.area(self._index[name]).set_page(page)
+            chain(self.tabs.tabBar(), page)
+            page.refresh()
+        return self._pages[name]
+
+    def show_page(self, name: str) -> QWidget:
+        """Bring a tab to the front; returns its page."""
+        self.tabs.setCurrentIndex(self._index[name])
+        return cast(QWidget, self.page(name))
+
+    def _make_current(self) -> None:
+        self.page(self.specs[self.tabs.currentIndex()].name)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._make_current)
+
+    # --- what the window calls
+
+    def refresh(self, changes: Change, now_unix_s: float) -> None:
+        """Redraw the pages that something changed on; for measured points at most five times a second."""
+        if changes & (Change.POINTS | Change.DEVICES | Change.RUNS):
+            if abs(now_unix_s - self._points_at_s) >= POINTS_S:
+                self._points_at_s = now_unix_s
+            else:
+                changes &= ~Change.POINTS
+        self._redraw(changes)
+
+    def _redraw(self, changes: Change) -> None:
+        for index, spec in enumerate(self.specs):
+            if changes & spec.redraw:
+                if spec.name in self._pages:
+                    self._pages[spec.name].refresh()
+                if spec.count is not None:
+                    self.count(index, spec.count(self._context.state))
+
+    def refresh_texts(self) -> None:
+        """Live numbers, twice a second."""
+        for index, spec in enumerate(self.specs):
+            if spec.live and spec.name in self._pages and self.area(index).isVisible():
+                self._pages[spec.name].refresh()
+
+    def _set_theme(self, theme: Theme) -> None:
+        for page in self._pages.values():
+            page.set_theme(theme)

@@ -1,0 +1,25 @@
+"""The tab Topology: how the devices are joined. Main thread only."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devexplorer.core.session.state import Change
+from devexplorer.gui.actions.context import WindowContext
+from devexplorer.gui.actions.controller import TWO_T4
+from devexplorer.gui.actions.tab import TabSpec
+
+if TYPE_CHECKING:
+    from devexplorer.gui.topology.page import TopologyPanel
+
+
+def _make(context: WindowContext) -> TopologyPanel:
+    from devexplorer.gui.topology.page import TopologyPanel
+
+    page = TopologyPanel(context.state, context.theme)
+    page.virtual_offered.connect(partial(context.controller.add_virtual, TWO_T4))
+    return page
+
+
+TAB = TabSpec("topology", _make, Change.DETAILS | Change.DEVICES | Change.ENGINE)
