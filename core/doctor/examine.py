@@ -1,5 +1,5 @@
 """An examination from the first line to the last: make the model, look at it, move it, look again, run it and watch.
-The main thread of the doctor's process (`core.doctor.process`), or of a test.
+The main thread of the doctor's process (`core.doctor.ask`), or of a test.
 
 Everything that the model's code does to the process is kept while it is examined, as its user's program would have it,
 and taken back in the end.

@@ -1,20 +1,45 @@
-"""Tries code that nobody ran before in a process of its own, so that nothing it does can cost the engine. Jobs
-thread."""
+"""Tries unknown code in its own process first, so that nothing it does can harm the engine. Jobs thread; the worker's
+main thread."""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field
+from typing import Any
 
-from devexplorer.core.base.errors import Cancelled
+import msgspec
+
+from devexplorer.core.base.errors import BadInput, Cancelled
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.parent import run_apart
+from devexplorer.core.isolation.child import Progress
 from devexplorer.core.models import loading
-from devexplorer.core.models.source import Source
-from devexplorer.core.models.trial_process import TrialRequest, TrialResult
+from devexplorer.core.models.source import Source, parse
+from devexplorer.core.models.worker import ModelWorker
 
 LIMIT_SECONDS = 60.0
-PROCESS = "devexplorer.core.models.trial_process"
+
+
+class TrialRequest(msgspec.Struct, frozen=True):
+    """What to try."""
+
+    source: str
+    folder: str
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of it."""
+
+    type: str
+    sizes: tuple[tuple[str, int, int], ...] = ()
+    """Its tensors: dtype, number of elements, how many of this kind."""
+    files: tuple[tuple[str, str, int, int], ...] = ()
+    """The files of the user that were imported: path, folder, time of change in ns, size."""
+
+
+WORKER = ModelWorker(
+    "devexplorer.core.models.trial", TrialRequest, TrialResult, "no model; a factory returns its model"
+)
 
 
 class TrialCancelled(Cancelled):
@@ -37,7 +62,7 @@ class Trials:
         ):
             return known
         self._known.pop(key, None)
-        progress.report(0.0, f"trying {source.text} in a process of its own")
+        progress.report(0.0, f"trying {source.text} in its own process")
         result = tried(source, folder, progress, self.limit_seconds)
         if result.files:
             self._known[key] = result
@@ -48,11 +73,50 @@ def tried(
     source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
 ) -> TrialResult:
     """Try a source in a new process. Raises `BadInput` with what went wrong, `TrialCancelled`."""
-    request = TrialRequest(source.text, os.path.abspath(folder or os.curdir))
-    lacking = "no model; a factory returns its model"
     try:
-        return run_apart(
-            PROCESS, request, TrialResult, title=f"'{source.text}'", seconds=seconds, progress=progress, lacking=lacking
-        )
+        return WORKER.ask(TrialRequest(source.text, folder), progress, seconds=seconds)
     except Cancelled as error:
         raise TrialCancelled("cancelled; no model was opened") from error
+
+
+# --- in the worker
+
+
+def _tried(request: TrialRequest, progress: Progress) -> TrialResult:
+    """Make the model; it reports no progress: how long the code takes is unknown."""
+    source = parse(request.source)
+    factory = loading.factory_of(source, request.folder)
+    model = _made(source, factory, request.folder)
+    kinds: dict[tuple[str, int], int] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        if _is_lazy(tensor):
+            continue
+        kind = str(tensor.dtype).removeprefix("torch."), tensor.numel()
+        kinds[kind] = kinds.get(kind, 0) + 1
+    files = tuple((file, *stamp) for file, stamp in loading.stamps(loading.home_of(source, request.folder)).items())
+    sizes = tuple((dtype, elements, count) for (dtype, elements), count in kinds.items())
+    return TrialResult(type=type(model).__name__, sizes=sizes, files=files)
+
+
+def _is_lazy(tensor: Any) -> bool:
+    """Whether a parameter has no shape yet."""
+    from torch.nn.parameter import is_lazy
+
+    return bool(is_lazy(tensor))
+
+
+def _made(source: Any, factory: Any, folder: str) -> Any:
+    """The model without values where its code lets it be made so, which needs no memory however large it is; else with
+    values."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        try:
+            with torch.device("meta"):
+                return loading.make(source, factory, folder)
+        except BadInput:  # perhaps because there are no values; a mistake of the code's own shows again
+            sys.stdout.flush()
+    return loading.make(source, factory, folder)
+
+
+if __name__ == "__main__":
+    WORKER.serve(_tried)

@@ -1,25 +1,37 @@
-"""Asks the planner, which works in a process of its own. Any thread; no torch."""
+"""Asks the planner, which works in its own process. Any thread that may wait; no torch until it is that process."""
 
 from __future__ import annotations
 
-import os
+import gc
 
 from msgspec.structs import replace
 
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.parent import run_apart
+from devexplorer.core.isolation.child import Progress
+from devexplorer.core.models.worker import ModelWorker
 from devexplorer.core.records.planner import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
-PROCESS = "devexplorer.core.planner.process"
+WORKER = ModelWorker("devexplorer.core.planner.ask", FitSpec, FitReport, "no answer")
 
 
 def planned(spec: FitSpec, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS) -> FitReport:
-    """What the planner says. Raises `BadInput` where there is no model, it cannot run or takes longer, `Cancelled`,
+    """Plan a model. Raises `BadInput` where there is no model, it cannot run or takes longer, `Cancelled`,
     `Unavailable`."""
-    request = replace(spec, folder=os.path.abspath(spec.folder or os.curdir))
-    title = f"'{spec.source.partition('?')[0]}'"
-    report = run_apart(
-        PROCESS, request, FitReport, title=title, seconds=seconds, progress=progress, lacking="no answer", virtual=True
-    )
-    return replace(report, spec=spec)
+    return replace(WORKER.ask(spec, progress, seconds=seconds, virtual=True), spec=spec)
+
+
+def plan_in_this_process(spec: FitSpec, progress: Progress) -> FitReport:
+    """Import torch and plan; replaces the virtual GPUs of this process."""
+    progress(0.0, "starting")
+    from devexplorer.core.planner.plan import plan  # imports torch, which only the worker needs
+    from devexplorer.core.planner.run import warm
+
+    warm()
+    gc.collect()
+    gc.freeze()  # imported modules live on: each run collects before it begins
+    return plan(spec, progress)
+
+
+if __name__ == "__main__":
+    WORKER.serve(plan_in_this_process)

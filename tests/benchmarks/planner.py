@@ -31,9 +31,9 @@ MOST_SECONDS, MOST_BYTES = 30.0, 2 << 30
 ANSWER = """
 import resource, sys, time
 import msgspec
-from devexplorer.core.planner.process import planned_here
+from devexplorer.core.planner.ask import plan_in_this_process
 from devexplorer.core.records.planner import FitSpec
-report = planned_here(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
+report = plan_in_this_process(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
 (fit,) = report.fits
 resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(report.parameters, fit.bytes.total, int(fit.fits), len(report.helps), resident, round(time.process_time()))

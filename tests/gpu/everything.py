@@ -339,7 +339,7 @@ def planned_part(step: dict[str, str]) -> None:
     import torch
 
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.planner.process import planned_here
+    from devexplorer.core.planner.ask import plan_in_this_process
     from devexplorer.core.records.planner import FitSpec
 
     names = load_profiles()
@@ -354,7 +354,7 @@ def planned_part(step: dict[str, str]) -> None:
         optimizer=step["optimizer"],
         search=False,
     )
-    (fit,) = planned_here(spec, lambda done, text: None).fits
+    (fit,) = plan_in_this_process(spec, lambda done, text: None).fits
     assert fit.bytes is not None
     workspaces = fit.bytes.library_workspace
     tensors = fit.bytes.total - fit.bytes.context - workspaces
