@@ -61,7 +61,7 @@ def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
 
 def unchecked_text(diagnosis: Diagnosis) -> str:
     """`2 things could not be checked: the forward (nobody knows …), torch.cuda.Stream (…)`."""
-    listed = ", ".join(f"{one.what} ({one.reason.rstrip('.')})" for one in diagnosis.unchecked)
+    listed = ", ".join(f"{one.what} ({str(one.reason).rstrip('.')})" for one in diagnosis.unchecked)
     return f"{count_text(len(diagnosis.unchecked), 'thing')} could not be checked: {listed}"
 
 
@@ -83,7 +83,7 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
         )
     for one in diagnosis.unchecked:
         yield _annotation(
-            "notice" if allowed else "warning", f"Not checked: {one.what}", one.reason, one.file, one.line, folder
+            "notice" if allowed else "warning", f"Not checked: {one.what}", str(one.reason), one.file, one.line, folder
         )
 
 
@@ -124,8 +124,8 @@ def _block(finding: Finding, folder: str) -> Iterator[Text]:
         yield Text(f"{_INDENT}{printable(_place(finding.file, finding.line, folder))}", style="dim")
         if (code := _code(finding.code, finding.line)) is not None:
             yield Text(f"{_INDENT}{_INDENT}{code}")
-    yield Text(f"{_INDENT}{printable(finding.message)}")
-    yield Text(f"{_INDENT}fix: {printable(finding.fix)}")
+    yield Text(f"{_INDENT}{printable(str(finding.message))}")
+    yield Text(f"{_INDENT}fix: {printable(str(finding.fix))}")
     if cost := _cost(finding):
         yield Text(f"{_INDENT}{cost}", style="dim")
     if finding.patch:

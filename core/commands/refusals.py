@@ -143,7 +143,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     stopped = f"It stopped in {layer} ({kind}){_at(error)}"
     finding = error.finding
     if finding is not None:
-        facts = (*facts, Fact("operands", finding.message))
+        facts = (*facts, Fact("operands", str(finding.message)))
     if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
         words = f"{stopped}. {finding.message} {finding.fix}"
         return f"{target}: tensors on different devices", words, facts, _check_offers(error, model), ""

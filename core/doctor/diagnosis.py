@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from devexplorer.core.doctor.code.patches import patch_for
 from devexplorer.core.doctor.findings.causes import without_consequences
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.evidence import Evidence
 from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.doctor import Diagnosis, Finding
@@ -17,7 +18,7 @@ def diagnosis(
     book: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
 ) -> Diagnosis:
     """All that the doctor says."""
-    found = [_with_patch(finding) for finding in without_consequences(book.findings(), book.used)]
+    found = [_told(evidence) for evidence in without_consequences(book.evidence(), book.used)]
     problems = sorted((one for one in found if one.severity != "note"), key=lambda one: SEVERITIES.index(one.severity))
     return Diagnosis(
         target=target,
@@ -35,5 +36,6 @@ def diagnosis(
     )
 
 
-def _with_patch(finding: Finding) -> Finding:
-    return finding if finding.patch is not None else replace(finding, patch=patch_for(finding))
+def _told(evidence: Evidence) -> Finding:
+    finding = evidence.told()
+    return finding if finding.patch is not None else replace(finding, patch=patch_for(finding, evidence.holder))

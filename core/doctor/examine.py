@@ -22,7 +22,7 @@ from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.diagnosis import diagnosis
 from devexplorer.core.doctor.eager import eagerly, note_quantised, single, unwrapped
-from devexplorer.core.doctor.failures import HAS_NO_FORWARD, Failure, arguments_hint, failure_of, out_of_memory
+from devexplorer.core.doctor.failures import Failure, arguments_hint, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.generators import generators_kept
@@ -168,7 +168,7 @@ class Doctor:
             given, self._text = inputs_for(self._subject, single(model), self._inputs, self._seed)
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
-            if failure is not None and HAS_NO_FORWARD in failure.words:
+            if failure is not None and failure.no_forward:
                 self._book.not_checked(THE_FORWARD, f"{failure.words}.")
                 return None
             reason = "" if failure is None else f" ({failure.words}{failure.at})"
@@ -301,7 +301,7 @@ class Doctor:
         self._progress(0.8, "trying the same on the CPU")
         there, reason = self._on_cpu(given)
         if there is not None:
-            hint = arguments_hint(model, len(given)) if there.words.startswith("TypeError") else ""
+            hint = arguments_hint(model, len(given)) if issubclass(there.error, TypeError) else ""
             words = f"fails on the CPU as well: {there.words}{there.at or failure.at}{hint}"
             if not self._errors():
                 raise BadInput(f"'{self._subject.title}' {words}")

@@ -26,7 +26,6 @@ _TRIED = re.compile(
 )
 """How CUDA, virtual GPUs and the CPU's allocator say how much was asked for."""
 _NO_GRADIENTS = "does not require grad and does not have a grad_fn"
-HAS_NO_FORWARD = "has no forward of its own"
 _IMITATION = (
     *(
         "virtual GPU",
@@ -72,7 +71,10 @@ class Failure(NamedTuple):
     """`memory` (of the device), `host` (of this machine), `imitation` (of virtual GPUs only), `values` (`meta` has
     none), `other`."""
     wanted: int
-    """Bytes that were asked for and not there; 0 where nobody said."""
+    """Bytes that were asked for and not there; 0 where the error does not say."""
+    error: type[BaseException] = RuntimeError
+    no_forward: bool = False
+    """Whether the model only holds modules."""
 
     @property
     def at(self) -> str:
@@ -83,14 +85,16 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""
     words = f"it called sys.exit({error})" if isinstance(error, SystemExit) else one_line(error)
-    if isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error):
+    no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
+    if no_forward:
         kind = words.partition("[")[2].partition("]")[0] or type(model).__name__
-        words = f"{kind} {HAS_NO_FORWARD}: it holds modules, and somebody else runs them"
+        words = f"{kind} has no forward of its own: it holds modules, and somebody else runs them"
     if _NO_GRADIENTS in words:
         words = f"{words} (with --train it runs with gradients)"
     tried = _TRIED.search(str(error))
     wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
-    failure = Failure(words, raised_at(error), _module_that_raised(error, model), _kind(error, device), wanted)
+    where, path, cause = raised_at(error), _module_that_raised(error, model), _kind(error, device)
+    failure = Failure(words, where, path, cause, wanted, type(error), no_forward)
     _let_go(error)
     return failure
 

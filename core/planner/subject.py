@@ -18,7 +18,7 @@ from devexplorer.core.models.inputs import InputSpec, specs_for, tensors
 from devexplorer.core.models.loading import one_line
 from devexplorer.core.models.source import parse
 from devexplorer.core.models.walk import is_uninitialised, size_of
-from devexplorer.core.planner.imitation import asks_for_cuda, made_without_cards
+from devexplorer.core.planner.imitation import made_without_cards, mixes_devices, names_cuda
 
 VALUES_BYTES = 1 << 30
 """A model up to this size is made with values when it cannot do without: it takes that much of this machine, two
@@ -77,7 +77,7 @@ def subject_of(source: str, folder: str, inputs: str) -> Subject:
     try:
         return _subject(source, folder, inputs)
     except BadInput as error:
-        if not asks_for_cuda(error):
+        if not (names_cuda(error) or mixes_devices(error)):
             raise
         with _cards(True):
             return replace(_subject(source, folder, inputs), imitated=True)

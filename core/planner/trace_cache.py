@@ -12,7 +12,7 @@ from torch import nn
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.models.loading import one_line
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.planner.imitation import SAID, asks_for_cuda
+from devexplorer.core.planner.imitation import NOTE, mixes_devices, names_cuda
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import BatchScaling, Trace, law
@@ -60,19 +60,19 @@ class TraceCache:
     def _ran(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
         """The first run of code that asks for CUDA is done again with cards that it is told of. Raises `BadInput`."""
         if self.subject.imitated:
-            self.notes[SAID] = None
+            self.notes[NOTE] = None
         before = self.subject
         try:
             return self._run(way, batch, placing)
         except BadInput as error:
-            if self._runs or self.subject.imitated or not asks_for_cuda(error):
+            if self._runs or self.subject.imitated or not (names_cuda(error) or mixes_devices(error)):
                 raise
             try:
                 self.subject, self._values = before.told_of_cuda(), False
                 found = self._run(way, batch, placing)
             except BadInput:
                 raise error from None
-        self.notes[SAID] = None
+        self.notes[NOTE] = None
         return found
 
     def _run(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
@@ -133,17 +133,18 @@ def _key(way: StepConfig, batch: int, placing: DeviceMap) -> Any:
 
 
 def _told(error: BaseException | None) -> str:
-    told = "it did not say why" if error is None else str(error) if isinstance(error, RunFailed) else one_line(error)
-    where = (
-        f" (in '{error.frame.path}')"
-        if isinstance(error, RunFailed) and error.frame is not None and error.frame.path
-        else ""
-    )
-    if "CUDA" in told:
-        return f"{told}{where}; its code asks for CUDA itself, and devexplorer doctor names the line"
-    if "on the same device" in told:
-        return f"{told}{where}; devexplorer doctor names the line that puts a tensor on the wrong one"
-    return f"{told}{where}"
+    """What failed, in which layer, and who names the line."""
+    if error is None:
+        return "it did not say why"
+    path = error.frame.path if isinstance(error, RunFailed) and error.frame is not None else ""
+    text = str(error) if isinstance(error, RunFailed) else one_line(error)
+    where = f" (in '{path}')" if path else ""
+    hint = ""
+    if names_cuda(error):
+        hint = "; its code asks for CUDA itself, and devexplorer doctor names the line"
+    elif mixes_devices(error):
+        hint = "; devexplorer doctor names the line that puts a tensor on the wrong one"
+    return f"{text}{where}{hint}"
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.base.message import Message
 from devexplorer.core.records.base import BaseCommand, BaseEvent
 
 
@@ -65,9 +66,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Absolute; empty where no line of Python is to blame."""
     line: int
     """From 1; 0 where there is no file."""
-    message: str
+    message: Message
     """One sentence: what is wrong."""
-    fix: str
+    fix: Message
     """One sentence: what would be right."""
     severity: str = "error"
     """`error` (fails or computes something else on the device), `warning` (slower, or not everywhere), `note` (worth
@@ -93,7 +94,7 @@ class Unchecked(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     """`the forward`, `torch.cuda.Stream`, …"""
-    reason: str
+    reason: Message
     """One sentence."""
     file: str = ""
     line: int = 0

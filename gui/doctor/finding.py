@@ -120,7 +120,7 @@ class FindingView(QScrollArea):
 
     def show_unchecked(self, unchecked: Unchecked) -> None:
         """Something that was not checked."""
-        self._show(unchecked, f"Not checked: {unchecked.what}", sentence(unchecked.reason), "", "")
+        self._show(unchecked, f"Not checked: {unchecked.what}", sentence(str(unchecked.reason)), "", "")
         self.source.setVisible(False)
         self.no_source.setVisible(False)
         self.path_button.setVisible(False)
@@ -129,7 +129,7 @@ class FindingView(QScrollArea):
 
     def show_finding(self, finding: Finding) -> None:
         """Something that was found."""
-        self._show(finding, title_of(finding.rule), finding.message, finding.fix, cost_text(finding))
+        self._show(finding, title_of(finding.rule), str(finding.message), str(finding.fix), cost_text(finding))
         self.source.setVisible(finding.code is not None)
         self.source.set_lines(finding.code, finding.line)
         no_code = (

@@ -67,7 +67,7 @@ def _unchecked(number: int, unchecked: Unchecked, theme: Theme) -> TableRow:
             Cell(unchecked.what, "", tip(unchecked.what)),
             Cell(MISSING, theme.dim),
             Cell(place or MISSING, theme.dim, tip(full_place(unchecked))),
-            Cell(sentence(unchecked.reason), theme.soft, tip(sentence(unchecked.reason))),
+            Cell(sentence(str(unchecked.reason)), theme.soft, tip(sentence(str(unchecked.reason)))),
         ),
     )
 

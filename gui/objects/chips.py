@@ -119,7 +119,7 @@ class ChipsDelegate(QStyledItemDelegate):
         place = place_text(finding)
         width = self._label_metrics.horizontalAdvance(place)
         words = where.adjusted(22, 0, -_PAD - (width + 16 if place else 0), 0)
-        self._words(painter, words, finding.message, self._theme.soft)
+        self._words(painter, words, str(finding.message), self._theme.soft)
         painter.setFont(self._label)
         painter.setPen(QColor(self._theme.dim))
         side = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter

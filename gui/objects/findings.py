@@ -102,7 +102,7 @@ class Findings:
 def _row(above: Row, number: int, finding: Finding) -> Row:
     """The line break keeps the path apart from every path of the object's own."""
     return Row(
-        path=f"{above.path}\n{number}", name=finding.message, kind=KIND, type=finding.rule, depth=above.depth + 1
+        path=f"{above.path}\n{number}", name=str(finding.message), kind=KIND, type=finding.rule, depth=above.depth + 1
     )
 
 

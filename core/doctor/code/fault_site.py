@@ -23,6 +23,8 @@ class FaultSite(NamedTuple):
     statement: ast.stmt
     function: ast.FunctionDef | ast.AsyncFunctionDef
     finding: Finding
+    holder: str
+    """What holds the tensors of the finding: `attribute` where they are the attribute itself."""
 
     @property
     def first(self) -> str:
@@ -63,7 +65,7 @@ class Text:
         return begin, self._starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
 
 
-def blamed(finding: Finding) -> FaultSite | None:
+def blamed(finding: Finding, holder: str) -> FaultSite | None:
     """What stands at the line of a finding; None where the file cannot be read, or there is no function."""
     try:
         with open(finding.file, encoding="utf-8", newline="") as file:
@@ -86,4 +88,4 @@ def blamed(finding: Finding) -> FaultSite | None:
             statement = node
     if statement is None or function is None:
         return None
-    return FaultSite(Text(source), tree, statement, function, finding)
+    return FaultSite(Text(source), tree, statement, function, finding, holder)

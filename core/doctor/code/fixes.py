@@ -88,22 +88,18 @@ def _is_name(key: ast.expr | None) -> bool:
 def _buffer(line: FaultSite) -> Edits:
     """`self.x = t` becomes `self.register_buffer("x", t)`."""
     found = _attribute_set(line)
-    if found is None or not line.making or "[" in line.finding.path or not _after_super(line):
+    if found is None or line.holder != "attribute":
+        return None
+    if not line.making or "[" in line.finding.path or not _after_super(line):
         return None
     name, value = found
     if name.startswith("__") or isinstance(
         value, (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     ):
         return None
-    if any(words in line.finding.message for words in _HOLDERS):
-        return None
     if any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in ast.walk(value)):
         return None  # a parameter, rather
     return line.statement, f'{line.first}.register_buffer("{name}", {line.text.of(value)})'
-
-
-_HOLDERS = ("is a plain list", "is a plain tuple", "is a plain dict", "is a plain set", "is a function", "is an object")
-"""How a finding says that the attribute is no tensor itself but holds some."""
 
 
 def _after_super(line: FaultSite) -> bool:

@@ -17,13 +17,13 @@ from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.records.doctor import Finding
 
 
-def patch_for(finding: Finding) -> str | None:
+def patch_for(finding: Finding, holder: str = "attribute") -> str | None:
     """The fix of a finding as a unified diff against its file, whose name is relative to the current folder where it is
-    below that."""
+    below that. `holder`: what holds its tensors, as in `Hidden`."""
     make = FIXES.get(finding.rule)
     if make is None or not finding.line or kind_of(finding.file) != "user":
         return None
-    line = blamed(finding)
+    line = blamed(finding, holder)
     if line is None:
         return None
     edits = make(line)

@@ -3,46 +3,41 @@ Pure functions."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from devexplorer.core.doctor.findings.evidence import Effect, Evidence
 from devexplorer.core.records.doctor import Finding
 
 _CAUSES = ("unregistered-module", "unregistered-parameter", "unregistered-tensor", "parameter-not-leaf", "stale-alias")
 """Rules about what a move does not reach."""
 _CONSEQUENCES = ("mixed-devices", "fails-on-device")
-_BECAUSE = " Because of that "
-_SLOW = " Forward copies it to the device at every call."
-_BROUGHT = " The first forward copies it to the device."
-_ON_CPU = " Forward works with it there, and nothing failed."
-_IDLE = " Nothing in this run used it."
 _COPY = "device-hop"
-"""Forward brings it over at every call, as it need not once that has changed."""
+"""Forward copies the tensor at every call, which ends when the cause is fixed."""
 
 
-def without_consequences(findings: Sequence[Finding], used: Mapping[str, bool] | None = None) -> list[Finding]:
-    """The same findings without those that follow from another; that one says where it makes the run fail.
+def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] | None = None) -> list[Evidence]:
+    """The evidence without what follows from another finding; the cause states where the run fails.
 
-    `used`: after a forward that went through, which tensors that are not registered took part (-> whether that makes
-    every call slow): what made nothing fail is no error.
+    `used`: after a forward that went through, which unregistered tensors took part (-> whether that makes every call
+    slow): what made nothing fail is no error.
     """
-    causes = [one for one in findings if one.rule in _CAUSES]
-    left: dict[int, Finding] = {id(one): one for one in findings}
+    causes = [item for item in evidence if item.rule in _CAUSES]
+    left = {id(item): item for item in evidence}
     copied: dict[int, str] = {}
-    for one in findings:
-        if one.rule not in (*_CONSEQUENCES, _COPY):
+    for item in evidence:
+        if item.rule not in (*_CONSEQUENCES, _COPY):
             continue
-        cause = next((cause for cause in causes if _follows(one, cause)), None)
-        if cause is None or (one.rule == _COPY and cause.severity == "note" != one.severity):
-            continue  # each says something: that it stays behind, and what every call costs
-        del left[id(one)]
-        if one.rule == _COPY:
-            copied[id(cause)] = "warning" if "warning" in (one.severity, copied.get(id(cause))) else "note"
-            continue
-        left[id(cause)] = with_consequence(left[id(cause)], one)
+        cause = next((cause for cause in causes if _follows(item, cause)), None)
+        severity = item.finding.severity
+        if cause is None or (item.rule == _COPY and cause.finding.severity == "note" != severity):
+            continue  # both matter: that the tensor stays behind, and what every call costs
+        del left[id(item)]
+        if item.rule == _COPY:
+            copied[id(cause)] = "warning" if "warning" in (severity, copied.get(id(cause))) else "note"
+        else:
+            left[id(cause)] = left[id(cause)].failing(item.told())
     if used is not None:
         for cause in causes:
             if cause.rule == "unregistered-tensor":
@@ -50,54 +45,41 @@ def without_consequences(findings: Sequence[Finding], used: Mapping[str, bool] |
     return list(left.values())
 
 
-def _settled(cause: Finding, copied: str | None, used: Mapping[str, bool]) -> Finding:
-    """A tensor that stays behind, after a run that it did not make fail: slow at every call, or no trouble at all."""
-    if cause.severity == "note" or _BECAUSE in cause.message:
+def _settled(cause: Evidence, copied: str | None, used: Mapping[str, bool]) -> Evidence:
+    """A tensor that stays behind, after a run that it did not make fail: slow at every call, or harmless."""
+    severity = cause.finding.severity
+    if severity == "note" or cause.failure is not None:
         return cause
-    base = cause.path.partition("[")[0]
-    took_part = [
-        slow for path, slow in used.items() if path == base or path.startswith((f"{base}[", f"{base}.", f"{base} "))
-    ]
+    took_part = [slow for path, slow in used.items() if _within(path, cause.finding.path)]
     if copied == "warning" or any(took_part):
-        return replace(cause, message=f"{cause.message}{_SLOW}", severity="warning")
-    if cause.severity == "warning":
+        effect, severity = Effect.SLOW, "warning"
+    elif severity == "warning":
         return cause
-    if copied == "note":
-        return replace(cause, message=f"{cause.message}{_BROUGHT}", severity="note")
-    return replace(cause, message=f"{cause.message}{_ON_CPU if took_part else _IDLE}", severity="note")
-
-
-def with_consequence(cause: Finding, consequence: Finding) -> Finding:
-    """The same as an error that says where it makes the run fail, the first such line."""
-    file, line = consequence.file, consequence.line
-    where = (
-        f"{_BECAUSE}the run fails at {os.path.basename(file)}, line {line}."
-        if line and _BECAUSE not in cause.message
-        else ""
-    )
-    consequences = (*cause.consequences, consequence)
-    return replace(cause, message=f"{cause.message}{where}", severity="error", consequences=consequences)
+    else:
+        effect = Effect.COPIED_ONCE if copied == "note" else Effect.ON_CPU if took_part else Effect.UNUSED
+        severity = "note"
+    return cause._replace(finding=replace(cause.finding, severity=severity), effect=effect)
 
 
 def passed_over(findings: Sequence[Finding], rules: Collection[str]) -> list[Finding]:
-    """The findings without those of some rules; what fails because of one of those is told itself, unless its own rule
-    is passed over."""
-    left = [one for one in findings if one.rule not in rules]
-    failing = (after for one in findings if one.rule in rules for after in one.consequences if after.rule not in rules)
-    return [*left, *failing]
+    """The findings without those of some rules. What fails because of one of those is reported itself, unless its own
+    rule is passed over."""
+    left = [item for item in findings if item.rule not in rules]
+    failing = (after for item in findings if item.rule in rules for after in item.consequences)
+    return [*left, *(item for item in failing if item.rule not in rules)]
 
 
-def _follows(finding: Finding, cause: Finding) -> bool:
-    """Whether what failed is the attribute of the cause, or runs within it."""
-    if not cause.path:
+def _follows(item: Evidence, cause: Evidence) -> bool:
+    """Whether an operand of what failed is the attribute of the cause, or the failing line runs within it."""
+    path = cause.finding.path
+    if not path:
         return False
-    base = cause.path.partition("[")[0]
-    owner, _, name = base.rpartition(".")
-    if cause.rule == "unregistered-module":
-        return re.match(rf"{re.escape(base)}([.\[]|$)", finding.path) is not None or _names(finding.message, base)
-    own = [f"self.{name}"] if finding.path == owner else []
-    return any(_names(finding.message, word) for word in [*own, base])
+    if cause.rule == "unregistered-module" and _within(item.finding.path, path):
+        return True
+    return any(_within(operand, path) for operand in item.operands)
 
 
-def _names(message: str, word: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(word)}(?![\w])", message) is not None
+def _within(path: str, attribute: str) -> bool:
+    """Whether a path leads to the attribute or to something that it holds: `cache['k']` is within `cache`."""
+    base = attribute.partition("[")[0]
+    return path == base or path.startswith((f"{base}.", f"{base}[", f"{base} "))

@@ -3,24 +3,16 @@ process."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from devexplorer.core.doctor.findings.causes import with_consequence
+from devexplorer.core.base.message import Message
+from devexplorer.core.doctor.findings.evidence import Evidence
 from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, code_lines
+from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
 from devexplorer.core.records.doctor import Finding, NoGradient, Unchecked, Uncompiled
-
-AT_EVERY_CALL = " at every call"
-
-
-@dataclass(slots=True)
-class _Entry:
-    finding: Finding
-    place: SourceLocation
 
 
 def _key(rule: str, place: SourceLocation, path: str = "") -> tuple[str, str, int, str]:
@@ -34,7 +26,7 @@ class FindingCollector:
 
     def __init__(self) -> None:
         self.path = ""
-        self._entries: dict[tuple[str, str, int, str], _Entry] = {}
+        self._evidence: dict[tuple[str, str, int, str], Evidence] = {}
         self._unchecked: dict[tuple[str, str, int], Unchecked] = {}
         self._no_gradient: list[NoGradient] = []
         self._ignoring = False
@@ -57,8 +49,12 @@ class FindingCollector:
         simulated: bool = False,
         patch: str | None = None,
         consequence: Finding | None = None,
+        holder: str = "attribute",
+        operands: Iterable[str] = (),
+        frequency: bool = False,
     ) -> None:
-        """Note a finding. `path` is where the model is at work now unless it is given.
+        """Note a finding. `path` is where the model is at work now unless it is given. `holder`, `operands` and
+        `frequency`: see `Evidence`.
 
         The same rule at the same line, or for the same path where there is no line, is one finding that happened
         several times. What is only slow in an installed library is a note: its user cannot change it.
@@ -75,8 +71,8 @@ class FindingCollector:
             path=where,
             file=at.file,
             line=at.line,
-            message=message,
-            fix=fix,
+            message=Message(message),
+            fix=Message(fix),
             severity=weight,
             bytes=bytes,
             seconds=seconds,
@@ -84,15 +80,17 @@ class FindingCollector:
             patch=patch,
             consequences=() if consequence is None else (consequence,),
         )
-        self._entries[_key(rule, at, where)] = _Entry(finding, at)
+        self._evidence[_key(rule, at, where)] = Evidence(finding, at, holder, frozenset(operands), frequency)
 
     def again(self, rule: str, place: SourceLocation | None, path: str = "") -> bool:
         """Whether that was found there before: then it has happened once more, and nobody need find words for it."""
         if self._ignoring:
             return True
-        known = self._entries.get(_key(rule, place or NOWHERE, path))
+        key = _key(rule, place or NOWHERE, path)
+        known = self._evidence.get(key)
         if known is not None:
-            known.finding = replace(known.finding, count=known.finding.count + 1)
+            finding = known.finding
+            self._evidence[key] = known._replace(finding=replace(finding, count=finding.count + 1))
         return known is not None
 
     def not_checked(self, what: str, reason: str, place: SourceLocation | None = None) -> None:
@@ -101,7 +99,7 @@ class FindingCollector:
             return
         at = place or NOWHERE
         self._unchecked.setdefault(
-            (what, at.file, at.line), Unchecked(what=what, reason=reason, file=at.file, line=at.line)
+            (what, at.file, at.line), Unchecked(what=what, reason=Message(reason), file=at.file, line=at.line)
         )
 
     def without_gradient(self, some: NoGradient) -> None:
@@ -120,13 +118,13 @@ class FindingCollector:
 
     def has(self, rule: str, place: SourceLocation, *, problem: bool = False) -> bool:
         """Whether that rule was found at that line, with `problem` as more than a note."""
-        entry = self._entries.get(_key(rule, place))
-        return entry is not None and not (problem and entry.finding.severity == "note")
+        known = self._evidence.get(_key(rule, place))
+        return known is not None and not (problem and known.finding.severity == "note")
 
     def made_fail(self, rule: str, place: SourceLocation, consequence: Finding) -> None:
         """What was found at that line made the run fail elsewhere: it is an error, and says so."""
-        entry = self._entries[_key(rule, place)]
-        entry.finding = with_consequence(entry.finding, consequence)
+        key = _key(rule, place)
+        self._evidence[key] = self._evidence[key].failing(consequence)
 
     @contextmanager
     def ignoring(self) -> Iterator[None]:
@@ -140,20 +138,18 @@ class FindingCollector:
     def once(self, rules: Collection[str], second: FindingCollector) -> None:
         """Of what was found by these rules: what a `second` call had not again happened once, and costs nothing after
         that."""
-        for key, entry in self._entries.items():
-            finding = entry.finding
-            if finding.rule in rules and finding.severity == "warning" and key not in second._entries:
-                message = finding.message.replace(AT_EVERY_CALL, " in the first call")
-                if message == finding.message:
-                    message += " That happens in the first call only."
-                entry.finding = replace(finding, message=message, severity="note")
+        for key, known in self._evidence.items():
+            finding = known.finding
+            if finding.rule in rules and finding.severity == "warning" and key not in second._evidence:
+                self._evidence[key] = known._replace(finding=replace(finding, severity="note"), first_call_only=True)
+
+    def evidence(self) -> list[Evidence]:
+        """Everything that was found, in order."""
+        return list(self._evidence.values())
 
     def findings(self) -> tuple[Finding, ...]:
-        """Everything with its code, in the order in which it was found."""
-        return tuple(
-            replace(entry.finding, code=code_lines(entry.place) if entry.place.line else None)
-            for entry in self._entries.values()
-        )
+        """The same as it is told, consequences included."""
+        return tuple(known.told() for known in self._evidence.values())
 
     def unchecked(self) -> tuple[Unchecked, ...]:
         """What could not be looked at, in order."""

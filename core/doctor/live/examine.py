@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from devexplorer.core.base.formats import bytes_text, count_text
+from devexplorer.core.base.message import Message
 from devexplorer.core.models import samples
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.unmovable import dispatched
@@ -100,6 +101,7 @@ def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
 
 
 def _finding(
-    rule: str, path: str, message: str, fix: str, severity: str = "error", *, bytes: int | None = None
+    rule: str, path: str, text: str, advice: str, severity: str = "error", *, bytes: int | None = None
 ) -> Finding:
+    message, fix = Message(text), Message(advice)
     return Finding(rule=rule, path=path, file="", line=0, message=message, fix=fix, severity=severity, bytes=bytes)

@@ -115,14 +115,14 @@ def _python(owner: str, key: str) -> str:
 
 def report_alias(scene: ModelContext, slot: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
     """A finding about tensors outside the registers that share memory with registered ones."""
-    way = things[0].way
+    holder = things[0].holder
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
     owner = listed(owners)
-    if way == "attribute":
+    if holder == "attribute":
         what = f"{slot.words} shares the memory of {owner}"
     else:
         count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
-        what = f"{slot.words} {holds(way)} {count} the memory of {owner}"
+        what = f"{slot.words} {holds(holder)} {count} the memory of {owner}"
     message = (
         f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
     )

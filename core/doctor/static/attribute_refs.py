@@ -60,7 +60,7 @@ def slots(scene: ModelContext) -> Iterator[AttributeRef]:
     classes: set[tuple[int, ...]] = set()
     for path, module in modules:
         for attribute in hidden(module, known):
-            if attribute.things and all(one.way == "class" for one in attribute.things):
+            if attribute.things and all(one.holder == "class" for one in attribute.things):
                 key = tuple(id(one.thing) for one in attribute.things)
                 if key in classes:
                     continue
@@ -73,7 +73,7 @@ def place_of(scene: ModelContext, slot: AttributeRef) -> SourceLocation | None:
     if slot.attribute.hook is not None:
         noted = scene.origins.hook(slot.attribute.hook)
         return noted or _of_hook(slot)
-    if slot.attribute.things and all(one.way == "class" for one in slot.attribute.things):
+    if slot.attribute.things and all(one.holder == "class" for one in slot.attribute.things):
         return assigned(type(slot.module), slot.attribute.name)
     return scene.origins.attribute(slot.module, slot.attribute.name) or (scene.place(slot.path) if slot.path else None)
 
@@ -86,16 +86,16 @@ def _of_hook(slot: AttributeRef) -> SourceLocation | None:
     return None
 
 
-def holds(way: str) -> str:
-    """`is a plain list with`, for what is held in that way."""
-    if way in CONTAINERS:
-        return f"is a plain {way} with"
+def holds(holder: str) -> str:
+    """`is a plain list with`, for what is held in that holder."""
+    if holder in CONTAINERS:
+        return f"is a plain {holder} with"
     return {
         "function": "is a function that holds",
         "object": "is an object that is no nn.Module and holds",
         "hook": "holds",
         "class": "is an attribute of the class and holds",
-    }.get(way, "holds")
+    }.get(holder, "holds")
 
 
 def moves_itself(slot: AttributeRef) -> bool:

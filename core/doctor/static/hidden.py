@@ -42,7 +42,7 @@ class Hidden(NamedTuple):
     path: str
     """As Python would write it after the module: `heads[0]`, `rescale, closed over as scale`."""
     thing: Thing
-    way: str
+    holder: str
     """What holds it: `attribute`, `list`, `tuple`, `dict`, `set`, `function`, `object`, `hook`, `class`."""
 
 
@@ -90,15 +90,15 @@ def _found(name: str, search: _Search, value: Any, hook: int | None) -> Iterator
 class _Search:
     """Through one attribute."""
 
-    def __init__(self, known: RegisteredIds, way: str = "") -> None:
+    def __init__(self, known: RegisteredIds, holder: str = "") -> None:
         self.things: list[Hidden] = []
         self.complete = True
         self._known = known
-        self._way = way
+        self._holder = holder
         self._seen: set[int] = set()
 
-    def look(self, path: str, value: Any, way: str, depth: int) -> None:
-        """Look at a value and what it holds; `way` is what holds it."""
+    def look(self, path: str, value: Any, holder: str, depth: int) -> None:
+        """Look at a value and what it holds; `holder` is what holds it."""
         if type(value) in _PLAIN:
             return
         if id(value) in self._seen:
@@ -109,9 +109,9 @@ class _Search:
         self._seen.add(id(value))
         if isinstance_quietly(value, (Tensor, nn.Module, Optimizer, torch.Generator)):
             if id(value) not in self._known:
-                self.things.append(Hidden(path, value, self._way or way))
+                self.things.append(Hidden(path, value, self._holder or holder))
         elif depth < DEPTH:
-            self._within(path, value, None if way == "attribute" else way, depth + 1)
+            self._within(path, value, None if holder == "attribute" else holder, depth + 1)
 
     def _within(self, path: str, value: Any, inherited: str | None, depth: int) -> None:
         if isinstance_quietly(value, (list, tuple, deque)):
@@ -139,26 +139,26 @@ class _Search:
             self.look(f"{path}.__self__", value.__self__, inherited or "function", depth)
             self.look(path, value.__func__, inherited or "function", depth)
         elif isinstance_quietly(value, functools.partial):
-            way = inherited or "function"
+            holder = inherited or "function"
             for index, item in enumerate(value.args):
-                self.look(f"{path}.args[{index}]", item, way, depth)
+                self.look(f"{path}.args[{index}]", item, holder, depth)
             for key, item in dict.items(value.keywords):
-                self.look(f"{path}.keywords[{key!r}]", item, way, depth)
-            self.look(path, value.func, way, depth)
+                self.look(f"{path}.keywords[{key!r}]", item, holder, depth)
+            self.look(path, value.func, holder, depth)
         elif isinstance_quietly(value, LRScheduler):
             self.look(f"{path}.optimizer", vars(value).get("optimizer"), inherited or "object", depth)
         elif _is_searched(type(value)):
             for name, item in _held(value):
                 self.look(f"{path}.{name}", item, inherited or "object", depth)
 
-    def _items(self, path: str, items: Iterator[Any], count: int, way: str, depth: int) -> None:
+    def _items(self, path: str, items: Iterator[Any], count: int, holder: str, depth: int) -> None:
         self.complete &= count <= CONTAINER_ITEMS
         for index, item in enumerate(items):
             if index >= CONTAINER_ITEMS:
                 break
-            self.look(path if way == "set" else f"{path}[{index}]", item, way, depth)
+            self.look(path if holder == "set" else f"{path}[{index}]", item, holder, depth)
 
-    def _function(self, path: str, function: types.FunctionType, way: str, depth: int) -> None:
+    def _function(self, path: str, function: types.FunctionType, holder: str, depth: int) -> None:
         file = function.__code__.co_filename
         if kind_of(file) == "skipped" and not file.startswith("<"):
             return
@@ -167,11 +167,11 @@ class _Search:
                 value = cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-            self.look(f"{name} in {path}", value, way, depth)
+            self.look(f"{name} in {path}", value, holder, depth)
         for index, value in enumerate(function.__defaults__ or ()):
-            self.look(f"default {index} of {path}", value, way, depth)
+            self.look(f"default {index} of {path}", value, holder, depth)
         for name, value in (function.__kwdefaults__ or {}).items():
-            self.look(f"default {name} of {path}", value, way, depth)
+            self.look(f"default {name} of {path}", value, holder, depth)
 
 
 def _is_searched(kind: type) -> bool:

@@ -60,7 +60,7 @@ def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden],
     size = bytes_of(tensors)
     counted = count_text(len(parameters), "parameter") if parameters else count_text(len(tensors), "buffer")
     contents = f"{counted}, {bytes_text(size)}" if tensors else "no parameters"
-    way = modules[0].way
+    holder = modules[0].holder
     frozen = bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
     them, they, do, are = ("it", "it", "does", "is") if len(modules) == 1 else ("them", "they", "do", "are")
     lost = f", {are} not trained and not saved" if parameters else f" and {are} not saved"
@@ -75,17 +75,17 @@ def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden],
         )
     if frozen and moves_itself(slot):
         return
-    if way == "attribute":
+    if holder == "attribute":
         kind = type(modules[0].thing).__name__
         message = (
             f"{slot.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
         )
     else:
-        message = f"{slot.words} {holds(way)} {count} ({contents}), and {known_to}."
+        message = f"{slot.words} {holds(holder)} {count} ({contents}), and {known_to}."
     scene.book.add(
         "unregistered-module",
         message,
-        _module_fix(slot, way, frozen),
+        _module_fix(slot, holder, frozen),
         path=slot.full,
         place=place,
         severity=severity,
@@ -93,7 +93,7 @@ def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden],
     )
 
 
-def _module_fix(slot: AttributeRef, way: str, frozen: bool) -> str:
+def _module_fix(slot: AttributeRef, holder: str, frozen: bool) -> str:
     name = slot.attribute.name
     if frozen:
         return (
@@ -102,13 +102,13 @@ def _module_fix(slot: AttributeRef, way: str, frozen: bool) -> str:
         )
     nested = any(one.path.count("[") > 1 for one in slot.attribute.things if isinstance(one.thing, nn.Module))
     within = ", and nn.ModuleList or nn.ModuleDict for what lies within" if nested else ""
-    if way == "dict":
+    if holder == "dict":
         return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…)."
-    if way in CONTAINERS:
+    if holder in CONTAINERS:
         return f"Make it an nn.ModuleList{within}: self.{name} = nn.ModuleList(…)."
-    if way == "attribute":
+    if holder == "attribute":
         return f"Assign it as an attribute: self.{name} = …."
-    if way == "object":
+    if holder == "object":
         return "Let the class of that object inherit from nn.Module and call super().__init__() first."
     return "Assign the module to an attribute of the model as well, or make the function an nn.Module that holds it."
 
@@ -116,22 +116,22 @@ def _module_fix(slot: AttributeRef, way: str, frozen: bool) -> str:
 def report_parameters(scene: ModelContext, slot: AttributeRef, things: list[Hidden]) -> None:
     """A finding about Parameters that lie in something else than the module's register."""
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
-    way, size = things[0].way, bytes_of(tensors)
+    holder, size = things[0].holder, bytes_of(tensors)
     count = count_text(len(things), "Parameter")
     lost = f"{'it is' if len(things) == 1 else 'they are'} not trained, not saved and not moved"
-    if way == "attribute":
+    if holder == "attribute":
         message = f"{slot.words} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
     else:
-        message = f"{slot.words} {holds(way)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
+        message = f"{slot.words} {holds(holder)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
     name = slot.attribute.name
     fix = {
         "dict": f"Make it an nn.ParameterDict: self.{name} = nn.ParameterDict(…).",
         "attribute": f"Assign it as an attribute: self.{name} = nn.Parameter(…).",
     }.get(
-        way,
+        holder,
         (
             f"Make it an nn.ParameterList: self.{name} = nn.ParameterList(…)."
-            if way in CONTAINERS
+            if holder in CONTAINERS
             else "Assign each to an attribute of the model as well."
         ),
     )

@@ -29,18 +29,18 @@ def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden]
     """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied
     nothing."""
     tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
-    way, size = things[0].way, bytes_of(tensors)
+    holder, size = things[0].holder, bytes_of(tensors)
     name = slot.attribute.name
     where = device_id(tensors[0].device)
     there = device is not None and all(is_same_device(tensor.device, device) for tensor in tensors)
     scalars = all(not tensor.is_nested and tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
     severity = None
-    if way == "attribute":
+    if holder == "attribute":
         what = f"{slot.words} is a plain attribute ({_kind(tensors[0])})"
-    elif way == "class" and isinstance(slot.attribute.things[0].thing, Tensor) and things[0].path == name:
+    elif holder == "class" and isinstance(slot.attribute.things[0].thing, Tensor) and things[0].path == name:
         what = f"{slot.words} is an attribute of the class ({_kind(tensors[0])})"
     else:
-        what = f"{slot.words} {holds(way)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
+        what = f"{slot.words} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
     them = "it" if len(tensors) == 1 else "them"
     if scalars:
         severity = "note"
@@ -48,10 +48,10 @@ def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden]
             f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat,"
             f" torch.stack and indexing do not, and the state_dict misses {them}."
         )
-    elif way == "attribute" and _copied_by_forward(slot):
+    elif holder == "attribute" and _copied_by_forward(slot):
         severity = "note"
         message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device."
-    elif way == "attribute" and (method := _brought_along_by(slot)) is not None:
+    elif holder == "attribute" and (method := _brought_along_by(slot)) is not None:
         severity = "note"
         message = (
             f"{what}: it stays on {where} when the model moves, until {method} brings it along itself; the state_dict"
@@ -72,11 +72,12 @@ def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden]
     scene.book.add(
         "unregistered-tensor",
         message,
-        _fix(name, way),
+        _fix(name, holder),
         path=slot.full,
         place=place_of(scene, slot),
         severity=severity,
         bytes=size,
+        holder=holder,
     )
 
 
@@ -86,7 +87,7 @@ def report_generators(scene: ModelContext, slot: AttributeRef, device: torch.dev
         if isinstance(one.thing, torch.Generator) and one.thing.device.type != device.type:
             scene.book.add(
                 "unregistered-tensor",
-                f"{slot.words} {'is' if one.way == 'attribute' else 'holds'} a torch.Generator of"
+                f"{slot.words} {'is' if one.holder == 'attribute' else 'holds'} a torch.Generator of"
                 f" {device_id(one.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
                 f" on {device_id(device)} refuses it.",
                 "Draw the numbers where the generator is and copy them, or make a generator per device:"
@@ -94,6 +95,7 @@ def report_generators(scene: ModelContext, slot: AttributeRef, device: torch.dev
                 path=slot.full,
                 place=place_of(scene, slot),
                 severity="note",
+                holder="generator",
             )
             return
 
@@ -102,14 +104,14 @@ def _kind(tensor: Tensor) -> str:
     return "a tensor" if tensor.is_nested else f"a tensor of {shape_text(tuple(tensor.shape))}"
 
 
-def _fix(name: str, way: str) -> str:
-    if way in ("attribute", "class"):
+def _fix(name: str, holder: str) -> str:
+    if holder in ("attribute", "class"):
         return f'Register it as a buffer in __init__: self.register_buffer("{name}", …).'
-    if way == "dict":
+    if holder == "dict":
         return f'Register each as a buffer, self.register_buffer(f"{name}_{{key}}", …), and take them from there.'
-    if way in CONTAINERS:
+    if holder in CONTAINERS:
         return f'Register each as a buffer, self.register_buffer(f"{name}_{{index}}", …), and take them from there.'
-    if way == "object":
+    if holder == "object":
         return (
             "Let the class of that object be an nn.Module and register its tensors as buffers, or make them in forward"
             " from buffers."

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.findings.collector import AT_EVERY_CALL
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
-from devexplorer.core.doctor.tracing.sources import Origin, capital, line
+from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.models.walk import device_id
 
 
@@ -49,8 +48,7 @@ class DeviceHop:
         nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
         run.book.add(
             "device-hop",
-            f"{capital(origin.words(run.path))} is copied from {device_id(here)} to"
-            f" {device_id(destination)}{AT_EVERY_CALL}.",
+            f"{origin.capital(run.path)} is copied from {device_id(here)} to {device_id(destination)}",
             (
                 _fix(origin)
                 if upload
@@ -64,6 +62,8 @@ class DeviceHop:
             bytes=nbytes,
             seconds=copy_seconds(here, destination, nbytes),
             simulated=simulated(here, destination),
+            operands=[origin.operand],
+            frequency=True,
         )
 
 
@@ -84,14 +84,15 @@ def _index(call: Call) -> None:
             origin, there = origin_of(call, index), device_id(first.device)
             run.book.add(
                 "device-hop",
-                f"{capital(origin.words(run.path))} is an index on the CPU: it is copied from cpu to"
-                f" {there}{AT_EVERY_CALL}.",
+                f"{origin.capital(run.path)} is an index on the CPU: it is copied from cpu to {there}",
                 _fix(origin),
                 place=call.place,
                 severity="note" if call.by_torch else None,
                 bytes=index.nbytes,
                 seconds=copy_seconds(index.device, first.device, index.nbytes),
                 simulated=simulated(index.device, first.device),
+                operands=[origin.operand],
+                frequency=True,
             )
             return
 

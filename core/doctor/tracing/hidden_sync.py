@@ -11,7 +11,6 @@ from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.cost import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.kinds import WAITS
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
-from devexplorer.core.doctor.tracing.sources import capital
 from devexplorer.core.models.walk import device_id
 
 _HOST = ("cpu", "meta")
@@ -76,7 +75,7 @@ class HiddenSync:
         if run.book.again("hidden-sync", call.place, run.path):
             return
         words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
-        what = run.sources.of(waited).words(run.path)
+        source = run.sources.of(waited)
         copies = name in ("cpu", "to", "type", "type_as") and isinstance(result, Tensor)
         copied = result.nbytes if copies and result.device.type in _HOST else None
         read = f"is read by {words}: the host waits until {device_id(waited.device)} has come so far."
@@ -97,7 +96,9 @@ class HiddenSync:
             )
         run.book.add(
             "hidden-sync",
-            f"In PyTorch's own code {what} {read}" if call.by_torch else f"{capital(what)} {read}",
+            f"In PyTorch's own code {source.words(run.path)} {read}"
+            if call.by_torch
+            else f"{source.capital(run.path)} {read}",
             _OF_TORCH if call.by_torch else fix,
             place=call.place,
             severity="note" if call.by_torch else None,

@@ -33,6 +33,7 @@ class HostArray:
             "Compute it with torch, on the device; or copy it over first with .cpu().numpy(), which waits for the"
             " device at each call.",
             place=self._call.place,
+            operands=[origin.operand],
         )
 
 

@@ -15,7 +15,7 @@ from devexplorer.core.isolation.source_location import kind_of
 
 MOST = 64
 """Results of one call that are noted."""
-_PASSED_ON = ("factory", "attribute", "hidden", "input", "copy", "variable")
+_PASSED_ON = ("factory", "attribute", "hidden", "input", "copy", "variable", "held")
 """Kinds of origins that are to blame for what is computed from them on the wrong device."""
 
 

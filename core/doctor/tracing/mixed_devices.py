@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.base.message import Message
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.operands import exchanged, operands
-from devexplorer.core.doctor.tracing.sources import ELSEWHERE, Origin, line
+from devexplorer.core.doctor.tracing.sources import Origin, line
 from devexplorer.core.doctor.tracing.unseen import unseen
 from devexplorer.core.isolation.source_location import NOWHERE
 from devexplorer.core.models.walk import device_id
@@ -44,14 +45,13 @@ class Mixed:
             f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}"
             for one in _one_per_origin(call.operands, origins)
         ]
-        message = f"{call.kind.sentence} gets operands from several devices: {_listed(said)}."
+        message = Message(f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.")
         at = call.place or NOWHERE
         rest = []
         for stray in self._strays:
             origin = origins[id(stray)]
-            failed = Finding(
-                rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=_fix(origin, stray, call)
-            )
+            fix = Message(_fix(origin, stray, call))
+            failed = Finding(rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=fix)
             if origin.place is not None and run.book.has("hard-coded-device", origin.place):
                 run.book.made_fail("hard-coded-device", origin.place, failed)
                 continue
@@ -60,7 +60,8 @@ class Mixed:
             else:
                 rest.append(failed)
         if rest:
-            run.book.add(RULE, message, rest[0].fix, place=call.place)
+            operands = [origin.operand for origin in origins.values()]
+            run.book.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
 
 
 def mixed_devices(call: Call) -> Mixed | None:
@@ -92,9 +93,7 @@ def _counted(call: Call) -> list[Tensor]:
 def origin_of(call: Call, tensor: Tensor) -> Origin:
     """Where an operand comes from, as far as the calls and else the line itself say."""
     origin = call.run.sources.of(tensor)
-    return (
-        unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient") or origin.path == ELSEWHERE else origin
-    )
+    return unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient", "earlier") else origin
 
 
 def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) -> None:
@@ -163,7 +162,7 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
             f"Leave the copy to {device_id(stray.device)} away, or bring the result back to what it meets:"
             " .to(x.device)."
         )
-    if origin.kind == "variable":
+    if origin.kind in ("variable", "held", "earlier"):
         return "Make it a buffer of the module that uses it, or bring it to what it meets: .to(x.device)."
     return "Let it hop to what it meets: .to(x.device)."
 

@@ -32,7 +32,8 @@ class Origin:
     kind: str
     """`parameter`, `buffer`, `attribute` (not registered), `hidden` (of a module that is not registered), `input`,
     `factory`, `output` (of a module), `result` (of an operation), `copy` (that forward made on another device),
-    `variable` (a name of the user's code, such as a global), `gradient`, `unknown`."""
+    `variable` (a name of the user's code, such as a global), `held` (by a hook), `earlier` (made before the run, no
+    name is known), `gradient`, `unknown`."""
     path: str = ""
     """In the model: `encoder.0.mask`; of an input its number; of what forward made, the module that did it; of a
     variable its name."""
@@ -51,10 +52,21 @@ class Origin:
     cast: bool = False
     """Whether somebody asked for its dtype."""
 
+    @property
+    def operand(self) -> str:
+        """The path in the model that a finding about this tensor is about; empty where it has none."""
+        return self.path if self.kind in _IN_MODEL else ""
+
     def words(self, at: str = "") -> str:
         """For a sentence; `at` is the path of the module at work, whose attributes are `self.…`."""
         said = self._named(at)
         return f"what was computed from {said}" if self.derived else said
+
+    def capital(self, at: str = "") -> str:
+        """For the beginning of a sentence; names stay as they are."""
+        text = self.words(at)
+        is_name = self.kind in ("attribute", "hidden", "variable") and not self.derived
+        return text if is_name else text[:1].upper() + text[1:]
 
     def _named(self, at: str) -> str:
         if self.kind in ("parameter", "buffer"):
@@ -79,11 +91,15 @@ class Origin:
         if self.kind == "result":
             where = f" in {self.path}" if self.path else ""
             return f"result of {self.op}{where}{at_line}"
-        if self.kind == "variable":
+        if self.kind in ("variable", "held", "earlier"):
+            name = {
+                "held": f"a tensor that the {self.name} of {self.owner or 'the model'} holds",
+                "earlier": "a tensor that was made before",
+            }.get(self.kind, self.path)
             made = (
                 f" (made by {self.op} at {line(self.place)}, never moved)" if self.place is not None and self.op else ""
             )
-            return f"{self.path}{made}"
+            return f"{name}{made}"
         return "a gradient" if self.kind == "gradient" else "a tensor from elsewhere"
 
     def attribute(self, at: str) -> str:
@@ -93,8 +109,8 @@ class Origin:
         return f"self.{self.name}" if self.owner == at else f"{self.owner}.{self.name}" if self.owner else self.name
 
 
-_NOT_REGISTERED = ("attribute", "hidden", "variable")
-ELSEWHERE = "a tensor that was made before"
+_NOT_REGISTERED = ("attribute", "hidden", "variable", "held")
+_IN_MODEL = ("parameter", "buffer", "attribute", "hidden", "held", "output", "result")
 UNKNOWN, GRADIENT = Origin("unknown"), Origin("gradient")
 
 
@@ -103,22 +119,16 @@ def line(place: SourceLocation | None) -> str:
     return "" if place is None else f"{PurePath(place.file).name}:{place.line}"
 
 
-def capital(words: str) -> str:
-    """For the beginning of a sentence; names stay as they are."""
-    return words[:1].upper() + words[1:] if words.partition(" ")[0] in _ORDINARY else words
-
-
-_ORDINARY = ("a", "buffer", "input", "output", "parameter", "result", "the", "what")
-
-
-def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Tensor | nn.Module]]:
-    """What a module holds besides what is registered, as Python would write it after the module."""
-    found: list[tuple[str, Tensor | nn.Module]] = []
+def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Tensor | nn.Module, bool]]:
+    """What a module holds besides what is registered, as Python would write it after the module, and whether a hook
+    holds it."""
+    found: list[tuple[str, Tensor | nn.Module, bool]] = []
     try:
         for attribute in hidden(module, known):
             for one in attribute.things:
                 if isinstance(one.thing, (Tensor, nn.Module)):
-                    found.append((one.path if one.path.startswith(attribute.name) else attribute.name, one.thing))
+                    name = one.path if one.path.startswith(attribute.name) else attribute.name
+                    found.append((name, one.thing, attribute.hook is not None))
     except Exception:  # code of the user's, which says so itself when it runs
         pass
     return found
@@ -165,14 +175,11 @@ class Sources:
                         self._hold(
                             tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name, place=None)
                         )
-            for name, thing in _unregistered(module, known):
+            for name, thing, by_hook in _unregistered(module, known):
                 full = f"{path}.{name}" if path else name
-                if isinstance(thing, Tensor) and " " in name:
-                    self._hold(
-                        thing, Origin("variable", path=f"a tensor that the {name} of {path or 'the model'} holds")
-                    )
-                elif isinstance(thing, Tensor):
-                    self._hold(thing, Origin("attribute", path=full, owner=path, name=name))
+                if isinstance(thing, Tensor):
+                    kind = "held" if by_hook else "attribute"
+                    self._hold(thing, Origin(kind, path=full, owner=path, name=name))
                 elif id(thing) not in self.paths:
                     self._walk(thing, full, full)
 
@@ -235,7 +242,7 @@ class Sources:
             made = self._built(tensor)
             if made is None:
                 return GRADIENT if self.backward else UNKNOWN
-            return Origin("variable", path=ELSEWHERE, op=made[0], place=made[1])
+            return Origin("earlier", op=made[0], place=made[1])
         return self.placed(origin, tensor)
 
     def placed(self, origin: Origin, tensor: Tensor | None = None) -> Origin:

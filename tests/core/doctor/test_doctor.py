@@ -11,13 +11,16 @@ import pytest
 import torch
 from fakes.doctor import HEADER, MARK, Examined, examined, marked, patched
 from fakes.virtual import virtual
+from msgspec.structs import replace
 from torch import nn
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.message import Message
 from devexplorer.core.base.progress import ProgressMonitor
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.causes import without_consequences
+from devexplorer.core.doctor.findings.evidence import Effect, Evidence
 from devexplorer.core.records.doctor import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -145,31 +148,43 @@ def test_a_model_without_parameters_is_clean(examined: Examined) -> None:
 # --- models that do not
 
 
-def finding(rule: str, path: str, message: str = "", line: int = 0) -> Finding:
-    return Finding(rule=rule, path=path, file="/net.py" if line else "", line=line, message=message, fix="")
+def evidence(rule: str, path: str, *operands: str, message: str = "", line: int = 0) -> Evidence:
+    file = "/net.py" if line else ""
+    finding = Finding(rule=rule, path=path, file=file, line=line, message=Message(message), fix=Message())
+    return Evidence(finding, operands=frozenset(operands))
 
 
 @pytest.mark.parametrize(
     ("cause", "consequence", "same"),
     [
-        (("unregistered-tensor", "b.scale"), ("b", "input 0 and self.scale (made by torch.ones)"), True),
-        (("unregistered-tensor", "b.scale"), ("", "input 0 and b.scale (made by torch.ones)"), True),
-        (("unregistered-tensor", "b.scale"), ("c", "input 0 and self.scale (made by torch.ones)"), False),
-        (("unregistered-tensor", "b.scale"), ("b", "input 0 and self.scales (made by torch.ones)"), False),
-        (("unregistered-tensor", "cache['k']"), ("", "input 0 and self.cache['k']"), True),
-        (("unregistered-module", "layers"), ("layers[0]", "input 0 and self.weight"), True),
-        (("unregistered-module", "layers"), ("", "input 0 and layers[0].weight"), True),
-        (("unregistered-module", "layers"), ("layersets", "input 0 and self.weight"), False),
-        (("hidden-sync", "b.scale"), ("b", "input 0 and self.scale"), False),
+        (("unregistered-tensor", "b.scale"), ("b", "b.scale"), True),
+        (("unregistered-tensor", "b.scale"), ("", "b.scale"), True),
+        (("unregistered-tensor", "b.scale"), ("c", "c.scale"), False),
+        (("unregistered-tensor", "b.scale"), ("b", "b.scales"), False),
+        (("unregistered-tensor", "cache['k']"), ("", "cache['k']"), True),
+        (("unregistered-module", "layers"), ("layers[0]", "layers[0].weight"), True),
+        (("unregistered-module", "layers"), ("layers[0]", ""), True),
+        (("unregistered-module", "layers"), ("", "layers[0].weight"), True),
+        (("unregistered-module", "layers"), ("layersets", "layersets.weight"), False),
+        (("hidden-sync", "b.scale"), ("b", "b.scale"), False),
     ],
 )
-def test_what_follows_from_another_finding_is_none_of_its_own(
+def test_a_consequence_is_part_of_the_finding_about_its_cause(
     cause: tuple[str, str], consequence: tuple[str, str], same: bool
 ) -> None:
-    first, second = finding(*cause, message="It stays.", line=3), finding("mixed-devices", *consequence, line=9)
+    first, second = evidence(*cause, message="It stays.", line=3), evidence("mixed-devices", *consequence, line=9)
     left = without_consequences([first, second])
-    assert [one.rule for one in left] == [cause[0]] + ["mixed-devices"] * (not same)
-    assert (left[0].message == "It stays. Because of that the run fails at net.py, line 9.") == same
+    assert [item.rule for item in left] == [cause[0]] + ["mixed-devices"] * (not same)
+    assert (left[0].told().message == "It stays. Because of that the run fails at net.py, line 9.") == same
+
+
+def test_the_words_of_a_message_decide_nothing() -> None:
+    first = evidence("unregistered-tensor", "b.scale", message="It stays. Because of that", line=3)
+    second = evidence("mixed-devices", "b", "b.other", message="input 0 and self.scale", line=9)
+    assert without_consequences([first, second], {}) == [
+        first._replace(finding=replace(first.finding, severity="note"), effect=Effect.UNUSED),
+        second,
+    ]
 
 
 FREQUENCIES = f"""{LAYER}
