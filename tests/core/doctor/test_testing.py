@@ -73,9 +73,9 @@ def test_a_broken_model_fails_with_every_finding(virtual: VirtualMachine) -> Non
         assert_placement_clean(Broken(), "vgpu:1")
     lines = str(failed.value).splitlines()
     assert lines[0] == "placement of Broken on vgpu:1 (simulated): 1 error, 1 warning"
-    assert f"test_doctor_testing.py:{line_of('self.scale = torch.ones(4)')}: unregistered-tensor (scale)" in lines[1]
+    assert f"test_testing.py:{line_of('self.scale = torch.ones(4)')}: unregistered-tensor (scale)" in lines[1]
     assert "register_buffer" in lines[3]
-    assert f"test_doctor_testing.py:{line_of('if float(y.sum()) > 1e9:')}: hidden-sync" in lines[4]
+    assert f"test_testing.py:{line_of('if float(y.sum()) > 1e9:')}: hidden-sync" in lines[4]
 
 
 def test_rules_can_be_passed_over(virtual: VirtualMachine) -> None:
@@ -112,7 +112,7 @@ def test_what_fails_because_of_a_rule_that_is_passed_over_still_fails(
 ) -> None:
     with pytest.raises(AssertionError) as failed:
         assert_placement_clean(make(), "vgpu:0", torch.ones(2, 8), ignore={rule, "hidden-sync"})
-    assert f"test_doctor_testing.py:{line_of(line)}: mixed-devices" in str(failed.value)
+    assert f"test_testing.py:{line_of(line)}: mixed-devices" in str(failed.value)
     assert f": {rule}" not in str(failed.value)
 
 

@@ -102,7 +102,7 @@ def test_an_attribute_that_did_not_move_is_named_with_the_line_that_made_it() ->
     (finding,) = found(multiply, with_mask)
     assert (finding.rule, finding.file, finding.line) == ("mixed-devices", __file__, line_of(multiply, "meets here"))
     made = line_of(with_mask, "made here")
-    assert f"self.mask (made by torch.ones at test_doctor_watching.py:{made}, never moved) is on cpu" in finding.message
+    assert f"self.mask (made by torch.ones at test_watching.py:{made}, never moved) is on cpu" in finding.message
     assert "output of layer is on vgpu:0" in finding.message
     assert 'self.register_buffer("mask", ...)' in finding.fix
 
