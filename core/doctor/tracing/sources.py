@@ -127,7 +127,8 @@ def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Te
         for attribute in hidden(module, known):
             for one in attribute.things:
                 if isinstance(one.thing, (Tensor, nn.Module)):
-                    name = one.path if one.path.startswith(attribute.name) else attribute.name
+                    rest = one.path.removeprefix(attribute.name)
+                    name = one.path if rest.startswith((".", "[")) else attribute.name
                     found.append((name, one.thing, attribute.hook is not None))
     except Exception:  # code of the user's, which says so itself when it runs
         pass

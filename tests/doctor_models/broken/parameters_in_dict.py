@@ -8,10 +8,10 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.proj = nn.Linear(12, 12)
-        self.scales = {
+        self.scales = {  # defect: unregistered-parameter
             "en": nn.Parameter(torch.ones(12)),
             "de": nn.Parameter(torch.ones(12)),
-        }  # defect: unregistered-parameter
+        }
 
     def forward(self, x, language="de"):
         return self.proj(x) * self.scales[language]

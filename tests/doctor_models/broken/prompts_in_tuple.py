@@ -8,10 +8,10 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Linear(12, 12)
-        self.prompts = (
+        self.prompts = (  # defect: unregistered-parameter
             nn.Parameter(torch.randn(2, 12)),
             nn.Parameter(torch.randn(2, 12)),
-        )  # defect: unregistered-parameter
+        )
 
     def forward(self, x):
         before, after = (prompt.expand(x.shape[0], -1, -1) for prompt in self.prompts)

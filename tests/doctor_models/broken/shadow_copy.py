@@ -8,9 +8,9 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(12, 4)
-        self.shadow = {
+        self.shadow = {  # defect: unregistered-tensor
             name: value.detach().clone() for name, value in self.fc.named_parameters()
-        }  # defect: unregistered-tensor
+        }
 
     @torch.no_grad()
     def follow(self):
