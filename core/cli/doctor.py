@@ -66,11 +66,11 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "train": diagnosis.train,
         "inputs": diagnosis.inputs,
         "operations": diagnosis.operations,
-        "problems": [_finding(one) for one in diagnosis.problems],
-        "notes": [_finding(one) for one in diagnosis.notes],
-        "uncompiled": [msgspec.to_builtins(one) for one in diagnosis.uncompiled],
-        "unchecked": [msgspec.to_builtins(one) for one in diagnosis.unchecked],
-        "no_gradient": [msgspec.to_builtins(one) for one in diagnosis.no_gradient],
+        "problems": [_finding(item) for item in diagnosis.problems],
+        "notes": [_finding(item) for item in diagnosis.notes],
+        "uncompiled": [msgspec.to_builtins(item) for item in diagnosis.uncompiled],
+        "unchecked": [msgspec.to_builtins(item) for item in diagnosis.unchecked],
+        "no_gradient": [msgspec.to_builtins(item) for item in diagnosis.no_gradient],
     }
 
 

@@ -29,8 +29,8 @@ def print_diagnosis(out: Console, diagnosis: Diagnosis) -> None:
         out.print()
     if diagnosis.unchecked:
         out.print(Text("not checked", style="bold"))
-        for one in diagnosis.unchecked:
-            out.print(Text(f"{_INDENT}{printable(_unchecked(one, here))}"))
+        for item in diagnosis.unchecked:
+            out.print(Text(f"{_INDENT}{printable(_unchecked(item, here))}"))
         out.print()
     if diagnosis.uncompiled:
         out.print(Text(printable(uncompiled_text(diagnosis.uncompiled, here))))
@@ -53,15 +53,15 @@ def summary(diagnosis: Diagnosis) -> str:
 def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
     """`examined as written, without torch.compile (net.py:7) and torch.jit.script (net.py:12, net.py:20)`."""
     places: dict[str, list[str]] = {}
-    for one in uncompiled:
-        places.setdefault(one.what, []).extend([_place(one.file, one.line, folder)] if one.file else [])
+    for item in uncompiled:
+        places.setdefault(item.what, []).extend([_place(item.file, item.line, folder)] if item.file else [])
     said = [f"{what} ({', '.join(at)})" if at else what for what, at in places.items()]
     return f"examined as written, without {' and '.join(said)}"
 
 
 def unchecked_text(diagnosis: Diagnosis) -> str:
     """`2 things could not be checked: the forward (nobody knows …), torch.cuda.Stream (…)`."""
-    listed = ", ".join(f"{one.what} ({str(one.reason).rstrip('.')})" for one in diagnosis.unchecked)
+    listed = ", ".join(f"{item.what} ({str(item.reason).rstrip('.')})" for item in diagnosis.unchecked)
     return f"{count_text(len(diagnosis.unchecked), 'thing')} could not be checked: {listed}"
 
 
@@ -81,9 +81,14 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
         yield _annotation(
             "notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder
         )
-    for one in diagnosis.unchecked:
+    for item in diagnosis.unchecked:
         yield _annotation(
-            "notice" if allowed else "warning", f"Not checked: {one.what}", str(one.reason), one.file, one.line, folder
+            "notice" if allowed else "warning",
+            f"Not checked: {item.what}",
+            str(item.reason),
+            item.file,
+            item.line,
+            folder,
         )
 
 
@@ -162,6 +167,6 @@ def _patch_style(line: str) -> str:
     return {"+": "green", "-": "red"}.get(line[:1], "")
 
 
-def _unchecked(one: Unchecked, folder: str) -> str:
-    place = f" ({_place(one.file, one.line, folder)})" if one.file else ""
-    return f"{one.what}{place}: {one.reason}"
+def _unchecked(item: Unchecked, folder: str) -> str:
+    place = f" ({_place(item.file, item.line, folder)})" if item.file else ""
+    return f"{item.what}{place}: {item.reason}"

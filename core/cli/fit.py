@@ -47,7 +47,7 @@ def chosen(report: FitReport) -> Fit:
     """
     if report.spec.gpus:
         return report.fits[0]
-    fitting = [one for one in report.fits if one.fits]
+    fitting = [item for item in report.fits if item.fits]
     return min(fitting, key=_capacity) if fitting else max(report.fits, key=_capacity)
 
 
@@ -67,28 +67,28 @@ def document(report: FitReport) -> dict[str, Any]:
         "inputs": report.inputs,
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
-        "gpus": [_fit(one) for one in report.fits],
+        "gpus": [_fit(item) for item in report.fits],
         "untried": report.untried,
-        "helps": [{**msgspec.to_builtins(one), "simulated": True} for one in report.helps],
+        "helps": [{**msgspec.to_builtins(item), "simulated": True} for item in report.helps],
         "assumptions": list(report.assumptions),
     }
 
 
-def _fit(one: Fit) -> dict[str, Any]:
+def _fit(item: Fit) -> dict[str, Any]:
     """One answer. What nobody knows (it could not be split, so no card has anything to hold) is null, never 0."""
     return {
-        "gpu": one.gpu,
-        "fits": one.fits,
-        "capacity_bytes": one.capacity_bytes,
-        "bytes": _parts(one.bytes),
-        "reserved_bytes": sum(card.reserved_bytes for card in one.cards) if one.bytes.total else None,
-        "largest_batch": one.largest_batch,
-        "at_least": one.at_least,
-        "step_seconds": one.step_seconds,
-        "samples_per_s": one.samples_per_s,
+        "gpu": item.gpu,
+        "fits": item.fits,
+        "capacity_bytes": item.capacity_bytes,
+        "bytes": _parts(item.bytes),
+        "reserved_bytes": sum(card.reserved_bytes for card in item.cards) if item.bytes.total else None,
+        "largest_batch": item.largest_batch,
+        "at_least": item.at_least,
+        "step_seconds": item.step_seconds,
+        "samples_per_s": item.samples_per_s,
         "simulated": True,
-        "reason": one.reason,
-        "cards": [_card(card) for card in one.cards],
+        "reason": item.reason,
+        "cards": [_card(card) for card in item.cards],
     }
 
 
@@ -107,8 +107,8 @@ def _parts(parts: FitBytes) -> dict[str, int] | None:
     return {**msgspec.to_builtins(parts), "total": parts.total} if parts.total else None
 
 
-def _capacity(one: Fit) -> int:
-    return one.capacity_bytes
+def _capacity(item: Fit) -> int:
+    return item.capacity_bytes
 
 
 # --- what is asked for

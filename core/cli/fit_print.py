@@ -34,18 +34,18 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     """The parts on each card and whether it fits; of many cards a list, and the parts on the `chosen` one."""
     out.print(Text(printable(_title(report))))
     out.print()
-    several = sum(len(one.cards) for one in report.fits) > COLUMNS
+    several = sum(len(item.cards) for item in report.fits) > COLUMNS
     if several:
         out.print(_list(report.fits, out.width))
         out.print(Text(SIMULATED, style="dim"))
         out.print()
     shown = (chosen,) if several else report.fits
-    worked_out = [one for one in shown if one.bytes.total]
+    worked_out = [item for item in shown if item.bytes.total]
     if worked_out:
         out.print(_side_by_side(worked_out))
         out.print()
-    for one in shown:
-        out.print(Text(printable(verdict(one)), style="" if one.fits else "red"))
+    for item in shown:
+        out.print(Text(printable(verdict(item)), style="" if item.fits else "red"))
     _print_helps(out, report.helps)
     if report.untried:
         out.print(Text(f"not worked out for want of time: {', '.join(report.untried)}", style="dim"))
@@ -56,17 +56,17 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
             out.print(Text(f"    {printable(words)}", style="dim"))
 
 
-def verdict(one: Fit) -> str:
+def verdict(item: Fit) -> str:
     """`2x Tesla T4: fits; largest batch 128; one step 3.2 ms, 2,500 samples/s (simulated)`."""
-    words = ["fits" if one.fits else "does not fit" + (f" ({one.reason.rstrip('.')})" if one.reason else "")]
-    if one.largest_batch is not None:
-        or_more = " or more" if one.at_least else ""
-        words.append("no batch fits" if one.largest_batch == 0 else f"largest batch {one.largest_batch:,}{or_more}")
-    if one.step_seconds is not None:
+    words = ["fits" if item.fits else "does not fit" + (f" ({item.reason.rstrip('.')})" if item.reason else "")]
+    if item.largest_batch is not None:
+        or_more = " or more" if item.at_least else ""
+        words.append("no batch fits" if item.largest_batch == 0 else f"largest batch {item.largest_batch:,}{or_more}")
+    if item.step_seconds is not None:
         words.append(
-            f"one step {seconds_text(one.step_seconds)}, {number_text(one.samples_per_s)} samples/s (simulated)"
+            f"one step {seconds_text(item.step_seconds)}, {number_text(item.samples_per_s)} samples/s (simulated)"
         )
-    return f"{one.gpu}: {'; '.join(words)}"
+    return f"{item.gpu}: {'; '.join(words)}"
 
 
 def _title(report: FitReport) -> str:
@@ -89,29 +89,29 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
     """A row for each; narrow terminals get what matters most."""
     wide = width >= WIDE
     more = (">share", ">samples/s") if wide else ()
-    why = () if all(one.bytes.total for one in fits) else ("",)
+    why = () if all(item.bytes.total for item in fits) else ("",)
     listing = table("gpu", ">capacity", ">needed", "fits", ">largest batch", ">one step", *more, *why)
-    for one in fits:
-        capacity = bytes_text(one.capacity_bytes, 1)
-        if not one.bytes.total:
-            listing.add_row(_text(one.gpu), capacity, MISSING, "no", *[MISSING] * (2 + len(more)), _text(one.reason))
+    for item in fits:
+        capacity = bytes_text(item.capacity_bytes, 1)
+        if not item.bytes.total:
+            listing.add_row(_text(item.gpu), capacity, MISSING, "no", *[MISSING] * (2 + len(more)), _text(item.reason))
             continue
-        fullest = max(one.cards, key=lambda card: card.bytes.total / card.capacity_bytes)
+        fullest = max(item.cards, key=lambda card: card.bytes.total / card.capacity_bytes)
         figures = (
-            bytes_text(one.bytes.total),
-            "yes" if one.fits else "no",
-            _batch(one),
-            seconds_text(one.step_seconds),
+            bytes_text(item.bytes.total),
+            "yes" if item.fits else "no",
+            _batch(item),
+            seconds_text(item.step_seconds),
         )
         listing.add_row(
-            _text(one.gpu), capacity, *figures, *((_share(fullest), number_text(one.samples_per_s)) if wide else ())
+            _text(item.gpu), capacity, *figures, *((_share(fullest), number_text(item.samples_per_s)) if wide else ())
         )
     return listing
 
 
 def _side_by_side(fits: Sequence[Fit]) -> Table:
     """A column for each card. A card that is one of several says which."""
-    columns = [(_card_name(one, at), card) for one in fits for at, card in enumerate(one.cards)]
+    columns = [(_card_name(item, at), card) for item in fits for at, card in enumerate(item.cards)]
     listing = table("", *(f">{escape(printable(name))}" for name, _ in columns))
     cards = [card for _, card in columns]
     for part in _PARTS:
@@ -138,13 +138,13 @@ def _share(card: FitCard) -> str:
     return f"{100 * card.bytes.total / card.capacity_bytes:.1f} %"
 
 
-def _card_name(one: Fit, at: int) -> str:
-    name = one.cards[at].gpu
-    return name if len(one.cards) == 1 else f"{name} ({at + 1} of {len(one.cards)})"
+def _card_name(item: Fit, at: int) -> str:
+    name = item.cards[at].gpu
+    return name if len(item.cards) == 1 else f"{name} ({at + 1} of {len(item.cards)})"
 
 
-def _batch(one: Fit) -> str:
-    return MISSING if one.largest_batch is None else f"{one.largest_batch:,}{'+' if one.at_least else ''}"
+def _batch(item: Fit) -> str:
+    return MISSING if item.largest_batch is None else f"{item.largest_batch:,}{'+' if item.at_least else ''}"
 
 
 def _print_helps(out: Console, helps: Sequence[Help]) -> None:
@@ -153,9 +153,9 @@ def _print_helps(out: Console, helps: Sequence[Help]) -> None:
     out.print()
     out.print(Text(f"what would help on {printable(helps[0].gpu)}", style="bold"))
     listing = table("", ">needed", ">saved", "fits", ">largest batch", ">one step")
-    for one in helps:
-        batch = MISSING if one.largest_batch is None else f"{one.largest_batch:,}"
-        figures = (bytes_text(one.total_bytes), bytes_text(one.saved_bytes), "yes" if one.fits else "no", batch)
-        listing.add_row(_text(one.title), *figures, seconds_text(one.step_seconds))
+    for item in helps:
+        batch = MISSING if item.largest_batch is None else f"{item.largest_batch:,}"
+        figures = (bytes_text(item.total_bytes), bytes_text(item.saved_bytes), "yes" if item.fits else "no", batch)
+        listing.add_row(_text(item.title), *figures, seconds_text(item.step_seconds))
     out.print(listing)
     out.print(Text(SIMULATED, style="dim"))

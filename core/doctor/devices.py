@@ -45,12 +45,12 @@ def picked(device: str) -> Devices:
     `BadInput`."""
     fleet = _fleet()
     usable = fleet.usable()
-    gpus = [one for one in usable if one != "cpu"]
-    first = next((one for one in gpus if not one.startswith("vgpu")), "vgpu:0")
+    gpus = [item for item in usable if item != "cpu"]
+    first = next((item for item in gpus if not item.startswith("vgpu")), "vgpu:0")
     info = fleet.info(fleet.choose(device or first))
-    real = sum(one.startswith("cuda") for one in usable)
+    real = sum(item.startswith("cuda") for item in usable)
     imitated = info.simulated or not real
-    return Devices(info, sum(one.startswith("vgpu") for one in usable) if imitated else real, imitated)
+    return Devices(info, sum(item.startswith("vgpu") for item in usable) if imitated else real, imitated)
 
 
 def _fleet() -> DeviceRegistry:

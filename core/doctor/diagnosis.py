@@ -15,11 +15,13 @@ from devexplorer.core.records.doctor import Diagnosis, Finding
 
 
 def diagnosis(
-    book: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
+    collector: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
 ) -> Diagnosis:
     """All that the doctor says."""
-    found = [_told(evidence) for evidence in without_consequences(book.evidence(), book.used)]
-    problems = sorted((one for one in found if one.severity != "note"), key=lambda one: SEVERITIES.index(one.severity))
+    found = [_told(evidence) for evidence in without_consequences(collector.evidence(), collector.used)]
+    problems = sorted(
+        (item for item in found if item.severity != "note"), key=lambda item: SEVERITIES.index(item.severity)
+    )
     return Diagnosis(
         target=target,
         device=info.id,
@@ -28,10 +30,10 @@ def diagnosis(
         train=train,
         inputs=inputs,
         problems=tuple(problems),
-        notes=tuple(one for one in found if one.severity == "note"),
-        unchecked=book.unchecked(),
-        no_gradient=book.no_gradient(),
-        uncompiled=book.uncompiled(),
+        notes=tuple(item for item in found if item.severity == "note"),
+        unchecked=collector.unchecked(),
+        no_gradient=collector.no_gradient(),
+        uncompiled=collector.uncompiled(),
         operations=operations,
     )
 

@@ -19,11 +19,11 @@ COMPILE = "torch.compile"
 
 
 @contextmanager
-def eagerly(book: FindingCollector) -> Iterator[None]:
+def eagerly(collector: FindingCollector) -> Iterator[None]:
     """Within, nothing is compiled, and what `torch.compile` compiled before runs as it was written."""
     dynamo = sys.modules.get("torch._dynamo.config")
     before = getattr(dynamo, "disable", None)
-    with as_written(book.left_uncompiled), patch.dict(os.environ, {"TORCHDYNAMO_DISABLE": "1"}):
+    with as_written(collector.left_uncompiled), patch.dict(os.environ, {"TORCHDYNAMO_DISABLE": "1"}):
         if dynamo is not None:
             dynamo.disable = True  # type: ignore[attr-defined]
         try:
@@ -33,27 +33,27 @@ def eagerly(book: FindingCollector) -> Iterator[None]:
                 dynamo.disable = before  # type: ignore[attr-defined]
 
 
-def unwrapped(model: nn.Module, book: FindingCollector) -> nn.Module:
+def unwrapped(model: nn.Module, collector: FindingCollector) -> nn.Module:
     """The model within wrappers that compile it, or run it in several processes."""
     if any(type(module).__name__ == "OptimizedModule" for _, module in named_modules(model)):
-        book.left_uncompiled(COMPILE, None)
+        collector.left_uncompiled(COMPILE, None)
     while True:
         kind = type(model).__name__
         if kind == "OptimizedModule":
             model = model._orig_mod  # type: ignore[assignment]
         elif isinstance(model, nn.parallel.DistributedDataParallel):
-            book.not_checked(kind, f"{kind} belongs to several processes; the model within it was checked in one.")
+            collector.not_checked(kind, f"{kind} belongs to several processes; the model within it was checked in one.")
             model = model.module
         else:
             return model
 
 
-def note_quantised(model: nn.Module, book: FindingCollector) -> None:
+def note_quantised(model: nn.Module, collector: FindingCollector) -> None:
     """Say that a virtual GPU, which computes on the CPU, knows nothing of kernels that only the CPU has."""
     for path, module in model.named_modules():
         if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
             kind = type(module).__name__
-            book.not_checked(
+            collector.not_checked(
                 "quantised layers",
                 f"{path or kind} is quantised; a virtual GPU cannot tell which cards have kernels for that.",
             )

@@ -78,21 +78,21 @@ class Doctor:
         """`inputs` are shapes as `--input` takes them, or the tensors themselves, on the CPU."""
         self._subject, self._devices, self._info = subject, devices, devices.chosen
         self._train, self._inputs, self._dtype, self._seed, self._progress = train, inputs, dtype, seed, progress
-        self._book = FindingCollector()
+        self._collector = FindingCollector()
         self._text = inputs if isinstance(inputs, str) else text_of_tensors(inputs)
-        self._cuda = CudaEmulation(self._book, devices.cards, virtual=devices.imitated)
+        self._cuda = CudaEmulation(self._collector, devices.cards, virtual=devices.imitated)
         self._operations = 0
 
     def examine(self, target: str) -> Diagnosis:
         """Do all of it. Raises `BadInput` where nothing could be examined."""
-        with kept(self._seed), generators_kept(torch.device(self._info.id).type), self._cuda, eagerly(self._book):
+        with kept(self._seed), generators_kept(torch.device(self._info.id).type), self._cuda, eagerly(self._collector):
             origins = Origins()
             try:
                 self._examine(origins)
             finally:
                 origins.close()
         return diagnosis(
-            self._book, target, self._info, train=self._train, inputs=self._text, operations=self._operations
+            self._collector, target, self._info, train=self._train, inputs=self._text, operations=self._operations
         )
 
     def _examine(self, origins: Origins) -> None:
@@ -100,25 +100,25 @@ class Doctor:
         model = self._made(origins)
         if model is None:
             return
-        survey = StaticChecks(model, origins, self._book)
-        self._look("as it was made", survey.before)
+        checks = StaticChecks(model, origins, self._collector)
+        self._look("as it was made", checks.before)
         given = self._given(model)
         self._progress(0.3, f"moving it to {self._info.id}")
-        placed = moved(model, self._info, self._dtype, self._book)
+        placed = moved(model, self._info, self._dtype, self._collector)
         if placed is None:
-            self._look("after the move", lambda: survey.moved(None))
+            self._look("after the move", lambda: checks.moved(None))
             if given is not None:
-                self._book.not_checked(
+                self._collector.not_checked(
                     THE_FORWARD, f"the model did not get to {self._info.id}, so nothing could run there."
                 )
             return
-        self._look("after the move", lambda: survey.moved(self._info.id))
+        self._look("after the move", lambda: checks.moved(self._info.id))
         if given is not None:
             self._progress(0.4, f"forward on {self._info.id}")
-            work = self._ran(placed, given, origins, survey)
+            work = self._ran(placed, given, origins, checks)
             if work is not None:
-                self._look("after the run", lambda: survey.ran(work.went_back, work.modules, explained=work.is_over))
-        self._look_at_seeds(model, survey)
+                self._look("after the run", lambda: checks.ran(work.went_back, work.modules, explained=work.is_over))
+        self._look_at_seeds(model, checks)
 
     # --- before anything runs
 
@@ -132,11 +132,11 @@ class Doctor:
         except BadInput as error:
             if not self._errors():
                 raise
-            self._book.not_checked("the model", str(error))
+            self._collector.not_checked("the model", str(error))
             return None
         dtype, device = torch.get_default_dtype(), torch.get_default_device()
         if dtype != before[0]:
-            self._book.add(
+            self._collector.add(
                 "dtype-promotion",
                 f"Making the model sets the default dtype to {dtype}: every tensor that names none is of it, in the"
                 " whole process.",
@@ -146,7 +146,7 @@ class Doctor:
             )
         if device != before[1]:
             said = self._cuda.name_of(str(device))
-            self._book.add(
+            self._collector.add(
                 "default-device",
                 f"Making the model sets the default device to {said}: every tensor that names none is made there, in"
                 " the whole process.",
@@ -154,9 +154,9 @@ class Doctor:
                 path="",
                 severity="note",
             )
-        model = unwrapped(model, self._book)
+        model = unwrapped(model, self._collector)
         if self._info.simulated:
-            note_quantised(model, self._book)
+            note_quantised(model, self._collector)
         return model
 
     def _given(self, model: nn.Module) -> list[Tensor] | None:
@@ -169,10 +169,10 @@ class Doctor:
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
-                self._book.not_checked(THE_FORWARD, f"{failure.words}.")
+                self._collector.not_checked(THE_FORWARD, f"{failure.words}.")
                 return None
             reason = "" if failure is None else f" ({failure.words}{failure.at})"
-            self._book.not_checked(
+            self._collector.not_checked(
                 THE_FORWARD,
                 f"nobody knows what it takes: it wants {unknown.arguments}, and no guess worked{reason}; give the"
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
@@ -186,31 +186,31 @@ class Doctor:
             rules()
         except Exception as error:
             failure = failure_of(error, None, self._info.id)
-            self._book.not_checked(
+            self._collector.not_checked(
                 f"the attributes {when}", f"the model raised when it was looked at: {failure.words}.", failure.place
             )
 
     # --- the run
 
-    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, survey: StaticChecks) -> Work | None:
+    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is in the book then."""
         dtype = self._dtype or floating_dtype(model)
-        inputs = given if dispatched(named_modules(model)) is not None else [self._there(one, dtype) for one in given]
+        inputs = given if dispatched(named_modules(model)) is not None else [self._there(item, dtype) for item in given]
         work = Work(model, self._train, self._info.id, self._progress)
-        known = len(self._book.findings())
+        known = len(self._collector.findings())
         self._seed_all()
         gradients = Gradients(model, inputs) if self._train else None
-        watching = OpTracer(model, self._info.id, self._book, origins, inputs, gradients)
+        watching = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
         try:
             with watching:
                 work.run(inputs)
             if gradients is not None:
-                explain = functools.partial(gradients.explain, survey.place, self._book)
+                explain = functools.partial(gradients.explain, checks.place, self._collector)
                 self._look("without a gradient", explain)
             if (
                 torch.device(self._info.id).type != "cpu"
             ):  # where everything is on the CPU, what stays behind there makes nothing fail
-                self._book.used = watching.used
+                self._collector.used = watching.used
             self._once_more(model, given, dtype)
             work.step()
         except (Exception, SystemExit) as error:
@@ -223,7 +223,7 @@ class Doctor:
             del inputs
             if work.stage != STEP and failure.kind == "other":
                 self._once_more(model, given, dtype, failure)
-            self._book.path = ""
+            self._collector.path = ""
             self._failed(failure, work.stage, known, model, given)
             return None if work.stage == FORWARD else work
         finally:
@@ -231,7 +231,7 @@ class Doctor:
             if gradients is not None:
                 gradients.close()
         if work.without_gradient:
-            self._book.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
+            self._collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
     def _once_more(
@@ -243,16 +243,16 @@ class Doctor:
         It gets the same inputs and random numbers. Where it ends otherwise than the first one, which may have `failed`,
         it says nothing: a state that was kept has no second backward.
         """
-        if not any(one.rule in AT_EVERY_CALL and one.severity == "warning" for one in self._book.findings()):
+        if not any(item.rule in AT_EVERY_CALL and item.severity == "warning" for item in self._collector.findings()):
             return
         second = FindingCollector()
         work = Work(model, self._train, self._info.id, lambda done, text: None)
         try:
-            with self._book.ignoring():
+            with self._collector.ignoring():
                 inputs = (
                     given
                     if dispatched(named_modules(model)) is not None
-                    else [self._there(one, dtype) for one in given]
+                    else [self._there(item, dtype) for item in given]
                 )
                 self._seed_all()
                 with OpTracer(model, self._info.id, second, None, inputs):
@@ -264,7 +264,7 @@ class Doctor:
         else:
             if failed is not None:
                 return
-        self._book.once(AT_EVERY_CALL, second)
+        self._collector.once(AT_EVERY_CALL, second)
 
     def _seed_all(self) -> None:
         """Two calls get the same random numbers; `kept` puts the generators back in the end."""
@@ -276,27 +276,29 @@ class Doctor:
         return tensor.to(self._info.id, dtype if tensor.is_floating_point() else None)
 
     def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
-        book, device = self._book, self._info.id
+        collector, device = self._collector, self._info.id
         rest = f"the rest of {stage}" if stage != STEP else STEP
-        if any(finding.rule in DEVICES_MEET and finding.severity == "error" for finding in book.findings()[known:]):
-            book.not_checked(
+        if any(
+            finding.rule in DEVICES_MEET and finding.severity == "error" for finding in collector.findings()[known:]
+        ):
+            collector.not_checked(
                 rest, f"it ended{failure.at}: {failure.words}. Check again when that is mended.", failure.place
             )
             return
         if failure.kind == "memory":
             message, fix = out_of_memory(failure, self._info, stage.capitalize())
-            book.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
-            book.not_checked(rest, f"{device} was full{failure.at}.", failure.place)
+            collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
+            collector.not_checked(rest, f"{device} was full{failure.at}.", failure.place)
             return
         if failure.kind == "host":
-            book.not_checked(
+            collector.not_checked(
                 stage,
                 f"this machine has too little memory for its values ({failure.words}); give smaller inputs.",
                 failure.place,
             )
             return
         if failure.kind == "imitation":
-            book.not_checked(rest, f"{failure.words}: a card could do that, a virtual GPU cannot.", failure.place)
+            collector.not_checked(rest, f"{failure.words}: a card could do that, a virtual GPU cannot.", failure.place)
             return
         self._progress(0.8, "trying the same on the CPU")
         there, reason = self._on_cpu(given)
@@ -305,15 +307,15 @@ class Doctor:
             words = f"fails on the CPU as well: {there.words}{there.at or failure.at}{hint}"
             if not self._errors():
                 raise BadInput(f"'{self._subject.title}' {words}")
-            book.not_checked(rest, f"it {words}.", there.place)
+            collector.not_checked(rest, f"it {words}.", there.place)
         elif reason:
-            book.not_checked(
+            collector.not_checked(
                 rest,
                 f"{failure.words}{failure.at}; whether that is the device's doing is not known: {reason}.",
                 failure.place,
             )
         else:
-            book.add(
+            collector.add(
                 "fails-on-device",
                 f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.words}.",
                 "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move"
@@ -321,7 +323,7 @@ class Doctor:
                 path=failure.path,
                 place=failure.place,
             )
-            book.not_checked(rest, f"it ended{failure.at}. Check again when that is mended.", failure.place)
+            collector.not_checked(rest, f"it ended{failure.at}. Check again when that is mended.", failure.place)
 
     def _on_cpu(self, given: list[Tensor]) -> tuple[Failure | None, str]:
         """How the same fails where there is only the CPU (None: it works), and why nobody could find out (empty: it
@@ -329,13 +331,13 @@ class Doctor:
         model: nn.Module | None = None
         with OnCpu():
             try:
-                model = single(unwrapped(self._subject.on_cpu(self._seed), self._book))
+                model = single(unwrapped(self._subject.on_cpu(self._seed), self._collector))
                 if self._dtype is not None:
                     model = model.to(self._dtype)
                 torch.default_generator.manual_seed(self._seed)
                 inputs = [
-                    one.clone() if self._dtype is None or not one.is_floating_point() else one.to(self._dtype)
-                    for one in given
+                    item.clone() if self._dtype is None or not item.is_floating_point() else item.to(self._dtype)
+                    for item in given
                 ]
                 work = Work(model, self._train, "cpu", lambda done, text: None)
                 work.run(inputs)
@@ -347,7 +349,7 @@ class Doctor:
                 return (None, failure.words) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""
 
-    def _look_at_seeds(self, model: nn.Module, survey: StaticChecks) -> None:
+    def _look_at_seeds(self, model: nn.Module, checks: StaticChecks) -> None:
         """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows
         it."""
         if not self._subject.seeded or not any(
@@ -358,11 +360,11 @@ class Doctor:
         try:
             with OnCpu():
                 torch.default_generator.manual_seed(self._seed + 1)
-                other = unwrapped(self._subject.on_cpu(self._seed + 1), self._book)
+                other = unwrapped(self._subject.on_cpu(self._seed + 1), self._collector)
         except BadInput as error:
-            self._book.not_checked("the non-persistent buffers", f"it could not be made a second time: {error}.")
+            self._collector.not_checked("the non-persistent buffers", f"it could not be made a second time: {error}.")
             return
-        self._look("of a second one", lambda: survey.compare(other))
+        self._look("of a second one", lambda: checks.compare(other))
 
     def _errors(self) -> bool:
-        return any(finding.severity != "note" for finding in self._book.findings())
+        return any(finding.severity != "note" for finding in self._collector.findings())

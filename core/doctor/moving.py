@@ -23,7 +23,9 @@ from devexplorer.core.workspace.parts import HOOKS
 THE_MOVE = "the move"
 
 
-def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: FindingCollector) -> nn.Module | None:
+def moved(
+    model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, collector: FindingCollector
+) -> nn.Module | None:
     """The model where it was told to go; None when it did not get there, which is in the book then.
 
     What accelerate has dispatched stays where its hooks want it.
@@ -42,12 +44,12 @@ def moved(model: nn.Module, info: DeviceInfo, dtype: torch.dtype | None, book: F
         if info.simulated:
             _hooks_again(model)
     except (Exception, SystemExit) as error:
-        _note(failure_of(error, model, info.id), model, info, book)
+        _note(failure_of(error, model, info.id), model, info, collector)
         return None
     if isinstance(result, nn.Module):
         return result
     kind = type(model).__name__
-    book.add(
+    collector.add(
         "fails-on-device",
         f"`{kind}.to` returns {'nothing' if result is None else f'a {type(result).__name__}'}, so that `model ="
         " model.to(device)` loses the model.",
@@ -111,10 +113,10 @@ def _hooks_again(model: nn.Module) -> None:
                 setattr(parameter, key, hooks)
 
 
-def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: FindingCollector) -> None:
+def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: FindingCollector) -> None:
     call = f'`{type(model).__name__}.to("{info.id}")`'
     if failure.kind in ("imitation", "host"):
-        book.not_checked(THE_MOVE, f"{call} did not work: {failure.words}", failure.place)
+        collector.not_checked(THE_MOVE, f"{call} did not work: {failure.words}", failure.place)
         return
     if failure.kind == "memory":
         message, fix = out_of_memory(failure, info, "The model alone")
@@ -127,4 +129,4 @@ def _note(failure: Failure, model: nn.Module, info: DeviceInfo, book: FindingCol
     else:
         message = f"{call} raises {failure.words}."
         fix = "Let the move do nothing but place tensors, and let what it overrides call `super()`."
-    book.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
+    collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)

@@ -66,11 +66,11 @@ class SampleModel:
         batch = self._recipe.batch
         return tuple(
             (
-                InputSpec((batch, *one.shape))
-                if one.integers_below is None
-                else InputSpec((batch, *one.shape), torch.int64, one.integers_below)
+                InputSpec((batch, *item.shape))
+                if item.integers_below is None
+                else InputSpec((batch, *item.shape), torch.int64, item.integers_below)
             )
-            for one in self._recipe.inputs
+            for item in self._recipe.inputs
         )
 
 
@@ -153,4 +153,4 @@ def text_of(specs: Sequence[InputSpec]) -> str:
 
 def text_of_tensors(given: Sequence[Tensor]) -> str:
     """The same of tensors that were given."""
-    return text_of([InputSpec(tuple(one.shape), None if one.is_floating_point() else one.dtype) for one in given])
+    return text_of([InputSpec(tuple(item.shape), None if item.is_floating_point() else item.dtype) for item in given])

@@ -108,10 +108,10 @@ def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: b
     unchecked = found.unchecked if with_unchecked else ()
     said = verdict(replace(found, problems=tuple(problems), notes=(), unchecked=unchecked))
     lines = [f"placement of {found.target} on {found.device}{simulated}: {said}"]
-    for one in problems:
-        where = f"{os.path.relpath(one.file)}:{one.line}: " if one.line else ""
-        path = f" ({one.path})" if one.path else ""
-        lines += [f"  {where}{one.rule}{path}", f"    {one.message}", f"    {one.fix}"]
+    for item in problems:
+        where = f"{os.path.relpath(item.file)}:{item.line}: " if item.line else ""
+        path = f" ({item.path})" if item.path else ""
+        lines += [f"  {where}{item.rule}{path}", f"    {item.message}", f"    {item.fix}"]
     for missing in unchecked:
         where = f"{os.path.relpath(missing.file)}:{missing.line}: " if missing.line else ""
         lines += [f"  {where}not checked: {missing.what}", f"    {missing.reason}"]
@@ -120,8 +120,8 @@ def report(found: Diagnosis, problems: Collection[Finding], *, with_unchecked: b
 
 def _given(title: str, inputs: tuple[Tensor | str, ...], is_source: bool) -> tuple[str, list[Tensor]]:
     """The shapes or the tensors."""
-    texts = [one for one in inputs if isinstance(one, str)]
-    tensors = [one.detach().to("cpu", copy=True) for one in inputs if isinstance(one, Tensor)]
+    texts = [item for item in inputs if isinstance(item, str)]
+    tensors = [item.detach().to("cpu", copy=True) for item in inputs if isinstance(item, Tensor)]
     if tensors and (texts or is_source):
         why = (
             "a source runs in a process of its own and takes their shapes"

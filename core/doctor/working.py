@@ -49,7 +49,7 @@ class Work:
         if not self._train:
             return
         if loss is None:
-            self.without_gradient = any(one.requires_grad for one in self._model.parameters())
+            self.without_gradient = any(item.requires_grad for item in self._model.parameters())
             return
         self.stage = BACKWARD
         self._progress(0.6, f"backward on {self._device}")
@@ -59,7 +59,7 @@ class Work:
 
     def step(self) -> None:
         """A step of SGD with the gradients there are; none after a forward without."""
-        trained = [one for one in self._model.parameters() if one.requires_grad and one.grad is not None]
+        trained = [item for item in self._model.parameters() if item.requires_grad and item.grad is not None]
         if self._train and trained:
             self.stage = STEP
             torch.optim.SGD(trained, lr=RATE).step()

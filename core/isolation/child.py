@@ -46,7 +46,7 @@ class Envelope(msgspec.Struct, frozen=True):
     request: msgspec.Raw
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the answer: a result, an error, or progress when it is neither."""
 
     done: float = 0.0
@@ -77,14 +77,14 @@ def serve(
     watched = (lifeline, out, envelope, home(request), threading.main_thread().ident or 0)
     threading.Thread(target=_watch, args=watched, name="lifeline", daemon=True).start()
     try:
-        said = Said(result=msgspec.Raw(msgspec.json.encode(carry_out(request, out.progress))))
+        reply = Reply(result=msgspec.Raw(msgspec.json.encode(carry_out(request, out.progress))))
     except DevExplorerError as error:
-        said = Said(
+        reply = Reply(
             error=getattr(error, "findings", (str(error),)), virtual_helps=getattr(error, "virtual_helps", False)
         )
     except BaseException as error:  # of ours, or raised out of a handler that the code installed
-        said = Said(error=(f"{envelope.title} failed: {_one_line(error)}",))
-    out.say(said)
+        reply = Reply(error=(f"{envelope.title} failed: {_one_line(error)}",))
+    out.say(reply)
     os._exit(0)
 
 
@@ -108,9 +108,9 @@ class _Out:
         about, at = self._last
         if text != about or now - at >= PROGRESS_SECONDS:
             self._last = text, now
-            self.say(Said(done=done, text=text))
+            self.say(Reply(done=done, text=text))
 
-    def say(self, said: Said) -> None:
+    def say(self, reply: Reply) -> None:
         """Say one line, after everything that was printed until now; never in a child that the code forked."""
         if os.getpid() != self._process:
             return
@@ -119,7 +119,7 @@ class _Out:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass  # the code closed or replaced it
-        data = memoryview(msgspec.json.encode(said) + b"\n")
+        data = memoryview(msgspec.json.encode(reply) + b"\n")
         held = self._speaking.acquire(timeout=1.0)  # whoever holds it for longer will never be done
         try:
             while data:
@@ -151,7 +151,7 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
         ended, _, _ = select.select([lifeline], [], [], max(envelope.until - time.monotonic(), 0.0))
         if not ended:
             where = _where(sys._current_frames().get(main_thread), home, out.step)
-            out.say(Said(error=(f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}",)))
+            out.say(Reply(error=(f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}",)))
     finally:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 

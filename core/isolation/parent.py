@@ -21,7 +21,7 @@ import msgspec
 
 from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
-from devexplorer.core.isolation.child import Envelope, Said
+from devexplorer.core.isolation.child import Envelope, Reply
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -36,7 +36,7 @@ RESULT_LIMIT = 64 << 20
 """A larger result is none of ours."""
 
 
-def run_apart(
+def run_in_subprocess(
     module: str,
     request: msgspec.Struct,
     result: type[R],
@@ -59,19 +59,19 @@ def run_apart(
     if os.name != "posix":
         raise Unavailable(f"{title} runs in a process group of its own, which this system does not have")
     envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
-    process, readable = _started(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
-    last: Said | None = None
+    process, readable = _start(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
+    last: Reply | None = None
     try:
-        for said in _heard(process, readable, title, seconds, progress):
-            if said.error is not None or bytes(said.result):
-                last = said
+        for reply in _replies(process, readable, title, seconds, progress):
+            if reply.error is not None or bytes(reply.result):
+                last = reply
                 break
-            progress.report(min(max(said.done, 0.0), 1.0), said.text)
+            progress.report(min(max(reply.done, 0.0), 1.0), reply.text)
     finally:
         os.close(readable)
-        code = _ended(process)
+        code = _reap(process)
     if last is None:
-        raise BadInput(f"{title} ended its process {_how(code)} and gave {lacking}")
+        raise BadInput(f"{title} ended its process {_exit_text(code)} and gave {lacking}")
     if last.error is not None:
         raise BadInput(*last.error, virtual_helps=last.virtual_helps)
     try:
@@ -82,7 +82,7 @@ def run_apart(
         ) from None
 
 
-def _started(module: str, envelope: Envelope, environ: dict[str, str] | None) -> tuple[subprocess.Popen[bytes], int]:
+def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> tuple[subprocess.Popen[bytes], int]:
     """The process with its request, and where it answers."""
     readable, writable = os.pipe()
     try:
@@ -108,14 +108,14 @@ def _started(module: str, envelope: Envelope, environ: dict[str, str] | None) ->
         pass  # it ended at once; its exit code is told later
     except BaseException:
         os.close(readable)
-        _ended(process)
+        _reap(process)
         raise
     return process, readable
 
 
-def _heard(
+def _replies(
     process: subprocess.Popen[bytes], readable: int, title: str, seconds: float, progress: ProgressMonitor
-) -> Iterator[Said]:
+) -> Iterator[Reply]:
     """What the process says until it ends; raises `BadInput` when its time is over, and `Cancelled`.
 
     A child of it may hold the descriptor open for longer than it lives itself, so its end is what counts.
@@ -125,7 +125,7 @@ def _heard(
     waiting = select.poll()  # `select` knows no descriptor from 1024 on, and the engine may have many files open
     waiting.register(readable, select.POLLIN)
     while True:
-        over = _is_over(process)
+        over = _has_ended(process)
         ready = waiting.poll(0 if over else 1000 * ASK_SECONDS)
         piece = os.read(readable, 1 << 16) if ready else b""
         if progress.cancelled():
@@ -134,7 +134,7 @@ def _heard(
         if b"\n" in piece:
             *lines, rest = data.split(b"\n")
             data = bytearray(rest)
-            yield from filter(None, map(_said, lines))
+            yield from filter(None, map(_reply, lines))
         if len(data) > RESULT_LIMIT:
             raise BadInput(f"{title} gave a result of more than {RESULT_LIMIT >> 20} MiB, which is none of ours")
         if over and not piece:
@@ -145,22 +145,22 @@ def _heard(
             raise BadInput(f"{title} was not ready after {seconds:g} s and was ended")
 
 
-def _said(line: bytes | bytearray) -> Said | None:
+def _reply(line: bytes | bytearray) -> Reply | None:
     """One line; None for what is none of ours."""
     try:
-        return msgspec.json.decode(line, type=Said)
+        return msgspec.json.decode(line, type=Reply)
     except msgspec.MsgspecError:
         return None
 
 
-def _is_over(process: subprocess.Popen[bytes]) -> bool:
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether the process has ended; it is not reaped, so that its group's number stays its own."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
+def _reap(process: subprocess.Popen[bytes]) -> int:
     """Kill the whole group, then reap the process."""
-    ended = _is_over(process)
+    ended = _has_ended(process)
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -174,7 +174,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     return code if ended else -signal.SIGKILL
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"itself with exit code {code} (sys.exit or os._exit)"
     if code == -signal.SIGKILL:

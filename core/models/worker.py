@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation.child import Progress, serve
-from devexplorer.core.isolation.parent import run_apart
+from devexplorer.core.isolation.parent import run_in_subprocess
 from devexplorer.core.models import loading
 from devexplorer.core.models.source import parse
 
@@ -48,11 +48,11 @@ class ModelWorker(Generic[Q, R]):
     """Ends the sentence about a process that ended early."""
 
     def ask(self, request: Q, progress: ProgressMonitor = NO_PROGRESS, *, seconds: float, virtual: bool = False) -> R:
-        """Wait for the result. Raises what `run_apart` raises; a malformed source is refused without a process."""
+        """Wait for the result. Raises what `run_in_subprocess` raises; a malformed source needs no process."""
         if ":" in request.source:
             parse(request.source)
         folder = os.path.abspath(request.folder or os.curdir)
-        return run_apart(
+        return run_in_subprocess(
             self.module,
             replace(request, folder=folder),  # type: ignore[type-var, arg-type]
             self.result,

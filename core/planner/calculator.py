@@ -24,15 +24,15 @@ DIVISIONS = 5
 class FitCalculator:
     """Works out the fits of one request."""
 
-    def __init__(self, study: TraceCache, way: StepConfig, spec: FitSpec) -> None:
-        self.study, self.way, self.spec = study, way, spec
-        self.products, self.convolutions = runs_products(study.subject.model), runs_convolutions(study.subject.model)
+    def __init__(self, cache: TraceCache, config: StepConfig, spec: FitSpec) -> None:
+        self.cache, self.config, self.spec = cache, config, spec
+        self.products, self.convolutions = runs_products(cache.subject.model), runs_convolutions(cache.subject.model)
 
     def fit(self, profiles: Sequence[Profile]) -> Fit:
         """The answer for one card, or for several over which the model is divided."""
         try:
-            placing = self.placed(profiles, self.way, self.spec.batch)
-            traces = self.study.traces(self.way, self.spec.batch, placing)
+            device_map = self.placed(profiles, self.config, self.spec.batch)
+            traces = self.cache.traces(self.config, self.spec.batch, device_map)
         except (BadInput, Unavailable) as error:
             if len(profiles) == 1:
                 raise
@@ -41,7 +41,9 @@ class FitCalculator:
         fits = all(card.fits for card in cards)
         seconds = step_seconds(traces, profiles) if fits else None
         found = (
-            largest(self.study, self.way, placing, self.rooms(profiles), self.spec.batch) if self.spec.search else None
+            largest(self.cache, self.config, device_map, self.rooms(profiles), self.spec.batch)
+            if self.spec.search
+            else None
         )
         return Fit(
             gpu=label(profiles),
@@ -54,7 +56,7 @@ class FitCalculator:
             reason=words.reason(cards),
         )
 
-    def placed(self, profiles: Sequence[Profile], way: StepConfig, batch: int) -> DeviceMap:
+    def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:
         """Where everything is. Several cards share the parameters by their memory; where one is then too full for what
         else it holds in a run, its share shrinks and the model is divided anew, a few times. Raises `BadInput`,
         `Unavailable`.
@@ -65,8 +67,8 @@ class FitCalculator:
         found: list[tuple[float, DeviceMap]] = []
         for _ in range(DIVISIONS):
             try:
-                placing = divided(self.study.subject, profiles, weights)
-                cards = self.cards(self.study.traces(way, batch, placing), profiles)
+                device_map = divided(self.cache.subject, profiles, weights)
+                cards = self.cards(self.cache.traces(config, batch, device_map), profiles)
             except BadInput:
                 if not found:
                     raise
@@ -75,12 +77,12 @@ class FitCalculator:
                 card.bytes.allocated / (capacity - taken)
                 for card, (capacity, taken) in zip(cards, self.rooms(profiles), strict=True)
             ]
-            found.append((max(fullness), placing))
-            if all(card.fits for card in cards) or not self.study.patient or not all(fullness):
+            found.append((max(fullness), device_map))
+            if all(card.fits for card in cards) or not self.cache.has_time or not all(fullness):
                 break
             even = sum(fullness) / len(fullness)
             weights = [weight * even / full for weight, full in zip(weights, fullness, strict=True)]
-        return min(found, key=lambda one: one[0])[1]
+        return min(found, key=lambda item: item[0])[1]
 
     def cards(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[FitCard, ...]:
         """What each card would hold."""

@@ -18,10 +18,10 @@ SMALLEST_ELEMENTS = 4096
 CODE_BOOK_BYTES = 256 * 4
 
 
-def state_sizes(model: nn.Module, placing: DeviceMap) -> list[list[int]]:
+def state_sizes(model: nn.Module, device_map: DeviceMap) -> list[list[int]]:
     """Bytes of each tensor of the state, by card, for every parameter that requires a gradient."""
-    where = dict(placing.cards)
-    sizes: list[list[int]] = [[] for _ in placing.profiles]
+    where = dict(device_map.cards)
+    sizes: list[list[int]] = [[] for _ in device_map.profiles]
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue

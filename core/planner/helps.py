@@ -27,7 +27,7 @@ class Idea(NamedTuple):
 
     key: str
     title: str
-    way: StepConfig
+    config: StepConfig
     batch: int
     cards: int = 1
     computed: bool = False
@@ -35,7 +35,7 @@ class Idea(NamedTuple):
 
 
 def helps_for(
-    desk: FitCalculator, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
+    calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
 ) -> tuple[tuple[Help, ...], tuple[str, ...]]:
     """Everything that helps, what saves most first, and titles of what there was no time for.
 
@@ -43,67 +43,67 @@ def helps_for(
     """
     if not any(card.bytes.allocated for card in now.cards):
         return (), ()
-    ideas = list(_ideas(desk, profiles))
+    ideas = list(_ideas(calculator, profiles))
     found: list[Help] = []
     untried: tuple[str, ...] = ()
     for index, idea in enumerate(ideas):
-        if not desk.study.patient:
+        if not calculator.cache.has_time:
             untried = tuple(idea.title for idea in ideas[index:])
             break
         progress(index / len(ideas), f"trying: {idea.title}")
-        helped = _tried(desk, profiles, now, idea)
+        helped = _tried(calculator, profiles, now, idea)
         if helped is not None and helped.saved_bytes >= LEAST_SAVED * helped.total_bytes:
             found.append(helped)
-    return tuple(sorted(found, key=lambda one: -one.saved_bytes)), untried
+    return tuple(sorted(found, key=lambda item: -item.saved_bytes)), untried
 
 
-def _ideas(desk: FitCalculator, profiles: Sequence[Profile]) -> Iterator[Idea]:
-    way, batch = desk.way, desk.spec.batch
-    first = next((one for one in desk.study.subject.model.parameters() if one.is_floating_point()), None)
-    wide = first is not None and (way.dtype or first.dtype) in (torch.float32, torch.float64)
+def _ideas(calculator: FitCalculator, profiles: Sequence[Profile]) -> Iterator[Idea]:
+    config, batch = calculator.config, calculator.spec.batch
+    first = next((item for item in calculator.cache.subject.model.parameters() if item.is_floating_point()), None)
+    wide = first is not None and (config.dtype or first.dtype) in (torch.float32, torch.float64)
     if wide:
-        narrow = replace(way, dtype=torch.bfloat16, autocast=None)
+        narrow = replace(config, dtype=torch.bfloat16, autocast=None)
         yield Idea("bfloat16", "parameters and activations in bfloat16", narrow, batch)
-    if way.train and not way.checkpointing:
-        yield Idea("checkpointing", "checkpoints around repeated blocks", replace(way, checkpointing=True), batch)
-    if way.train and way.optimizer in ("adam", "adamw"):
-        plain = replace(way, optimizer="sgd")
+    if config.train and not config.checkpointing:
+        yield Idea("checkpointing", "checkpoints around repeated blocks", replace(config, checkpointing=True), batch)
+    if config.train and config.optimizer in ("adam", "adamw"):
+        plain = replace(config, optimizer="sgd")
         yield Idea(
             "adam8bit",
-            f"{'AdamW' if way.optimizer == 'adamw' else 'Adam'} with its state in 8 bits",
+            f"{'AdamW' if config.optimizer == 'adamw' else 'Adam'} with its state in 8 bits",
             plain,
             batch,
             computed=True,
         )
-    if way.train and way.optimizer != "sgd":
-        yield Idea("sgd", "SGD without momentum", replace(way, optimizer="sgd"), batch)
-    if wide and way.autocast is None:
-        yield Idea("autocast", "products in bfloat16 (autocast)", replace(way, autocast=torch.bfloat16), batch)
+    if config.train and config.optimizer != "sgd":
+        yield Idea("sgd", "SGD without momentum", replace(config, optimizer="sgd"), batch)
+    if wide and config.autocast is None:
+        yield Idea("autocast", "products in bfloat16 (autocast)", replace(config, autocast=torch.bfloat16), batch)
     if batch > 1:
-        yield Idea("half-batch", f"a batch of {batch // 2}", way, batch // 2)
+        yield Idea("half-batch", f"a batch of {batch // 2}", config, batch // 2)
     if len(profiles) == 1:
-        yield Idea("two-cards", "two cards", way, batch, cards=2)
+        yield Idea("two-cards", "two cards", config, batch, cards=2)
 
 
-def _tried(desk: FitCalculator, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Help | None:
+def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, idea: Idea) -> Help | None:
     """None where it cannot be done with this model."""
     profiles = tuple(profiles) * idea.cards
-    subject = desk.study.subject
+    subject = calculator.cache.subject
     try:
-        placing = desk.placed(profiles, idea.way, idea.batch)
-        traces = desk.study.traces(idea.way, idea.batch, placing)
+        device_map = calculator.placed(profiles, idea.config, idea.batch)
+        traces = calculator.cache.traces(idea.config, idea.batch, device_map)
     except (BadInput, Unavailable):
         return None
     if idea.computed:
         traces = tuple(
-            trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, placing), strict=True)
+            trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, device_map), strict=True)
         )
-    cards = desk.cards(traces, profiles)
+    cards = calculator.cards(traces, profiles)
     before, after = (max(card.bytes.total for card in some) for some in (now.cards, cards))
     fits = all(card.fits for card in cards)
-    searched = desk.spec.search and not idea.computed and idea.key != "half-batch" and desk.study.patient
+    searched = calculator.spec.search and not idea.computed and idea.key != "half-batch" and calculator.cache.has_time
     batch = (
-        largest(desk.study, idea.way, placing, desk.rooms(profiles), idea.batch, confirm=False).batch
+        largest(calculator.cache, idea.config, device_map, calculator.rooms(profiles), idea.batch, confirm=False).batch
         if searched
         else None
     )

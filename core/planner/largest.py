@@ -8,7 +8,7 @@ from typing import NamedTuple
 from devexplorer.core.base.errors import BadInput
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace
-from devexplorer.core.planner.trace_cache import LAW_BATCHES, TraceCache
+from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache
 
 LIMIT = 1 << 16
 """No larger batch is looked for."""
@@ -36,40 +36,51 @@ def fit_in(traces: Sequence[Trace], rooms: Sequence[Room]) -> bool:
 
 
 def largest(
-    study: TraceCache, way: StepConfig, placing: DeviceMap, rooms: Sequence[Room], known: int, *, confirm: bool = True
+    cache: TraceCache,
+    config: StepConfig,
+    device_map: DeviceMap,
+    rooms: Sequence[Room],
+    known: int,
+    *,
+    confirm: bool = True,
 ) -> Largest:
     """Search for it; `known` is a batch that was run already."""
 
     def runs(batch: int) -> bool:
-        return fit_in(study.traces(way, batch, placing), rooms)
+        return fit_in(cache.traces(config, batch, device_map), rooms)
 
     sure = known if runs(known) else 1
     try:
         if not smallest(runs):
             return Largest(0, False)
-        laws = study.laws(way, placing, known)
+        scalings = cache.scalings(config, device_map, known)
     except BadInput:  # a model that takes this batch only: what is known then is the one that ran
         return Largest(known, True) if runs(known) else Largest(0, False)
-    if laws is None:
-        return by_bisection(runs, lambda: study.patient, sure)
+    if scalings is None:
+        return by_bisection(runs, lambda: cache.has_time, sure)
 
     def peaks(batch: int) -> bool:
-        return all(law.at(batch).least <= capacity - taken for law, (capacity, taken) in zip(laws, rooms, strict=True))
+        return all(
+            scaling.at(batch).least <= capacity - taken
+            for scaling, (capacity, taken) in zip(scalings, rooms, strict=True)
+        )
 
     def computed(batch: int) -> bool:
-        return runs(batch) if batch < min(LAW_BATCHES) else fit_in([law.at(batch) for law in laws], rooms)
+        return (
+            runs(batch) if batch < min(SCALING_BATCHES) else fit_in([scaling.at(batch) for scaling in scalings], rooms)
+        )
 
     found = from_above(computed, peaks)
-    if confirm and study.patient:
+    if confirm and cache.has_time:
         try:
             if runs(found.batch) and (found.batch == LIMIT or not runs(found.batch + 1)):
                 return found
-            return by_bisection(runs, lambda: study.patient, sure)
+            return by_bisection(runs, lambda: cache.has_time, sure)
         except (
             BadInput
         ):  # that many cannot run here: whole numbers as large as that have no values, which the model looks at
             pass
-    study.notes[UNCONFIRMED] = None
+    cache.notes[UNCONFIRMED] = None
     return found
 
 
@@ -97,11 +108,11 @@ def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> L
     return Largest(low, low == LIMIT)
 
 
-def by_bisection(fits: Callable[[int], bool], patient: Callable[[], bool], sure: int = 1) -> Largest:
+def by_bisection(fits: Callable[[int], bool], has_time: Callable[[], bool], sure: int = 1) -> Largest:
     """By trying alone, from a batch that fits for `sure`: doubled until one does not fit, then halved in between."""
     low, high = sure, 0  # 0: none is known that does not fit
     while not high or high - low > 1:
-        if low == LIMIT or not patient():
+        if low == LIMIT or not has_time():
             return Largest(low, True)
         middle = (low + high) // 2 if high else min(2 * low, LIMIT)
         try:

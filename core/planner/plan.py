@@ -64,8 +64,8 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
             f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64"
         )
     autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
-    way = StepConfig(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
-    return way, cards or [(profile,) for profile in load_profiles().values()]
+    config = StepConfig(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
+    return config, cards or [(profile,) for profile in load_profiles().values()]
 
 
 def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitReport:
@@ -74,38 +74,38 @@ def plan(spec: FitSpec, progress: Progress = lambda done, text: None) -> FitRepo
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
     answer.
     """
-    way, wanted = checked(spec)
+    config, wanted = checked(spec)
     compilers: dict[str, None] = {}
     with as_written(lambda what, place: compilers.update({what: None})):
-        return _planned(spec, way, wanted, compilers, progress)
+        return _planned(spec, config, wanted, compilers, progress)
 
 
 def _planned(
-    spec: FitSpec, way: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress
+    spec: FitSpec, config: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Progress
 ) -> FitReport:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
     made = subject_of(spec.source, spec.folder, spec.inputs)
-    study = TraceCache(made, spec.patience_seconds - (time.monotonic() - started))
-    subject = study.subject
-    desk = FitCalculator(study, way, spec)
+    cache = TraceCache(made, spec.patience_seconds - (time.monotonic() - started))
+    subject = cache.subject
+    calculator = FitCalculator(cache, config, spec)
     progress(0.1, f"running a step of {subject.title} without values")
-    first = study.traces(way, spec.batch, one_card(wanted[0][0]))[0]
+    first = cache.traces(config, spec.batch, one_card(wanted[0][0]))[0]
     fits: list[Fit] = []
     for index, profiles in enumerate(wanted):
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
-        fits.append(desk.fit(profiles))
+        fits.append(calculator.fit(profiles))
     progress(0.7, "working out what would help")
     found, untried = (
-        helps_for(desk, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
+        helps_for(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
         if spec.options
         else ((), ())
     )
-    model = study.subject.model
+    model = cache.subject.model
     told = words.assumptions(
         spec,
-        products=desk.products,
-        convolutions=desk.convolutions,
+        products=calculator.products,
+        convolutions=calculator.convolutions,
         recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
         compilers=tuple(compilers) or (("torch.compile",) if is_compiled(model) else ()),
         second=batch_second(model),
@@ -120,5 +120,5 @@ def _planned(
         parameters=subject.parameters,
         inputs=shapes_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,
-        assumptions=(*told, *study.notes),
+        assumptions=(*told, *cache.notes),
     )

@@ -80,7 +80,7 @@ class OnlyWithValues(Exception):
 
 
 def run_step(
-    subject: Subject, way: StepConfig, batch: int, placing: DeviceMap, *, values: bool = False
+    subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap, *, values: bool = False
 ) -> tuple[Trace, ...]:
     """A trace per card. `values`: the model's and the inputs' values are really there, which costs the time and memory
     of the CPU.
@@ -89,11 +89,11 @@ def run_step(
     trained.
     """
     loaded = len(sys.modules)
-    traces = _ran(subject, way, batch, placing, values=values)
+    traces = _ran(subject, config, batch, device_map, values=values)
     # Where something was imported in its midst (torch does so in the first operation of some kinds), that can hold
     # frames, and the tensors
     # in them, until the next collection: another run is as all later ones.
-    return traces if len(sys.modules) == loaded else _ran(subject, way, batch, placing, values=values)
+    return traces if len(sys.modules) == loaded else _ran(subject, config, batch, device_map, values=values)
 
 
 def warm() -> None:
@@ -103,17 +103,17 @@ def warm() -> None:
     run_step(layer, StepConfig(train=True), 1, DeviceMap((next(iter(load_profiles().values())),)))
 
 
-def _ran(subject: Subject, way: StepConfig, batch: int, placing: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
-    cards = Measuring(placing.profiles, HOST_BYTES if values else None)
+def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
+    cards = Measuring(device_map.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens in the midst of a step: what is alive then does not depend on what ran before
     with no_collections(), _uncompiled():
         try:
             if values:
-                model, inputs = _with_values(subject, way, batch, cards)
+                model, inputs = _with_values(subject, config, batch, cards)
             else:
-                model, inputs = _without_values(subject, way, batch, cards, placing)
-            with run_on_cards(len(placing.profiles)) if subject.imitated else nullcontext():
-                _steps(subject, way, cards, model, inputs, split=len(placing.profiles) > 1, named=values)
+                model, inputs = _without_values(subject, config, batch, cards, device_map)
+            with run_on_cards(len(device_map.profiles)) if subject.imitated else nullcontext():
+                _steps(subject, config, cards, model, inputs, split=len(device_map.profiles) > 1, named=values)
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
@@ -126,9 +126,9 @@ def _ran(subject: Subject, way: StepConfig, batch: int, placing: DeviceMap, *, v
 
 
 def _without_values(
-    subject: Subject, way: StepConfig, batch: int, cards: Measuring, placing: DeviceMap
+    subject: Subject, config: StepConfig, batch: int, cards: Measuring, device_map: DeviceMap
 ) -> tuple[nn.Module, list[Tensor]]:
-    where = dict(placing.cards)
+    where = dict(device_map.cards)
     made: dict[int, Tensor] = {}
     for tensor in _as_moved(subject.model):
         if is_irregular(tensor):  # no virtual GPU holds it: its bytes are counted, and it stays where it is
@@ -136,7 +136,7 @@ def _without_values(
             made[id(tensor)] = tensor
         elif id(tensor) not in made:
             made[id(tensor)] = meta_empty(
-                tensor.shape, cast_of(tensor, way.dtype), cards.devices[where.get(id(tensor), 0)]
+                tensor.shape, cast_of(tensor, config.dtype), cards.devices[where.get(id(tensor), 0)]
             )
     model = twin(subject.model, lambda tensor: made.pop(id(tensor)))
     floating = floating_dtype(model)
@@ -150,17 +150,17 @@ def _as_moved(module: nn.Module) -> Iterator[Tensor]:
     yield from own_tensors(module)
 
 
-def _with_values(subject: Subject, way: StepConfig, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
+def _with_values(subject: Subject, config: StepConfig, batch: int, cards: Measuring) -> tuple[nn.Module, list[Tensor]]:
     model: nn.Module = deep_copy(subject.model)
     with swapping():
-        model = model.to(cards.devices[0], way.dtype)
+        model = model.to(cards.devices[0], config.dtype)
     generator, floating = torch.Generator().manual_seed(0), floating_dtype(model)
     return model, [spec.tensor(floating, generator).to(cards.devices[0]) for spec in subject.inputs(batch)]
 
 
 def _steps(
     subject: Subject,
-    way: StepConfig,
+    config: StepConfig,
     cards: Measuring,
     model: nn.Module,
     inputs: list[Tensor],
@@ -170,14 +170,14 @@ def _steps(
 ) -> None:
     cards.label(model.parameters(), "parameters")
     cards.label(model.buffers(), "buffers")
-    model.train(way.train)
-    if way.checkpointing:
+    model.train(config.train)
+    if config.checkpointing:
         checkpoint_blocks(subject.title, model)
     if split:
         Hops(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
     call = functools.partial(_called, cards, model, named=named)
-    autocast = functools.partial(_autocast, way.autocast)
-    if not way.train:
+    autocast = functools.partial(_autocast, config.autocast)
+    if not config.train:
         with torch.no_grad(), autocast():
             cards.step_begins()
             call(*inputs)
@@ -185,7 +185,7 @@ def _steps(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise BadInput(f"'{subject.title}' has no parameters to train; plan for its forward")
-    optimizer = OPTIMIZERS[way.optimizer](trained)
+    optimizer = OPTIMIZERS[config.optimizer](trained)
     for _ in range(TRAINING_STEPS):
         cards.step_begins()
         optimizer.zero_grad(set_to_none=True)

@@ -65,7 +65,7 @@ class Subject:
             _complete(model, self.specs)
         return replace(self, model=model, values=True)
 
-    def told_of_cuda(self) -> Subject:
+    def with_cuda_emulation(self) -> Subject:
         """The same model, made by code that is told of CUDA cards. Raises `BadInput`."""
         with _cards(True):
             return replace(_subject(self._source, self._folder, self._inputs), imitated=True)

@@ -195,15 +195,15 @@ class BatchScaling:
         return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, copies={})
 
 
-def law(runs: Mapping[int, Trace]) -> BatchScaling | None:
+def fit_scaling(runs: Mapping[int, Trace]) -> BatchScaling | None:
     """The law that holds for three or more runs by their batch; None where there is none: then only runs can tell."""
-    (first, one), (second, two), *others = sorted(runs.items())
-    if not others or any(not np.array_equal(one.events, trace.events) for trace in runs.values()):
+    (first, item), (second, two), *others = sorted(runs.items())
+    if not others or any(not np.array_equal(item.events, trace.events) for trace in runs.values()):
         return None
-    slope, left = np.divmod(two.sizes - one.sizes, second - first)
+    slope, left = np.divmod(two.sizes - item.sizes, second - first)
     if left.any():
         return None
-    found = BatchScaling(one, first, slope)
+    found = BatchScaling(item, first, slope)
     if any(not np.array_equal(found.at(batch).sizes, trace.sizes) for batch, trace in others):
         return None
     return found

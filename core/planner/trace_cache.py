@@ -15,9 +15,9 @@ from devexplorer.core.models.run import RunFailed
 from devexplorer.core.planner.imitation import NOTE, mixes_devices, names_cuda
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import Subject
-from devexplorer.core.planner.trace import BatchScaling, Trace, law
+from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
 
-LAW_BATCHES = (2, 3)
+SCALING_BATCHES = (2, 3)
 """What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations
 (nothing to copy where a dimension is 1)."""
 THIRD_BATCH = 5
@@ -41,98 +41,103 @@ class TraceCache:
         self._longest = 0.0
         """Seconds of the longest run so far."""
         self._runs: dict[Any, tuple[Trace, ...]] = {}
-        self._laws: dict[Any, list[BatchScaling] | None] = {}
+        self._scalings: dict[Any, list[BatchScaling] | None] = {}
 
     @property
-    def patient(self) -> bool:
+    def has_time(self) -> bool:
         """Whether there is time for one more run that is of use, but was not asked for."""
         return self._now() + self._longest < self._until
 
-    def traces(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+    def traces(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         """A trace per card. Raises `BadInput` with what the model says when it cannot run."""
-        key = _key(way, batch, placing)
+        key = _key(config, batch, device_map)
         if key not in self._runs:
             began = self._now()
-            self._runs[key] = self._ran(way, batch, placing)
+            self._runs[key] = self._ran(config, batch, device_map)
             self._longest = max(self._longest, self._now() - began)
         return self._runs[key]
 
-    def _ran(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+    def _ran(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         """The first run of code that asks for CUDA is done again with cards that it is told of. Raises `BadInput`."""
         if self.subject.imitated:
             self.notes[NOTE] = None
         before = self.subject
         try:
-            return self._run(way, batch, placing)
+            return self._run(config, batch, device_map)
         except BadInput as error:
             if self._runs or self.subject.imitated or not (names_cuda(error) or mixes_devices(error)):
                 raise
             try:
-                self.subject, self._values = before.told_of_cuda(), False
-                found = self._run(way, batch, placing)
+                self.subject, self._values = before.with_cuda_emulation(), False
+                found = self._run(config, batch, device_map)
             except BadInput:
                 raise error from None
         self.notes[NOTE] = None
         return found
 
-    def _run(self, way: StepConfig, batch: int, placing: DeviceMap) -> tuple[Trace, ...]:
+    def _run(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         if not self._values:
             try:
-                return run_step(self.subject, way, batch, placing)
+                return run_step(self.subject, config, batch, device_map)
             except OnlyWithValues as error:
-                if len(placing.profiles) > 1:
+                if len(device_map.profiles) > 1:
                     raise BadInput(
-                        f"'{self.subject.title}' failed on several cards: {_told(error.__cause__)}"
+                        f"'{self.subject.title}' failed on several cards: {_failure_text(error.__cause__)}"
                     ) from error
                 if self._runs:  # what was asked for ran without; values now would be other figures, and slow ones
-                    told = _told(error.__cause__)
+                    told = _failure_text(error.__cause__)
                     raise BadInput(
                         f"'{self.subject.title}' failed without values with a batch of {batch}: {told}"
                     ) from error
-                return self._with_values(way, batch, placing, error.__cause__ or error)
+                return self._with_values(config, batch, device_map, error.__cause__ or error)
         try:
-            return run_step(self.subject, way, batch, placing, values=True)
+            return run_step(self.subject, config, batch, device_map, values=True)
         except (Exception, SystemExit) as error:
             if isinstance(error, BadInput):
                 raise
-            raise BadInput(f"'{self.subject.title}' failed with a batch of {batch}: {_told(error)}") from error
+            raise BadInput(f"'{self.subject.title}' failed with a batch of {batch}: {_failure_text(error)}") from error
 
-    def _with_values(self, way: StepConfig, batch: int, placing: DeviceMap, why: BaseException) -> tuple[Trace, ...]:
+    def _with_values(
+        self, config: StepConfig, batch: int, device_map: DeviceMap, why: BaseException
+    ) -> tuple[Trace, ...]:
         """Tensors that it holds unregistered may be all that needs values; else everything does."""
         if not self.subject.values:
             self.subject = self.subject.with_values(why)
             try:
-                return run_step(self.subject, way, batch, placing)
+                return run_step(self.subject, config, batch, device_map)
             except OnlyWithValues:
                 pass
         else:
             self.subject = self.subject.with_values(why)
         self._values = True
-        found = self._run(way, batch, placing)
+        found = self._run(config, batch, device_map)
         self.notes[WITH_VALUES] = None
         return found
 
-    def laws(self, way: StepConfig, placing: DeviceMap, known: int) -> list[BatchScaling] | None:
+    def scalings(self, config: StepConfig, device_map: DeviceMap, known: int) -> list[BatchScaling] | None:
         """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run
         already."""
-        key = _key(way, 0, placing)
-        if key not in self._laws:
-            third = known if known > max(LAW_BATCHES) else THIRD_BATCH
-            runs = {batch: self.traces(way, batch, placing) for batch in (*LAW_BATCHES, third)}
+        key = _key(config, 0, device_map)
+        if key not in self._scalings:
+            third = known if known > max(SCALING_BATCHES) else THIRD_BATCH
+            runs = {batch: self.traces(config, batch, device_map) for batch in (*SCALING_BATCHES, third)}
             found = [
-                law({batch: traces[card] for batch, traces in runs.items()}) for card in range(len(placing.profiles))
+                fit_scaling({batch: traces[card] for batch, traces in runs.items()})
+                for card in range(len(device_map.profiles))
             ]
-            self._laws[key] = None if any(one is None for one in found) else [one for one in found if one is not None]
-        return self._laws[key]
+            self._scalings[key] = (
+                None if any(item is None for item in found) else [item for item in found if item is not None]
+            )
+        return self._scalings[key]
 
 
-def _key(way: StepConfig, batch: int, placing: DeviceMap) -> Any:
+def _key(config: StepConfig, batch: int, device_map: DeviceMap) -> Any:
     """Which one a single card is makes no difference to what happens on it."""
-    several = len(placing.profiles) > 1
-    return way, batch, placing.cards, tuple(profile.name for profile in placing.profiles) if several else ()
+    several = len(device_map.profiles) > 1
+    return config, batch, device_map.cards, tuple(profile.name for profile in device_map.profiles) if several else ()
 
 
-def _told(error: BaseException | None) -> str:
+def _failure_text(error: BaseException | None) -> str:
     """What failed, in which layer, and who names the line."""
     if error is None:
         return "it did not say why"

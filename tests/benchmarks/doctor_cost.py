@@ -57,19 +57,19 @@ def main() -> None:
             moved(*there)
 
     def watched() -> None:
-        book = FindingCollector()
+        collector = FindingCollector()
         with (
-            CudaEmulation(book, 2, virtual=True),
-            OpTracer(moved, DEVICE, book, origins, there) as watching,
+            CudaEmulation(collector, 2, virtual=True),
+            OpTracer(moved, DEVICE, collector, origins, there) as watching,
             torch.no_grad(),
         ):
             moved(*there)
-        books.append(book)
+        books.append(collector)
         counts.append(watching.operations)
 
     ways = {"plain": (nothing, on_cpu), "virtual": (nothing, on_virtual), "watched": (nothing, watched)}
     found = take_turns(ways, given.rounds, given.seconds)
-    assert not any(book.findings() for book in books), "a sample model is clean"
+    assert not any(collector.findings() for collector in books), "a sample model is clean"
     print(f"torch {torch.__version__}, {given.threads} threads, {given.model} at batch {given.batch}; {load()}")
     for name, times in found.items():
         wall, cpu = (1e3 * statistics.median(one) for one in (times.wall, times.cpu))

@@ -25,12 +25,12 @@ def subject(model: nn.Module, *shapes: tuple[int, ...]) -> Subject:
     return Subject("the model", model, tuple(InputSpec(shape) for shape in shapes), True, "", "")
 
 
-def traced(model: nn.Module, *shapes: tuple[int, ...], way: StepConfig, batch: int) -> Trace:
+def traced(model: nn.Module, *shapes: tuple[int, ...], config: StepConfig, batch: int) -> Trace:
     """The trace of its step on one card."""
-    return run_step(subject(model, *shapes), way, batch, ONE)[0]
+    return run_step(subject(model, *shapes), config, batch, ONE)[0]
 
 
-def counted(name: str, way: StepConfig, batch: int, given: str = "") -> int:
+def counted(name: str, config: StepConfig, batch: int, given: str = "") -> int:
     """What the allocator of a virtual GPU counts at most when this model takes two such steps there, with values, as in
     a user's script."""
     made = subject_of(name, "", given).with_values(RuntimeError("the test wants them"))
@@ -38,16 +38,16 @@ def counted(name: str, way: StepConfig, batch: int, given: str = "") -> int:
     machine = install()
     machine.reset()
     machine.add([T4])
-    model = made.model.train(way.train)
+    model = made.model.train(config.train)
     with swapping():
-        model.to("vgpu:0", way.dtype)
+        model.to("vgpu:0", config.dtype)
     generator = torch.Generator().manual_seed(0)
     inputs = [spec.tensor(torch.float32, generator).to("vgpu:0") for spec in made.inputs(batch)]
-    if not way.train:
+    if not config.train:
         with torch.no_grad():
             model(*inputs)
     else:
-        optimizer = OPTIMIZERS[way.optimizer](list(model.parameters()))
+        optimizer = OPTIMIZERS[config.optimizer](list(model.parameters()))
         for _ in range(2):
             _step(model, inputs, optimizer)
     peak: int = torch.vgpu.max_memory_allocated("vgpu:0")  # type: ignore[attr-defined]
@@ -66,6 +66,6 @@ def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
     loss.backward()
 
 
-def replayed(model: nn.Module, *shapes: tuple[int, ...], way: StepConfig, batch: int) -> Replay:
+def replayed(model: nn.Module, *shapes: tuple[int, ...], config: StepConfig, batch: int) -> Replay:
     """What its step takes on a card that is never full."""
-    return traced(model, *shapes, way=way, batch=batch).without_end
+    return traced(model, *shapes, config=config, batch=batch).without_end

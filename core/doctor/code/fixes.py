@@ -77,7 +77,7 @@ def _all_single(items: list[ast.expr]) -> bool:
         ast.SetComp,
         ast.Constant,
     )
-    return not any(isinstance(one, containers) for one in items)
+    return not any(isinstance(item, containers) for item in items)
 
 
 def _is_name(key: ast.expr | None) -> bool:
@@ -142,13 +142,13 @@ def _leaf(line: FaultSite) -> Edits:
         outer,
         (
             f"{text.of(inner.func)}"
-            f"({', '.join([moved, *(text.of(one) for one in inner.args[1:]), *_keywords(text, inner)])})"
+            f"({', '.join([moved, *(text.of(item) for item in inner.args[1:]), *_keywords(text, inner)])})"
         ),
     )
 
 
 def _keywords(text: Text, call: ast.Call) -> list[str]:
-    return [f"{one.arg}={text.of(one.value)}" if one.arg else f"**{text.of(one.value)}" for one in call.keywords]
+    return [f"{item.arg}={text.of(item.value)}" if item.arg else f"**{text.of(item.value)}" for item in call.keywords]
 
 
 def _in_parentheses(text: Text, node: ast.expr) -> str:
@@ -196,12 +196,12 @@ def _no_device(line: FaultSite) -> Edits:
     if known is None:
         return None
     calls = [node for node in _expressions(line) if isinstance(node, ast.Call)]
-    named = [one for one in calls if _is_factory(one) and _has_device(one)]
-    moved = [one for one in calls if _names_card(one)]
+    named = [item for item in calls if _is_factory(item) and _has_device(item)]
+    moved = [item for item in calls if _names_card(item)]
     if len(named) + len(moved) != 1:
         return None
     if named:
-        given = next(one.value for one in named[0].keywords if one.arg == "device")
+        given = next(item.value for item in named[0].keywords if item.arg == "device")
         return (given, f"{known}.device") if _is_card(given) else None
     assert isinstance(moved[0].func, ast.Attribute)
     made = moved[0].func.value
@@ -247,7 +247,7 @@ def _is_factory(node: ast.expr) -> bool:
 
 
 def _has_device(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and any(one.arg in ("device", None) for one in node.keywords)
+    return isinstance(node, ast.Call) and any(item.arg in ("device", None) for item in node.keywords)
 
 
 def _names_card(node: ast.Call) -> bool:
@@ -296,14 +296,14 @@ def _name_of_nn(tree: ast.Module) -> str | None:
     names: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == "torch":
-            for one in node.names:
-                if one.name == "nn":
-                    names["torch.nn"] = one.asname or "nn"
+            for item in node.names:
+                if item.name == "nn":
+                    names["torch.nn"] = item.asname or "nn"
         elif isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name == "torch.nn" and one.asname:
-                    names["torch.nn"] = one.asname
-                elif one.name in ("torch", "torch.nn") and not one.asname:
+            for item in node.names:
+                if item.name == "torch.nn" and item.asname:
+                    names["torch.nn"] = item.asname
+                elif item.name in ("torch", "torch.nn") and not item.asname:
                     names.setdefault("torch", "torch.nn")
     return names.get("torch.nn") or names.get("torch")
 

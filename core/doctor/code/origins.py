@@ -114,9 +114,9 @@ class Origins:
             return
         results = result if type(result) in (tuple, list) else (result,)
         new = [
-            one
-            for one in results
-            if isinstance(one, Tensor) and not any(one is argument for argument in (*arguments, *given.values()))
+            item
+            for item in results
+            if isinstance(item, Tensor) and not any(item is argument for argument in (*arguments, *given.values()))
         ]
         if not new:
             return

@@ -44,7 +44,7 @@ def _diff(file: str, old: str, new: str) -> str:
         else os.path.basename(file)
     )
     lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}")
-    return "".join(one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in lines)
+    return "".join(item if item.endswith("\n") else f"{item}\n\\ No newline at end of file\n" for item in lines)
 
 
 def _lines(text: str) -> list[str]:

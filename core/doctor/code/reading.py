@@ -91,8 +91,8 @@ def assigned(kind: type, name: str) -> SourceLocation | None:
         source = class_source(base)
         if source is None:
             continue
-        found = [one for one in assignments(source) if one[0] == name]
-        in_init = [one for _, one in found if one.place.function == "__init__"]
+        found = [item for item in assignments(source) if item[0] == name]
+        in_init = [item for _, item in found if item.place.function == "__init__"]
         if found:
             return (in_init[-1] if in_init else found[0][1]).place
     return None
@@ -145,8 +145,8 @@ def _assigned_by(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
             if isinstance(target, (ast.Tuple, ast.List)):
                 values = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else []
                 same = len(values) == len(target.elts)
-                for index, one in enumerate(target.elts):
-                    yield one, values[index] if same else None
+                for index, item in enumerate(target.elts):
+                    yield item, values[index] if same else None
             else:
                 yield target, node.value
     elif isinstance(node, ast.AnnAssign) and node.value is not None:

@@ -43,10 +43,10 @@ class CudaEmulation:
     rule `hard-coded-device` is checked. All changes of torch are taken back on the way out.
     """
 
-    def __init__(self, book: FindingCollector, devices: int, *, virtual: bool) -> None:
-        self._book = book
+    def __init__(self, collector: FindingCollector, devices: int, *, virtual: bool) -> None:
+        self._collector = collector
         self._patches = Patches()
-        self._rule = HardCoded(book, devices)
+        self._rule = HardCoded(collector, devices)
         self._cards = (
             Cards(devices, lambda name: self._rule.missing(name, sys._getframe(1))) if virtual and devices else None
         )
@@ -79,12 +79,12 @@ class CudaEmulation:
             self._defaults.restore()
             if self._cards is not None and os.environ.get(_VISIBLE) != self._visible:
                 why = "The code sets it while it runs; virtual GPUs are chosen before, so that it saw all of them."
-                self._book.not_checked(_VISIBLE, why)
+                self._collector.not_checked(_VISIBLE, why)
         finally:
             self._patches.undo()
 
     def _not_checked(self, what: str, why: str) -> None:
-        self._book.not_checked(what, why, line_of(asking(sys._getframe(1))[0]))
+        self._collector.not_checked(what, why, line_of(asking(sys._getframe(1))[0]))
 
     def _seen(self) -> None:
         self._rule.seen(sys._getframe(1))

@@ -42,7 +42,8 @@ def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> No
 
 def _lazy(model: nn.Module) -> bool:
     return any(
-        isinstance(one, UninitializedParameter | UninitializedBuffer) for one in (*model.parameters(), *model.buffers())
+        isinstance(item, UninitializedParameter | UninitializedBuffer)
+        for item in (*model.parameters(), *model.buffers())
     )
 
 

@@ -26,14 +26,14 @@ class OnCpu(TorchFunctionMode):
             args = _to(args)
             if args[0].is_meta:  # brought nowhere: it has no values that could go
                 kwargs.pop("device", None)
-                args = (args[0], *(one for one in args[1:] if not _is_device(one)))
+                args = (args[0], *(item for item in args[1:] if not _is_device(item)))
                 if len(args) == 1 and not kwargs.get("dtype"):
                     return args[0]
         return func(*args, **kwargs)
 
 
 def _to(args: Any) -> Any:
-    return (args[0], *(_here(one) if _is_device(one) else one for one in args[1:2]), *args[2:])
+    return (args[0], *(_here(item) if _is_device(item) else item for item in args[1:2]), *args[2:])
 
 
 def _is_device(value: Any) -> bool:

@@ -117,7 +117,7 @@ def _profilers(patches: Patches, not_checked: NotChecked) -> None:
         wanted = None if activities is None else list(activities)
         if wanted is not None and cuda in wanted:
             not_checked("profiling CUDA", why)
-            wanted = [one for one in wanted if one != cuda]
+            wanted = [item for item in wanted if item != cuda]
         start(self, *args, activities=wanted or [torch.profiler.ProfilerActivity.CPU], **kwargs)
 
     def profile_older(self: Any, *args: Any, use_cuda: bool = False, use_device: Any = None, **kwargs: Any) -> None:

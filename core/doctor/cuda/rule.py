@@ -60,8 +60,8 @@ def running(frame: FrameType | None) -> bool:
 class HardCoded:
     """Looks at each call that names a device, and remembers what the code there says."""
 
-    def __init__(self, book: FindingCollector, cards: int) -> None:
-        self._book = book
+    def __init__(self, collector: FindingCollector, cards: int) -> None:
+        self._collector = collector
         self._cards = cards
         self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
 
@@ -95,7 +95,7 @@ class HardCoded:
         if at is None:
             return
         cards = f"{self._cards} cards, cuda:0 to cuda:{self._cards - 1}" if self._cards > 1 else "one card, cuda:0"
-        self._book.add(
+        self._collector.add(
             RULE,
             f"`{name}` is not there: this machine has {cards}.",
             "Take the device from a tensor at hand, as in `device=x.device`, or let whoever uses the model give it.",
@@ -109,11 +109,11 @@ class HardCoded:
         assert place is not None
         if (found.asks or found.default) and not at_work:
             return
-        if between and self._book.has(RULE, place):
+        if between and self._collector.has(RULE, place):
             return  # one `.cuda()` of a module moves many parameters
         severity = "note" if found.asks else "warning" if found.default or not (at_work or found.card) else "error"
         message = _message(found, place, _where(frame), at_work)
-        self._book.add(RULE, message, _fix(found, at_work), place=place, severity=severity)
+        self._collector.add(RULE, message, _fix(found, at_work), place=place, severity=severity)
 
 
 def _where(frame: FrameType | None) -> str:

@@ -8,11 +8,11 @@ from devexplorer.core.records.doctor import Diagnosis
 
 def verdict(diagnosis: Diagnosis) -> str:
     """`1 error, 2 warnings, 1 note`, `no problem`, `no problem, the forward not checked`."""
-    errors = sum(one.severity == "error" for one in diagnosis.problems)
+    errors = sum(item.severity == "error" for item in diagnosis.problems)
     counts = ((errors, "error"), (len(diagnosis.problems) - errors, "warning"), (len(diagnosis.notes), "note"))
     said = [] if diagnosis.problems else ["no problem"]
     said += [count_text(number, noun) for number, noun in counts if number]
-    unchecked = list(dict.fromkeys(one.what for one in diagnosis.unchecked))
+    unchecked = list(dict.fromkeys(item.what for item in diagnosis.unchecked))
     if unchecked:
         said.append(f"{unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')} not checked")
     return ", ".join(said)
@@ -35,8 +35,8 @@ def without_gradient(diagnosis: Diagnosis) -> str:
     """`6 parameters (4 cut off, 2 frozen)`: those that a backward gave no gradient; empty where all have one, or nobody
     knows."""
     counts: dict[str, int] = {}
-    for one in diagnosis.no_gradient:
-        counts[one.reason] = counts.get(one.reason, 0) + len(one.parameters)
+    for item in diagnosis.no_gradient:
+        counts[item.reason] = counts.get(item.reason, 0) + len(item.parameters)
     if not counts:
         return ""
     listed = ", ".join(f"{counts[reason]:,} {words}" for reason, words in REASONS.items() if reason in counts)

@@ -28,8 +28,10 @@ def copies(model: nn.Module, without: Collection[int]) -> set[int]:
             by_kind.setdefault(type(module), []).append((path, module))
     found: set[int] = set()
     for modules in by_kind.values():
-        idle = [(path, one) for path, one in modules if all(id(parameter) in without for parameter in one.parameters())]
-        trained = [one for _, one in modules if not any(id(parameter) in without for parameter in one.parameters())]
+        idle = [
+            (path, item) for path, item in modules if all(id(parameter) in without for parameter in item.parameters())
+        ]
+        trained = [item for _, item in modules if not any(id(parameter) in without for parameter in item.parameters())]
         for path, module in idle:
             if any(_same(module, other, by_name=_NAMES.search(path) is not None) for other in trained):
                 found.update(id(parameter) for parameter in module.parameters())
@@ -37,13 +39,13 @@ def copies(model: nn.Module, without: Collection[int]) -> set[int]:
 
 
 def _same(module: nn.Module, other: nn.Module, *, by_name: bool) -> bool:
-    one, two = dict(module.named_parameters()), dict(other.named_parameters())
-    if list(one) != list(two) or any(one[name].shape != two[name].shape for name in one):
+    item, two = dict(module.named_parameters()), dict(other.named_parameters())
+    if list(item) != list(two) or any(item[name].shape != two[name].shape for name in item):
         return False
     if by_name:
         return True
     varied = False
-    for name, parameter in one.items():
+    for name, parameter in item.items():
         here, there = _values(parameter), _values(two[name])
         if here.is_meta or there.is_meta or here.device != there.device or not torch.equal(here, there):
             return False

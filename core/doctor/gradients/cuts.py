@@ -106,7 +106,7 @@ def said_of(cut: Cut, which: str, them: str) -> tuple[str, str]:
 def _taken(cut: Cut) -> tuple[str, str]:
     """The same where values are taken without their history: with the values' names, as the line has them."""
     written = _written(cut) or [cut.words]
-    values = [one.removesuffix(cut.words) for one in written]
+    values = [item.removesuffix(cut.words) for item in written]
     fix = f"Use {' and '.join(values) if all(values) else 'the value'} directly; {_FREEZE}"
     if cut.words == ".detach_()":
         fix = f"Remove .detach_(); {_FREEZE}"

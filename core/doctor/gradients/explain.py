@@ -55,11 +55,11 @@ def explained(
     graph: Graph | None,
     model: nn.Module,
     line_of: Callable[[str], SourceLocation | None],
-    book: FindingCollector,
+    collector: FindingCollector,
 ) -> None:
     """Enter it in the book; `line_of` says which line set what stands at a path of the model."""
     numbers = [
-        number for number, one in enumerate(lineage.parameters) if not is_uninitialised(one) and one.grad is None
+        number for number, item in enumerate(lineage.parameters) if not is_uninitialised(item) and item.grad is None
     ]
     if not numbers:
         return
@@ -78,18 +78,18 @@ def explained(
             cause = cause._replace(reason="copy") if id(lineage.parameters[number]) in meant else cause
         causes.setdefault(cause.key, (cause, []))[1].append(lineage.paths[number])
     for cause, paths in causes.values():
-        _enter(cause, paths, line_of, book)
+        _enter(cause, paths, line_of, collector)
 
 
 def _enter(
-    cause: _Cause, paths: list[str], line_of: Callable[[str], SourceLocation | None], book: FindingCollector
+    cause: _Cause, paths: list[str], line_of: Callable[[str], SourceLocation | None], collector: FindingCollector
 ) -> None:
     place, whole = cause.place, of_all(paths)
     if cause.subject is None and cause.reason not in _SILENT:
         place = (line_of(whole) if whole else None) or line_of(paths[0])
     at = place or NOWHERE
     code = "" if cause.subject is None else cause.subject.words
-    book.without_gradient(
+    collector.without_gradient(
         NoGradient(reason=cause.reason, parameters=tuple(paths), file=at.file, line=at.line, code=code)
     )
     if cause.reason in _SILENT:
@@ -98,7 +98,9 @@ def _enter(
     if cause.subject is None:
         message, fix = _WITHOUT_LINE[cause.reason]
         short = "it" if len(paths) == 1 else "they"
-        book.add("no-gradient", message.format(which=which, which_short=short, them=them), fix, path=whole, place=place)
+        collector.add(
+            "no-gradient", message.format(which=which, which_short=short, them=them), fix, path=whole, place=place
+        )
         return
     message, fix = (
         said_of(cause.subject, which, them)
@@ -109,7 +111,7 @@ def _enter(
         fix = (
             "Freeze it with requires_grad_(False) if it is a target or a teacher; otherwise let it run with gradients."
         )
-    book.add(
+    collector.add(
         "cut-from-autograd",
         message,
         fix,
@@ -148,7 +150,7 @@ def _cause(lineage: Lineage, graph: Graph | None, refusals: Sequence[Refusal], n
     if freeze is not None and not parameter.requires_grad:
         return _of(freeze)
     if graph is not None and id(parameter) in graph.reached:
-        refused = next((one for one in refusals if id(parameter) in one.reached and one.place is not None), None)
+        refused = next((item for item in refusals if id(parameter) in item.reached and item.place is not None), None)
         return _Cause("unknown") if refused is None else _of_refusal(refused)
     if lineage.written & bit:
         return _Cause("updated")
@@ -159,9 +161,9 @@ def _cause(lineage: Lineage, graph: Graph | None, refusals: Sequence[Refusal], n
             before |= cut.behind
         last = [cut for cut in arriving if not before >> cut.number & 1] or arriving
         return _of(min(last, key=lambda cut: (cut.library is not None, cut.weight, cut.number)))
-    left = [one for one in lineage.exits.values() if one.parameters & bit]
+    left = [item for item in lineage.exits.values() if item.parameters & bit]
     if left:
-        return _of(min(left, key=lambda one: one.decides))
+        return _of(min(left, key=lambda item: item.decides))
     if lineage.lost:
         return _of(through[0]) if through else _Cause("unknown")
     return _Cause("output" if lineage.used & bit else "unused")

@@ -80,9 +80,9 @@ class Gradients:
         if self._graph is None:
             self._graph = Graph(roots)
 
-    def explain(self, line_of: Callable[[str], SourceLocation | None], book: FindingCollector) -> None:
+    def explain(self, line_of: Callable[[str], SourceLocation | None], collector: FindingCollector) -> None:
         """Enter every parameter without a gradient in the book; before the optimizer's step, and once."""
-        explained(self._lineage, self._graph, self._model, line_of, book)
+        explained(self._lineage, self._graph, self._model, line_of, collector)
 
     def close(self) -> None:
         """Let go of the model and of the graph."""

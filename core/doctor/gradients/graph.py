@@ -38,7 +38,7 @@ class Graph:
         kind: type = type(node)._forward_cls
 
         def ran(given: Sequence[Tensor | None], received: Sequence[Tensor | None]) -> None:
-            if all(one is None for one in received):
+            if all(item is None for item in received):
                 return
             for gradient, (below, _) in zip(given, node.next_functions, strict=False):
                 if gradient is None and below is not None:
@@ -85,7 +85,7 @@ def _return_of(kind: type) -> SourceLocation | None:
     returns = sorted(
         (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno
     )
-    with_none = [node for node in returns if node.value is None or any(_is_none(one) for one in ast.walk(node.value))]
+    with_none = [node for node in returns if node.value is None or any(_is_none(item) for item in ast.walk(node.value))]
     lines = [node.lineno for node in (with_none or returns[-1:])]
     return SourceLocation(source.file, lines[0] if lines else function.lineno, "backward", source.library)
 

@@ -62,11 +62,11 @@ class Lineage:
     """What is known of the tensors of one forward."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
-        named = [(path, one) for path, one in model.named_parameters()]
+        named = [(path, item) for path, item in model.named_parameters()]
         self.paths = [path for path, _ in named]
-        self.parameters = [one for _, one in named]
+        self.parameters = [item for _, item in named]
         """Held, so that no other tensor gets the `id()` of one."""
-        self.frozen = sum(1 << number for number, one in enumerate(self.parameters) if not one.requires_grad)
+        self.frozen = sum(1 << number for number, item in enumerate(self.parameters) if not item.requires_grad)
         """Those that require no gradient when forward begins."""
         self.used = 0
         """Those that an operation has had as an operand."""
@@ -80,9 +80,9 @@ class Lineage:
         """Whether nothing is known of something that the model has returned (`vmap` gives other tensors back than it
         computes)."""
         self.switches = Switches()
-        self._inputs = {id(one): one for one in inputs}
+        self._inputs = {id(item): item for item in inputs}
         """What forward gets: nothing is lost where it returns that, as a VAE does for its loss."""
-        self._numbers = {id(one): number for number, one in enumerate(self.parameters)}
+        self._numbers = {id(item): number for number, item in enumerate(self.parameters)}
         self._known: dict[int, _Known] = {}
         self._by_place: dict[tuple[str, str, object], Cut] = {}
         self._sweep_at = SWEEP_AT
@@ -127,7 +127,7 @@ class Lineage:
             first = call.args[0] if call.args else None
             if call.kind.writes and isinstance(first, Tensor):
                 self._write(call, first)
-                targets = [one for one in targets if one is not first]
+                targets = [item for item in targets if item is not first]
             for tensor in targets:
                 if id(tensor) not in self._numbers:
                     self._note(call, tensor, live, cut)
@@ -190,14 +190,14 @@ class Lineage:
         """The first operand has been changed in place, and whatever it is a view of."""
         name = call.kind.name
         own_live, own_cut = self._of(target)
-        live, cut = self._operands(call, [one for one in call.operands if one is not target])
+        live, cut = self._operands(call, [item for item in call.operands if item is not target])
         number = self._numbers.get(id(target))
         if number is not None:
             self.written |= 1 << number
             return
         if not own_live:
-            for one in bits(own_cut):
-                self.written |= self.cuts[one].parameters if self.cuts[one].kind in ("data", "detach") else 0
+            for item in bits(own_cut):
+                self.written |= self.cuts[item].parameters if self.cuts[item].kind in ("data", "detach") else 0
         if name == "detach_" and own_live:
             cut |= 1 << self._lost(call, target, own_live, own_cut)
             own_live = 0
@@ -274,8 +274,8 @@ class Lineage:
     def _leaves(self, call: Call, live: int, cut: int) -> None:
         """Values go to Python, which keeps no history."""
         behind = live
-        for one in bits(cut):
-            behind |= self.cuts[one].parameters
+        for item in bits(cut):
+            behind |= self.cuts[item].parameters
         decides = call.kind.name in _DECIDES
         key = (call.place, decides)
         known = self.exits.get(key)

@@ -112,7 +112,7 @@ def _decorator(frame: FrameType | None) -> Switched | None:
     for node in ast.walk(tree) if tree is not None else ():
         decorators = getattr(node, "decorator_list", [])
         if decorators and decorators[0].lineno == code.co_firstlineno:
-            named = next((one for one in decorators if is_switch(one)), None)
+            named = next((item for item in decorators if is_switch(item)), None)
             if named is not None:
                 line, words = named.lineno, f"@{ast.unparse(named)}"
     if kind == "skipped":

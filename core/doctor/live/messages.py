@@ -39,11 +39,11 @@ def _words(found: Diagnosis) -> str:
         said = [f"The doctor looked at it for {found.device}{simulated}; nothing of it ran."]
     if not found.problems and not found.unchecked:
         said.append("Every tensor is where it should be.")
-    said += [sentence(one) for one in found.problems[:MOST_SAID]]
+    said += [sentence(item) for item in found.problems[:MOST_SAID]]
     more = len(found.problems) - MOST_SAID
     if more > 0:
         said.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
-    said += [f"Not checked: {one.what}; {one.reason}" for one in found.unchecked]
+    said += [f"Not checked: {item.what}; {item.reason}" for item in found.unchecked]
     return " ".join(said)
 
 
@@ -59,9 +59,9 @@ def _facts(found: Diagnosis) -> list[Fact]:
         facts.append(Fact("inputs", found.inputs))
     facts.append(Fact("watched", count_text(found.operations, "operation")))
     for severity, plural in (("error", "errors"), ("warning", "warnings")):
-        count = sum(one.severity == severity for one in found.problems)
+        count = sum(item.severity == severity for item in found.problems)
         facts.append(
-            Fact(plural, _titles([one for one in found.problems if one.severity == severity]) if count else "none")
+            Fact(plural, _titles([item for item in found.problems if item.severity == severity]) if count else "none")
         )
     if found.notes:
         facts.append(Fact("notes", _titles(found.notes)))
@@ -69,17 +69,17 @@ def _facts(found: Diagnosis) -> list[Fact]:
         facts.append(Fact("without a gradient", without_gradient(found)))
     if found.uncompiled:
         facts.append(
-            Fact("examined as written, without", ", ".join(dict.fromkeys(one.what for one in found.uncompiled)))
+            Fact("examined as written, without", ", ".join(dict.fromkeys(item.what for item in found.uncompiled)))
         )
     if found.unchecked:
-        facts.append(Fact("not checked", ", ".join(dict.fromkeys(one.what for one in found.unchecked))))
+        facts.append(Fact("not checked", ", ".join(dict.fromkeys(item.what for item in found.unchecked))))
     return facts
 
 
 def _titles(findings: Sequence[Finding]) -> str:
     counts: dict[str, int] = {}
-    for one in findings:
-        counts[one.rule] = counts.get(one.rule, 0) + 1
+    for item in findings:
+        counts[item.rule] = counts.get(item.rule, 0) + 1
     return ", ".join(
         f"{count} × {RULES[rule].title}" if count > 1 else RULES[rule].title for rule, count in counts.items()
     )

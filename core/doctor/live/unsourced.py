@@ -30,10 +30,10 @@ def examined_here(name: str, model: nn.Module, info: DeviceInfo) -> Diagnosis:
         second = deep_copy(model)
     except Exception as error:
         raise BadInput(f"'{name}' cannot be copied ({first_line(error)}), and {WHY.rstrip('.')}") from error
-    book, origins = FindingCollector(), Origins()
-    survey = StaticChecks(second, origins, book)
-    survey.before()
-    survey.moved(info.id if moved(second, info, None, book) is not None else None)
+    collector, origins = FindingCollector(), Origins()
+    checks = StaticChecks(second, origins, collector)
+    checks.before()
+    checks.moved(info.id if moved(second, info, None, collector) is not None else None)
     origins.close()
-    book.not_checked("the forward", WHY)
-    return diagnosis(book, name, info, train=False, inputs="", operations=0)
+    collector.not_checked("the forward", WHY)
+    return diagnosis(collector, name, info, train=False, inputs="", operations=0)

@@ -25,32 +25,32 @@ class Tie(NamedTuple):
     bytes: int
 
 
-def ties(scene: ModelContext, registry: Registry) -> list[Tie]:
+def ties(context: ModelContext, registry: Registry) -> list[Tie]:
     """What is tied by memory alone, before the move."""
     found = []
     for group in registry.groups():
-        kinds = {one.is_buffer for one in group}
-        parts = kinds == {True} and len({(one.tensor.shape, one.tensor.storage_offset()) for one in group}) > 1
+        kinds = {item.is_buffer for item in group}
+        parts = kinds == {True} and len({(item.tensor.shape, item.tensor.storage_offset()) for item in group}) > 1
         found.append(
             Tie(
-                paths=tuple(one.path for one in group),
+                paths=tuple(item.path for item in group),
                 buffers=kinds == {True},
                 mixed=len(kinds) > 1 or parts,
-                place=_made_at(scene, group),
-                bytes=bytes_of([one.tensor for one in group[1:]]),
+                place=_made_at(context, group),
+                bytes=bytes_of([item.tensor for item in group[1:]]),
             )
         )
     return found
 
 
-def _made_at(scene: ModelContext, group: list[Registered]) -> SourceLocation | None:
+def _made_at(context: ModelContext, group: list[Registered]) -> SourceLocation | None:
     """The line that made the second name: where a tensor was given the memory of another, or else the later one of
     those that set them."""
-    for one in reversed(group):
-        place = scene.origins.data_set(one.tensor)
+    for item in reversed(group):
+        place = context.origins.data_set(item.tensor)
         if place is not None:
             return place
-    places = [place for one in group if (place := scene.place(one.path)) is not None]
+    places = [place for item in group if (place := context.place(item.path)) is not None]
     if not places:
         return None
     same = [place for place in places if place.file == places[-1].file]
@@ -60,10 +60,10 @@ def _made_at(scene: ModelContext, group: list[Registered]) -> SourceLocation | N
 def still_tied(registry: Registry, tie: Tie) -> bool:
     """Whether the names share memory after the move as they did before it."""
     first = registry.by_path.get(tie.paths[0])
-    return first is not None and {one.path for one in registry.sharing(first.tensor)}.issuperset(tie.paths)
+    return first is not None and {item.path for item in registry.sharing(first.tensor)}.issuperset(tie.paths)
 
 
-def report_tie(scene: ModelContext, tie: Tie, *, constant: bool = False) -> None:
+def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> None:
     """A finding about registered tensors that a move takes apart; `constant`: buffers that forward leaves as they
     are."""
     names = listed(tie.paths)
@@ -74,7 +74,7 @@ def report_tie(scene: ModelContext, tie: Tie, *, constant: bool = False) -> None
             " one does not reach the other."
         )
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
-        scene.book.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
+        context.collector.add("stale-alias", message, fix, path=second, place=tie.place, bytes=tie.bytes)
         return
     if tie.buffers:
         message = f"{names} are buffers over one memory; a move gives each a memory of its own" + (
@@ -83,7 +83,7 @@ def report_tie(scene: ModelContext, tie: Tie, *, constant: bool = False) -> None
             else ", and they are two from there on."
         )
         fix = f"Register one buffer in a module that holds it for all of them, and read {first} from there."
-        scene.book.add(
+        context.collector.add(
             "tie-lost",
             message,
             fix,
@@ -97,7 +97,7 @@ def report_tie(scene: ModelContext, tie: Tie, *, constant: bool = False) -> None
     message = f"{names} are {count} Parameters over one memory: a move copies each, and they are tied no more."
     owner, _, key = second.rpartition(".")
     fix = f"Give both names the very same Parameter: {_python(owner, key)} = {_python(*_apart(first))}."
-    scene.book.add("tie-lost", message, fix, path=second, place=tie.place, bytes=tie.bytes)
+    context.collector.add("tie-lost", message, fix, path=second, place=tie.place, bytes=tie.bytes)
 
 
 def _apart(path: str) -> tuple[str, str]:
@@ -113,18 +113,20 @@ def _python(owner: str, key: str) -> str:
     return text
 
 
-def report_alias(scene: ModelContext, slot: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
+def report_alias(context: ModelContext, ref: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
     """A finding about tensors outside the registers that share memory with registered ones."""
     holder = things[0].holder
-    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
     owner = listed(owners)
     if holder == "attribute":
-        what = f"{slot.words} shares the memory of {owner}"
+        what = f"{ref.words} shares the memory of {owner}"
     else:
         count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
-        what = f"{slot.words} {holds(holder)} {count} the memory of {owner}"
+        what = f"{ref.words} {holds(holder)} {count} the memory of {owner}"
     message = (
         f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
     )
     fix = f"Take it from {owner} whenever it is needed: a property, or a line in forward."
-    scene.book.add("stale-alias", message, fix, path=slot.full, place=place_of(scene, slot), bytes=bytes_of(tensors))
+    context.collector.add(
+        "stale-alias", message, fix, path=ref.full, place=place_of(context, ref), bytes=bytes_of(tensors)
+    )

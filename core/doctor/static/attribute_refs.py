@@ -53,34 +53,34 @@ class _Known(RegisteredIds):
         return identity in self._found
 
 
-def slots(scene: ModelContext) -> Iterator[AttributeRef]:
+def attribute_refs(context: ModelContext) -> Iterator[AttributeRef]:
     """Every attribute of the model that hides something; one of a class only once."""
-    modules = scene.modules
+    modules = context.modules
     known = _Known(modules)
     classes: set[tuple[int, ...]] = set()
     for path, module in modules:
         for attribute in hidden(module, known):
-            if attribute.things and all(one.holder == "class" for one in attribute.things):
-                key = tuple(id(one.thing) for one in attribute.things)
+            if attribute.things and all(item.holder == "class" for item in attribute.things):
+                key = tuple(id(item.thing) for item in attribute.things)
                 if key in classes:
                     continue
                 classes.add(key)
             yield AttributeRef(path, module, attribute)
 
 
-def place_of(scene: ModelContext, slot: AttributeRef) -> SourceLocation | None:
+def place_of(context: ModelContext, ref: AttributeRef) -> SourceLocation | None:
     """The line that set the attribute, or that registered the hook."""
-    if slot.attribute.hook is not None:
-        noted = scene.origins.hook(slot.attribute.hook)
-        return noted or _of_hook(slot)
-    if slot.attribute.things and all(one.holder == "class" for one in slot.attribute.things):
-        return assigned(type(slot.module), slot.attribute.name)
-    return scene.origins.attribute(slot.module, slot.attribute.name) or (scene.place(slot.path) if slot.path else None)
+    if ref.attribute.hook is not None:
+        noted = context.origins.hook(ref.attribute.hook)
+        return noted or _of_hook(ref)
+    if ref.attribute.things and all(item.holder == "class" for item in ref.attribute.things):
+        return assigned(type(ref.module), ref.attribute.name)
+    return context.origins.attribute(ref.module, ref.attribute.name) or (context.place(ref.path) if ref.path else None)
 
 
-def _of_hook(slot: AttributeRef) -> SourceLocation | None:
+def _of_hook(ref: AttributeRef) -> SourceLocation | None:
     for register in HOOKS:
-        code = getattr(vars(slot.module)[register].get(slot.attribute.hook), "__code__", None)
+        code = getattr(vars(ref.module)[register].get(ref.attribute.hook), "__code__", None)
         if code is not None:
             return place_at(code.co_filename, code.co_firstlineno, code.co_name)
     return None
@@ -98,13 +98,13 @@ def holds(holder: str) -> str:
     }.get(holder, "holds")
 
 
-def moves_itself(slot: AttributeRef) -> bool:
+def moves_itself(ref: AttributeRef) -> bool:
     """Whether the class has a method of its own for moves that speaks of this attribute."""
-    for base in type.mro(type(slot.module)):
+    for base in type.mro(type(ref.module)):
         source = class_source(base)
         for name, function in functions_of(source).items() if source is not None else ():
             if name in _MOVES and any(
-                isinstance(node, ast.Attribute) and node.attr == slot.attribute.name for node in ast.walk(function)
+                isinstance(node, ast.Attribute) and node.attr == ref.attribute.name for node in ast.walk(function)
             ):
                 return True
     return False

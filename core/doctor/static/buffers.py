@@ -17,7 +17,7 @@ LARGEST = 256 * 1024 * 1024
 class Unsaved:
     """The values of non-persistent buffers at one moment, on the CPU."""
 
-    def __init__(self, model: nn.Module, scene: ModelContext | None = None) -> None:
+    def __init__(self, model: nn.Module, context: ModelContext | None = None) -> None:
         self.values: dict[str, Tensor] = {}
         for path, module in named_modules(model):
             for name in module._non_persistent_buffers_set:
@@ -29,11 +29,11 @@ class Unsaved:
                     values = _values(buffer)
                     if values is not None:
                         self.values[full] = values
-                elif scene is not None:
-                    scene.book.not_checked(
+                elif context is not None:
+                    context.collector.not_checked(
                         f"the values of {full}",
                         f"it has {bytes_text(size_of(buffer))}, too much to compare",
-                        scene.place(full),
+                        context.place(full),
                     )
 
     def changed(self, other: Unsaved) -> list[str]:
@@ -54,22 +54,22 @@ def _values(tensor: Tensor) -> Tensor | None:
     return None if inner.is_meta else inner.detach().cpu().clone()
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    if one.dtype.is_floating_point or one.dtype.is_complex:
-        return bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
-    return torch.equal(one, other)
+def _equal(item: Tensor, other: Tensor) -> bool:
+    if item.dtype.is_floating_point or item.dtype.is_complex:
+        return bool(torch.isclose(item, other, rtol=0, atol=0, equal_nan=True).all())
+    return torch.equal(item, other)
 
 
-def report_unsaved(scene: ModelContext, path: str, drawn: bool) -> None:
+def report_unsaved(context: ModelContext, path: str, drawn: bool) -> None:
     """A finding about one buffer: `drawn` by chance when the model was built, or else changed by a forward in
     training."""
     name = path.rpartition(".")[2]
     why = "is drawn anew in every build" if drawn else "is changed by forward in training"
-    scene.book.add(
+    context.collector.add(
         "unsaved-buffer",
         f"self.{name} is a buffer with persistent=False and {why}: a checkpoint does not have it, and a model "
         "that is loaded computes something else.",
         f'Leave persistent=False away: self.register_buffer("{name}", …).',
         path=path,
-        place=scene.place(path),
+        place=context.place(path),
     )

@@ -44,18 +44,18 @@ _Trainable = Mapping[str, Tensor]
 """Parameters of a module and those below it that require grad, by path from there."""
 
 
-def report_cuts(scene: ModelContext, ran: Collection[int] | None) -> None:
+def report_cuts(context: ModelContext, ran: Collection[int] | None) -> None:
     """Findings about modules' own parameters that require grad and that forward computes with in cut places only.
 
     `ran`: the ids of the modules that took part, where that is known.
     """
     reported: set[int] = set()
     read: dict[type, Forward] = {}
-    for path, module in scene.modules:
+    for path, module in context.modules:
         if ran is not None and id(module) not in ran:
             continue
         parameters = {
-            name: one for name, one in module.named_parameters() if one.requires_grad and not is_uninitialised(one)
+            name: item for name, item in module.named_parameters() if item.requires_grad and not is_uninitialised(item)
         }
         if not parameters:
             continue
@@ -66,7 +66,7 @@ def report_cuts(scene: ModelContext, ran: Collection[int] | None) -> None:
             left = [name for name in names if id(parameters[name]) not in reported]
             if left:
                 reported.update(id(parameters[name]) for name in left)
-                _add(scene, path, cut, left)
+                _add(context, path, cut, left)
 
 
 def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
@@ -80,7 +80,7 @@ def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
     }
 
 
-def _add(scene: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
+def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
     whose = listed([f"self.{name}" for name in names])
     them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
     if cut.code.endswith(".data") or cut.code.endswith(".detach()"):
@@ -102,7 +102,7 @@ def _add(scene: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
             f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
         )
         fix = "Move that out of the block, or freeze what shall not learn: requires_grad_(False)."
-    scene.book.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
+    context.collector.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
 
 
 def _own(forward: Forward, parameters: _Trainable) -> Iterator[tuple[str, Cut]]:

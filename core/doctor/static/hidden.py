@@ -115,7 +115,7 @@ class _Search:
 
     def _within(self, path: str, value: Any, inherited: str | None, depth: int) -> None:
         if isinstance_quietly(value, (list, tuple, deque)):
-            kind: Any = next(one for one in (list, tuple, deque) if isinstance_quietly(value, one))
+            kind: Any = next(item for item in (list, tuple, deque) if isinstance_quietly(value, item))
             self._items(
                 path,
                 kind.__iter__(value),

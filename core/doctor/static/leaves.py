@@ -19,18 +19,18 @@ def made_from_parameters(tensor: Tensor) -> list[Tensor]:
     return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
 
 
-def report_not_leaf(scene: ModelContext, slot: AttributeRef, things: list[Hidden], source: str) -> None:
+def report_not_leaf(context: ModelContext, ref: AttributeRef, things: list[Hidden], source: str) -> None:
     """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it
     is registered."""
     first = things[0].thing
     assert isinstance(first, Tensor)
-    made = scene.origins.tensor(first)
-    size = bytes_of([one.thing for one in things if isinstance(one.thing, Tensor)])
+    made = context.origins.tensor(first)
+    size = bytes_of([item.thing for item in things if isinstance(item.thing, Tensor)])
     how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
-    place = made.place if made is not None and not made.place.library else place_of(scene, slot)
+    place = made.place if made is not None and not made.place.library else place_of(context, ref)
     if not source:
         message = (
-            f"{slot.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
+            f"{ref.words} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
             " not moved, and gets no gradient."
         )
         moved = made is not None and made.op.rpartition(".")[2] in ("to", "cuda", "cpu", "xpu")
@@ -41,43 +41,43 @@ def report_not_leaf(scene: ModelContext, slot: AttributeRef, things: list[Hidden
         )
     else:
         message = (
-            f"{slot.words} was computed from {source} when the model was built: it stays on its device with the values"
+            f"{ref.words} was computed from {source} when the model was built: it stays on its device with the values"
             " of that time, and its history can be used for one backward only."
         )
         fix = f"Compute it in forward from {source}."
-    scene.book.add("parameter-not-leaf", message, fix, path=slot.full, place=place, bytes=size)
+    context.collector.add("parameter-not-leaf", message, fix, path=ref.full, place=place, bytes=size)
 
 
-def report_written_not_leaf(scene: ModelContext, done: set[str]) -> None:
+def report_written_not_leaf(context: ModelContext, done: set[str]) -> None:
     """What the source says and a run on the CPU does not show: there `nn.Parameter(x).to(device)` gives the Parameter
     itself."""
     read: dict[type, tuple[tuple[str, Assigned], ...]] = {}
-    for path, module in scene.modules:
+    for path, module in context.modules:
         for base in type.mro(type(module)):
             if base not in read:
                 read[base] = tuple(_assigned_moved(base))
-            for name, one in read[base]:
+            for name, item in read[base]:
                 full = joined(path, name)
                 held = name in module._parameters or name in vars(module)
                 if full in done or not held:
                     continue
                 done.add(full)
                 message = (
-                    f"self.{name} is `{ast.unparse(one.value)}`: on another device than the CPU that is a plain tensor"
+                    f"self.{name} is `{ast.unparse(item.value)}`: on another device than the CPU that is a plain tensor"
                     " and no Parameter, not registered, not moved, and without a gradient of its own."
-                    if one.value is not None
+                    if item.value is not None
                     else ""
                 )
                 fix = "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
-                scene.book.add("parameter-not-leaf", message, fix, path=full, place=one.place)
+                context.collector.add("parameter-not-leaf", message, fix, path=full, place=item.place)
 
 
 def _assigned_moved(kind: type) -> Iterator[tuple[str, Assigned]]:
     source = class_source(kind)
     if source is not None:
-        for name, one in assignments(source):
-            if one.value is not None and _moves_parameter(one.value):
-                yield name, one
+        for name, item in assignments(source):
+            if item.value is not None and _moves_parameter(item.value):
+                yield name, item
 
 
 _CONVERSIONS = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "type_as")

@@ -17,8 +17,8 @@ from devexplorer.core.models.walk import is_uninitialised, named_modules, size_o
 class ModelContext:
     """A model under examination."""
 
-    def __init__(self, model: nn.Module, origins: Origins, book: FindingCollector) -> None:
-        self.model, self.origins, self.book = model, origins, book
+    def __init__(self, model: nn.Module, origins: Origins, collector: FindingCollector) -> None:
+        self.model, self.origins, self.collector = model, origins, collector
 
     @property
     def modules(self) -> list[tuple[str, nn.Module]]:

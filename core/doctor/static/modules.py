@@ -17,22 +17,22 @@ _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""
 
 
-def report_modules(scene: ModelContext, slot: AttributeRef, registry: Registry, known: Set[int]) -> set[int]:
+def report_modules(context: ModelContext, ref: AttributeRef, registry: Registry, known: Set[int]) -> set[int]:
     """A finding where the attribute holds modules that matter; returns the ids of all their tensors.
 
     `known` are those of modules that another attribute holds: they have been told.
     """
-    found = [one for one in slot.attribute.things if isinstance(one.thing, nn.Module)]
+    found = [item for item in ref.attribute.things if isinstance(item.thing, nn.Module)]
     if not found:
         return set()
     tensors: dict[int, Tensor] = {}
     modules: list[Hidden] = []
     covered: set[int] = set()
-    for one in found:
-        assert isinstance(one.thing, nn.Module)
-        below = [module for _, module in named_modules(one.thing)]
-        if id(one.thing) in covered or any(
-            id(module) in registry.module_ids for module in below[1:] if module is scene.model
+    for item in found:
+        assert isinstance(item.thing, nn.Module)
+        below = [module for _, module in named_modules(item.thing)]
+        if id(item.thing) in covered or any(
+            id(module) in registry.module_ids for module in below[1:] if module is context.model
         ):
             continue
         covered.update(map(id, below))
@@ -46,16 +46,16 @@ def report_modules(scene: ModelContext, slot: AttributeRef, registry: Registry, 
         if inside and inside.keys() <= known:
             continue
         if inside or any(isinstance(module, _MODES) and id(module) not in registry.module_ids for module in below):
-            modules.append(one)
+            modules.append(item)
             tensors.update(inside)
     if modules:
-        _add_modules(scene, slot, modules, list(tensors.values()))
+        _add_modules(context, ref, modules, list(tensors.values()))
     return set(tensors)
 
 
-def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden], tensors: list[Tensor]) -> None:
+def _add_modules(context: ModelContext, ref: AttributeRef, modules: list[Hidden], tensors: list[Tensor]) -> None:
     parameters = [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
-    place = place_of(scene, slot)
+    place = place_of(context, ref)
     count = count_text(len(modules), "module")
     size = bytes_of(tensors)
     counted = count_text(len(parameters), "parameter") if parameters else count_text(len(tensors), "buffer")
@@ -73,34 +73,34 @@ def _add_modules(scene: ModelContext, slot: AttributeRef, modules: list[Hidden],
             "that hides it from parameters() and state_dict(), perhaps on purpose, and from .to(): it stays where it"
             " was made"
         )
-    if frozen and moves_itself(slot):
+    if frozen and moves_itself(ref):
         return
     if holder == "attribute":
         kind = type(modules[0].thing).__name__
         message = (
-            f"{slot.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
+            f"{ref.words} is a {kind} ({contents}) that was put into __dict__ past nn.Module.__setattr__; {known_to}."
         )
     else:
-        message = f"{slot.words} {holds(holder)} {count} ({contents}), and {known_to}."
-    scene.book.add(
+        message = f"{ref.words} {holds(holder)} {count} ({contents}), and {known_to}."
+    context.collector.add(
         "unregistered-module",
         message,
-        _module_fix(slot, holder, frozen),
-        path=slot.full,
+        _module_fix(ref, holder, frozen),
+        path=ref.full,
         place=place,
         severity=severity,
         bytes=size or None,
     )
 
 
-def _module_fix(slot: AttributeRef, holder: str, frozen: bool) -> str:
-    name = slot.attribute.name
+def _module_fix(ref: AttributeRef, holder: str, frozen: bool) -> str:
+    name = ref.attribute.name
     if frozen:
         return (
             "Register it (its parameters are frozen already, so no optimizer changes them), or move it by hand wherever"
             " the model is moved."
         )
-    nested = any(one.path.count("[") > 1 for one in slot.attribute.things if isinstance(one.thing, nn.Module))
+    nested = any(item.path.count("[") > 1 for item in ref.attribute.things if isinstance(item.thing, nn.Module))
     within = ", and nn.ModuleList or nn.ModuleDict for what lies within" if nested else ""
     if holder == "dict":
         return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…)."
@@ -113,17 +113,17 @@ def _module_fix(slot: AttributeRef, holder: str, frozen: bool) -> str:
     return "Assign the module to an attribute of the model as well, or make the function an nn.Module that holds it."
 
 
-def report_parameters(scene: ModelContext, slot: AttributeRef, things: list[Hidden]) -> None:
+def report_parameters(context: ModelContext, ref: AttributeRef, things: list[Hidden]) -> None:
     """A finding about Parameters that lie in something else than the module's register."""
-    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
     holder, size = things[0].holder, bytes_of(tensors)
     count = count_text(len(things), "Parameter")
     lost = f"{'it is' if len(things) == 1 else 'they are'} not trained, not saved and not moved"
     if holder == "attribute":
-        message = f"{slot.words} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
+        message = f"{ref.words} is a Parameter that was put into __dict__ past nn.Module.__setattr__: {lost}."
     else:
-        message = f"{slot.words} {holds(holder)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
-    name = slot.attribute.name
+        message = f"{ref.words} {holds(holder)} {count} ({bytes_text(size)}) that PyTorch does not know of: {lost}."
+    name = ref.attribute.name
     fix = {
         "dict": f"Make it an nn.ParameterDict: self.{name} = nn.ParameterDict(…).",
         "attribute": f"Assign it as an attribute: self.{name} = nn.Parameter(…).",
@@ -135,4 +135,6 @@ def report_parameters(scene: ModelContext, slot: AttributeRef, things: list[Hidd
             else "Assign each to an attribute of the model as well."
         ),
     )
-    scene.book.add("unregistered-parameter", message, fix, path=slot.full, place=place_of(scene, slot), bytes=size)
+    context.collector.add(
+        "unregistered-parameter", message, fix, path=ref.full, place=place_of(context, ref), bytes=size
+    )

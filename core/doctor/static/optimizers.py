@@ -14,9 +14,9 @@ from devexplorer.core.doctor.static.registry import Registry
 from devexplorer.core.models.walk import device_id, is_uninitialised
 
 
-def optimizers(slot: AttributeRef) -> list[Optimizer]:
+def optimizers(ref: AttributeRef) -> list[Optimizer]:
     """Those that an attribute leads to."""
-    return [one.thing for one in slot.attribute.things if isinstance(one.thing, Optimizer)]
+    return [item.thing for item in ref.attribute.things if isinstance(item.thing, Optimizer)]
 
 
 def given(optimizer: Optimizer) -> list[Tensor]:
@@ -24,23 +24,23 @@ def given(optimizer: Optimizer) -> list[Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if isinstance(tensor, Tensor)]
 
 
-def report_lazy(scene: ModelContext, slot: AttributeRef, optimizer: Optimizer) -> None:
+def report_lazy(context: ModelContext, ref: AttributeRef, optimizer: Optimizer) -> None:
     """A finding where an optimizer was given parameters that have no shape yet."""
     waiting = [tensor for tensor in given(optimizer) if is_uninitialised(tensor)]
     if waiting:
-        scene.book.add(
+        context.collector.add(
             "lazy-parameter",
-            f"{slot.words} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
+            f"{ref.words} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
             " shape there is nothing to optimise yet.",
             "Run the model once with a sample input, then make the optimizer.",
-            path=slot.full,
-            place=place_of(scene, slot),
+            path=ref.full,
+            place=place_of(context, ref),
         )
 
 
 def report_optimizer(
-    scene: ModelContext,
-    slot: AttributeRef,
+    context: ModelContext,
+    ref: AttributeRef,
     optimizer: Optimizer,
     registry: Registry,
     hidden: Collection[int],
@@ -53,14 +53,14 @@ def report_optimizer(
     """
     lost = [tensor for tensor in given(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden]
     kind = type(optimizer).__name__
-    place = place_of(scene, slot)
+    place = place_of(context, ref)
     if lost:
-        scene.book.add(
+        context.collector.add(
             "optimizer-before-move",
-            f"{slot.words} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
+            f"{ref.words} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
             " (any more): its steps change nothing there.",
             "Make the optimizer after the model has been moved, from model.parameters().",
-            path=slot.full,
+            path=ref.full,
             place=place,
             bytes=bytes_of(lost),
         )
@@ -87,12 +87,12 @@ def report_optimizer(
                 " model moves"
             )
         )
-        scene.book.add(
+        context.collector.add(
             "optimizer-before-move",
-            f"{slot.words} ({kind}) was made before the move: {told}, and the next step fails.",
+            f"{ref.words} ({kind}) was made before the move: {told}, and the next step fails.",
             "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
             " old one's state.",
-            path=slot.full,
+            path=ref.full,
             place=place,
             bytes=bytes_of(behind),
         )

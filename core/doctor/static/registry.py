@@ -65,23 +65,23 @@ class Registry:
         """Every registered module with its path."""
         self.tensors = registered(self.modules)
         """Every parameter and buffer under each of its names."""
-        self.by_path = {one.path: one for one in self.tensors}
+        self.by_path = {item.path: item for item in self.tensors}
         self.module_ids = {id(module) for _, module in self.modules}
-        self.tensor_ids = {id(one.tensor) for one in self.tensors}
-        self.memory = {one.path: memory_of(one.tensor) for one in self.tensors}
+        self.tensor_ids = {id(item.tensor) for item in self.tensors}
+        self.memory = {item.path: memory_of(item.tensor) for item in self.tensors}
         """Path -> what it reaches; None: nothing."""
         self._by_storage: dict[tuple[str, int], list[tuple[Memory, Registered]]] = {}
-        for one in self.tensors:
-            memory = self.memory[one.path]
+        for item in self.tensors:
+            memory = self.memory[item.path]
             if memory is not None:
-                self._by_storage.setdefault(memory[:2], []).append((memory, one))
+                self._by_storage.setdefault(memory[:2], []).append((memory, item))
 
     def sharing(self, tensor: Tensor) -> list[Registered]:
         """Registered tensors that share bytes with this one."""
         memory = memory_of(tensor)
         if memory is None:
             return []
-        return [one for other, one in self._by_storage.get(memory[:2], ()) if memory.shares(other)]
+        return [item for other, item in self._by_storage.get(memory[:2], ()) if memory.shares(other)]
 
     def groups(self) -> list[list[Registered]]:
         """Registered tensors that share memory under several names, one Parameter under several names left out."""
@@ -104,15 +104,15 @@ def _overlapping(entries: Sequence[tuple[Memory, Registered]]) -> Iterator[list[
     for cluster in _clusters([memory for memory, _ in entries]):
         left = [entries[index] for index in cluster]
         while left:
-            memory, one = left[0]
+            memory, item = left[0]
             group = [
                 other
                 for reach, other in left[1:]
-                if memory.shares(reach) and (other.is_buffer or other.tensor is not one.tensor)
+                if memory.shares(reach) and (other.is_buffer or other.tensor is not item.tensor)
             ]
             left = [entry for entry in left if not memory.shares(entry[0])]
             if group:
-                yield [one, *group]
+                yield [item, *group]
 
 
 def _clusters(memories: Sequence[Memory]) -> list[list[int]]:

@@ -25,22 +25,22 @@ _CONVERSIONS = frozenset({"to", "cuda", "type_as"})
 _FACTS = frozenset({"shape", "dtype", "device", "size", "dim", "ndim", "numel"})
 
 
-def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden], device: torch.device | None) -> None:
+def report_tensors(context: ModelContext, ref: AttributeRef, things: list[Hidden], device: torch.device | None) -> None:
     """A finding about plain tensors; `device` is where the model has been moved, None where that failed or copied
     nothing."""
-    tensors = [one.thing for one in things if isinstance(one.thing, Tensor)]
+    tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
     holder, size = things[0].holder, bytes_of(tensors)
-    name = slot.attribute.name
+    name = ref.attribute.name
     where = device_id(tensors[0].device)
     there = device is not None and all(is_same_device(tensor.device, device) for tensor in tensors)
     scalars = all(not tensor.is_nested and tensor.dim() == 0 and tensor.device.type == "cpu" for tensor in tensors)
     severity = None
     if holder == "attribute":
-        what = f"{slot.words} is a plain attribute ({_kind(tensors[0])})"
-    elif holder == "class" and isinstance(slot.attribute.things[0].thing, Tensor) and things[0].path == name:
-        what = f"{slot.words} is an attribute of the class ({_kind(tensors[0])})"
+        what = f"{ref.words} is a plain attribute ({_kind(tensors[0])})"
+    elif holder == "class" and isinstance(ref.attribute.things[0].thing, Tensor) and things[0].path == name:
+        what = f"{ref.words} is an attribute of the class ({_kind(tensors[0])})"
     else:
-        what = f"{slot.words} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
+        what = f"{ref.words} {holds(holder)} {count_text(len(tensors), 'tensor')} ({bytes_text(size)})"
     them = "it" if len(tensors) == 1 else "them"
     if scalars:
         severity = "note"
@@ -48,10 +48,10 @@ def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden]
             f"{what} of no dimensions on the CPU: arithmetic takes such numbers on every device, but torch.cat,"
             f" torch.stack and indexing do not, and the state_dict misses {them}."
         )
-    elif holder == "attribute" and _copied_by_forward(slot):
+    elif holder == "attribute" and _copied_by_forward(ref):
         severity = "note"
         message = f"{what}: it stays on {where} when the model moves, and forward copies it to the device."
-    elif holder == "attribute" and (method := _brought_along_by(slot)) is not None:
+    elif holder == "attribute" and (method := _brought_along_by(ref)) is not None:
         severity = "note"
         message = (
             f"{what}: it stays on {where} when the model moves, until {method} brings it along itself; the state_dict"
@@ -59,41 +59,41 @@ def report_tensors(scene: ModelContext, slot: AttributeRef, things: list[Hidden]
         )
     elif there:
         severity = "warning"
-        one = len(tensors) == 1
+        item = len(tensors) == 1
         message = (
-            f"{what} that {'was' if one else 'were'} put on {where} when {'it was' if one else 'they were'} made: "
-            f"{'it stays' if one else 'they stay'} there when the model goes anywhere else."
+            f"{what} that {'was' if item else 'were'} put on {where} when {'it was' if item else 'they were'} made: "
+            f"{'it stays' if item else 'they stay'} there when the model goes anywhere else."
         )
     else:
         message = (
             f"{what} that PyTorch does not know of: the model moves, and"
             f" {'it stays' if len(tensors) == 1 else 'they stay'} on {where}."
         )
-    scene.book.add(
+    context.collector.add(
         "unregistered-tensor",
         message,
         _fix(name, holder),
-        path=slot.full,
-        place=place_of(scene, slot),
+        path=ref.full,
+        place=place_of(context, ref),
         severity=severity,
         bytes=size,
         holder=holder,
     )
 
 
-def report_generators(scene: ModelContext, slot: AttributeRef, device: torch.device) -> None:
+def report_generators(context: ModelContext, ref: AttributeRef, device: torch.device) -> None:
     """A note on a random generator that belongs to another device than the model."""
-    for one in slot.attribute.things:
-        if isinstance(one.thing, torch.Generator) and one.thing.device.type != device.type:
-            scene.book.add(
+    for item in ref.attribute.things:
+        if isinstance(item.thing, torch.Generator) and item.thing.device.type != device.type:
+            context.collector.add(
                 "unregistered-tensor",
-                f"{slot.words} {'is' if one.holder == 'attribute' else 'holds'} a torch.Generator of"
-                f" {device_id(one.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
+                f"{ref.words} {'is' if item.holder == 'attribute' else 'holds'} a torch.Generator of"
+                f" {device_id(item.thing.device)}: it makes random numbers there only, and torch.randn(…, generator=…)"
                 f" on {device_id(device)} refuses it.",
                 "Draw the numbers where the generator is and copy them, or make a generator per device:"
                 " torch.Generator(device=x.device).",
-                path=slot.full,
-                place=place_of(scene, slot),
+                path=ref.full,
+                place=place_of(context, ref),
                 severity="note",
                 holder="generator",
             )
@@ -119,17 +119,17 @@ def _fix(name: str, holder: str) -> str:
     return "Register the tensor as a buffer of a module and let the function take it from there."
 
 
-def _brought_along_by(slot: AttributeRef) -> str | None:
+def _brought_along_by(ref: AttributeRef) -> str | None:
     """The method that says `self.table = self.table.to(…)`, also with a condition."""
-    name = slot.attribute.name
-    for base in type.mro(type(slot.module)):
+    name = ref.attribute.name
+    for base in type.mro(type(ref.module)):
         source = class_source(base)
         for target, (place, value) in assignments(source) if source is not None else ():
             if (
                 target == name
                 and place.function != "__init__"
                 and value is not None
-                and any(_moves(one, name) for one in ast.walk(value))
+                and any(_moves(item, name) for item in ast.walk(value))
             ):
                 return place.function
     return None
@@ -140,11 +140,11 @@ def _moves(node: ast.AST, name: str) -> bool:
     return isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name
 
 
-def _copied_by_forward(slot: AttributeRef) -> bool:
+def _copied_by_forward(ref: AttributeRef) -> bool:
     """Whether everything outside `__init__` that computes with the attribute says `.to(…)` to it first."""
     copies = others = 0
-    name = slot.attribute.name
-    for base in type.mro(type(slot.module)):
+    name = ref.attribute.name
+    for base in type.mro(type(ref.module)):
         source = class_source(base)
         for function_name, function in functions_of(source).items() if source is not None else ():
             first = self_name(function)

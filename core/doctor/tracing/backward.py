@@ -26,5 +26,5 @@ def forward_line(work: Callable[[], object]) -> SourceLocation | None:
                 work()
         except (Exception, SystemExit) as error:
             traceback.clear_frames(error.__traceback__)  # they hold activations
-    text = next((str(one.message) for one in said if _SAID in str(one.message)), "")
+    text = next((str(item.message) for item in said if _SAID in str(item.message)), "")
     return innermost(place_at(file, int(line), function) for file, line, function in reversed(_FRAME.findall(text)))

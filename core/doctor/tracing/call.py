@@ -34,10 +34,10 @@ class Run:
     """The run that is watched, which all rules share: who is at work, where everything should be, and where findings
     go."""
 
-    def __init__(self, device: torch.device, book: FindingCollector, sources: Sources) -> None:
+    def __init__(self, device: torch.device, collector: FindingCollector, sources: Sources) -> None:
         self.device = device
         """Where the model was moved."""
-        self.book = book
+        self.collector = collector
         self.sources = sources
         self.irregular = False
         """Whether there are tensors that a virtual GPU cannot hold."""
@@ -47,7 +47,7 @@ class Run:
     @property
     def path(self) -> str:
         """The module at work."""
-        return self.book.path
+        return self.collector.path
 
 
 class Call:

@@ -40,11 +40,11 @@ def cause(model: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
     homes = homes or Counter(tensor.device for tensor in inputs if tensor.device.type != "cpu")
     if not homes:
         return None
-    book = _FirstOnly()
+    collector = _FirstOnly()
     with torch.random.fork_rng(devices=[]):
         try:
-            with OpTracer(model, homes.most_common(1)[0][0], book, None, inputs):
+            with OpTracer(model, homes.most_common(1)[0][0], collector, None, inputs):
                 model(*inputs)
         except (_Found, Exception, SystemExit) as ended:
             traceback.clear_frames(ended.__traceback__)  # they hold activations
-    return next((finding for finding in book.findings() if finding.rule in DEVICES_MEET), None)
+    return next((finding for finding in collector.findings() if finding.rule in DEVICES_MEET), None)

@@ -37,16 +37,16 @@ class DeviceHop:
             return
         if destination.type == "cpu" and not _without_waiting(call):
             return  # a hidden synchronisation
-        if call.place is not None and run.book.has("hard-coded-device", call.place, problem=True):
+        if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
             return  # told there
-        if run.book.again("device-hop", call.place, run.path):
+        if run.collector.again("device-hop", call.place, run.path):
             return
         origin = origin_of(call, source)
         if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
             return  # there and back in one line: the way there has been told
         upload = here.type == "cpu"
         nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
-        run.book.add(
+        run.collector.add(
             "device-hop",
             f"{origin.capital(run.path)} is copied from {device_id(here)} to {device_id(destination)}",
             (
@@ -79,10 +79,10 @@ def _index(call: Call) -> None:
     for index in given if isinstance(given, (tuple, list)) else (given,):
         if isinstance(index, Tensor) and index.device.type == "cpu" and index.dim() > 0:
             run.sources.use([index], slow=True)
-            if run.book.again("device-hop", call.place, run.path):
+            if run.collector.again("device-hop", call.place, run.path):
                 return
             origin, there = origin_of(call, index), device_id(first.device)
-            run.book.add(
+            run.collector.add(
                 "device-hop",
                 f"{origin.capital(run.path)} is an index on the CPU: it is copied from cpu to {there}",
                 _fix(origin),
@@ -107,13 +107,13 @@ def _ends(call: Call, result: Any) -> tuple[Tensor, torch.device] | None:
     if not isinstance(result, Tensor):
         return None
     source = next(
-        (one for one in args[1 if name == "new_tensor" else 0 :] if isinstance(one, Tensor)), kwargs.get("data")
+        (item for item in args[1 if name == "new_tensor" else 0 :] if isinstance(item, Tensor)), kwargs.get("data")
     )
     return (source, result.device) if isinstance(source, Tensor) else None
 
 
 def _without_waiting(call: Call) -> bool:
-    return bool(call.kwargs.get("non_blocking")) or any(one is True for one in call.args[1:3])
+    return bool(call.kwargs.get("non_blocking")) or any(item is True for item in call.args[1:3])
 
 
 def _fix(origin: Origin) -> str:

@@ -34,15 +34,15 @@ class DtypePromotion:
         ):
             return
         width = result.dtype.itemsize
-        floating = [one for one in call.operands if one.dtype.is_floating_point and one.dim() > 0]
-        if not any(one.dtype.itemsize < width for one in floating) or call.kwargs.get("dtype") is not None:
+        floating = [item for item in call.operands if item.dtype.is_floating_point and item.dim() > 0]
+        if not any(item.dtype.itemsize < width for item in floating) or call.kwargs.get("dtype") is not None:
             return
-        narrow = max((one for one in floating if one.dtype.itemsize < width), key=Tensor.numel)
-        wide = next((one for one in floating if one.dtype is result.dtype), None)
+        narrow = max((item for item in floating if item.dtype.itemsize < width), key=Tensor.numel)
+        wide = next((item for item in floating if item.dtype is result.dtype), None)
         if (
             wide is None
             or result.numel() < narrow.numel()
-            or any(one is result for one in floating)
+            or any(item is result for item in floating)
             or _autocast(result)
         ):
             return
@@ -53,10 +53,10 @@ class DtypePromotion:
         if wide.numel() == narrow.numel() and origin.kind in _MADE_BY_NOBODY:
             return
         run = call.run
-        if run.book.again("dtype-promotion", call.place, run.path):
+        if run.collector.again("dtype-promotion", call.place, run.path):
             return
-        small, large = (dtype_name(one.dtype) for one in (narrow, result))
-        run.book.add(
+        small, large = (dtype_name(item.dtype) for item in (narrow, result))
+        run.collector.add(
             "dtype-promotion",
             f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).words(run.path)} is {small}: "
             f"{origin.words(run.path)} is {large}.",

@@ -72,7 +72,7 @@ class HiddenSync:
         if waited is None:
             return
         run, name = call.run, call.kind.name
-        if run.book.again("hidden-sync", call.place, run.path):
+        if run.collector.again("hidden-sync", call.place, run.path):
             return
         words, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
         source = run.sources.of(waited)
@@ -94,7 +94,7 @@ class HiddenSync:
                 if origin.kind == "factory"
                 else "Let what it is written into be on the device as well."
             )
-        run.book.add(
+        run.collector.add(
             "hidden-sync",
             f"In PyTorch's own code {source.words(run.path)} {read}"
             if call.by_torch
@@ -114,9 +114,11 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     first = args[0] if args else None
     if name in _NUMBERS:
         into = kwargs.get("out")  # written, not read
-        return next((one for one in call.operands if one is not into and _there(one)), None)
+        return next((item for item in call.operands if item is not into and _there(item)), None)
     if name in ("tensor", "as_tensor", "asarray"):
-        return next((one for one in call.operands if _there(one)), None) if isinstance(first, (list, tuple)) else None
+        return (
+            next((item for item in call.operands if _there(item)), None) if isinstance(first, (list, tuple)) else None
+        )
     if name in _FILLS and isinstance(first, Tensor) and first.device.type == "cpu":
         source = args[-1] if len(args) > 1 else kwargs.get("src")
         return source if isinstance(source, Tensor) and _there(source) and not kwargs.get("non_blocking") else None
@@ -133,7 +135,7 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
         if isinstance(model, Tensor) and call.run.sources.of(model).kind in _TOLD:
             call.run.sources.use([model], slow=True)
             return None
-        blocking = not (kwargs.get("non_blocking") or any(one is True for one in args[1:3]))
+        blocking = not (kwargs.get("non_blocking") or any(item is True for item in args[1:3]))
         return first if isinstance(result, Tensor) and result.device.type == "cpu" and blocking else None
     if name == "where":
         return first if len(args) + len(kwargs) == 1 else None
@@ -152,15 +154,15 @@ def _there(tensor: Tensor) -> bool:
 def _by_index(name: str, args: Any) -> Tensor | None:
     """A mask whose true elements have to be counted, or a bound of a slice."""
     index = args[1] if len(args) > 1 else None
-    for one in index if isinstance(index, (tuple, list)) else (index,):
-        if isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) and one.dim() > 0 and _there(one):
+    for item in index if isinstance(index, (tuple, list)) else (index,):
+        if isinstance(item, Tensor) and item.dtype in (torch.bool, torch.uint8) and item.dim() > 0 and _there(item):
             value = args[2] if len(args) > 2 else None
             if name == "__getitem__" or (
                 isinstance(value, Tensor) and value.dim() > 0
             ):  # a number is filled in without counting
-                return one
-        if isinstance(one, slice):
-            for bound in (one.start, one.stop, one.step):
+                return item
+        if isinstance(item, slice):
+            for bound in (item.start, item.stop, item.step):
                 if isinstance(bound, Tensor) and _there(bound):
                     return bound
     return None

@@ -26,7 +26,7 @@ class HostArray:
         """It works on the CPU only."""
         run = self._call.run
         origin = run.sources.of(self._tensor)
-        run.book.add(
+        run.collector.add(
             "fails-on-device",
             f"A NumPy array is asked of {origin.words(run.path)}; it is on {self._tensor.device}, and NumPy reads the"
             " CPU's memory only.",

@@ -32,4 +32,4 @@ def host_list(call: Call) -> HostList | None:
         or not isinstance(call.args[0], (list, tuple))
     ):
         return None
-    return HostList(call) if any(is_virtual(one) for one in call.operands) else None
+    return HostList(call) if any(is_virtual(item) for item in call.operands) else None

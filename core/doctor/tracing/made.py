@@ -31,7 +31,7 @@ def note_results(call: Call, result: Any) -> None:
 
 def _note(call: Call, tensor: Tensor) -> None:
     given = call.operands
-    if any(tensor is one for one in given):
+    if any(tensor is item for item in given):
         return
     sources, kind = call.run.sources, call.kind
     if kind.factory and not (kind.name == "normal" and given):  # with a tensor as its mean it draws where that is
@@ -45,7 +45,7 @@ def _note(call: Call, tensor: Tensor) -> None:
     if tensor.device == call.run.device:
         sources.note(tensor, Origin("result", path=call.run.path, op=kind.words, cast=cast))
         return
-    beside = next((one for one in given if one.device == tensor.device), None)
+    beside = next((item for item in given if item.device == tensor.device), None)
     if beside is None and given and kind.copies:
         sources.note(tensor, Origin("copy", path=call.run.path, op=kind.words, place=call.place, cast=cast))
         return
@@ -75,9 +75,9 @@ def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:
         return False
     if given and (call.kwargs.get("dtype") is not None or (call.kind.casts and dtype is not given[0].dtype)):
         return True
-    for one in given:
-        if one.dtype is dtype:
-            known = call.run.sources.known(one)
+    for item in given:
+        if item.dtype is dtype:
+            known = call.run.sources.known(item)
             if known is not None and known.cast:
                 return True
     return False

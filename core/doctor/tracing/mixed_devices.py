@@ -42,8 +42,8 @@ class Mixed:
         call, run = self._call, self._call.run
         origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
         said = [
-            f"{origins[id(one)].words(run.path)} is on {device_id(one.device)}"
-            for one in _one_per_origin(call.operands, origins)
+            f"{origins[id(item)].words(run.path)} is on {device_id(item.device)}"
+            for item in _one_per_origin(call.operands, origins)
         ]
         message = Message(f"{call.kind.sentence} gets operands from several devices: {_listed(said)}.")
         at = call.place or NOWHERE
@@ -52,8 +52,8 @@ class Mixed:
             origin = origins[id(stray)]
             fix = Message(_fix(origin, stray, call))
             failed = Finding(rule=RULE, path=run.path, file=at.file, line=at.line, message=message, fix=fix)
-            if origin.place is not None and run.book.has("hard-coded-device", origin.place):
-                run.book.made_fail("hard-coded-device", origin.place, failed)
+            if origin.place is not None and run.collector.has("hard-coded-device", origin.place):
+                run.collector.made_fail("hard-coded-device", origin.place, failed)
                 continue
             if origin.kind == "factory" and origin.place is not None and not origin.named_device:
                 _default_device(call, stray, origin, failed)
@@ -61,7 +61,7 @@ class Mixed:
                 rest.append(failed)
         if rest:
             operands = [origin.operand for origin in origins.values()]
-            run.book.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
+            run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
 
 
 def mixed_devices(call: Call) -> Mixed | None:
@@ -83,11 +83,15 @@ def _counted(call: Call) -> list[Tensor]:
     """The operands that have to be on one device. From the CPU a number may join any (among numbers alone it may not),
     and an index."""
     given = call.operands
-    numbers = all(one.dim() == 0 for one in given)
+    numbers = all(item.dim() == 0 for item in given)
     indices = (
-        {id(one) for one in operands(call.args[1:2], {})} if call.kind.name in ("__getitem__", "__setitem__") else set()
+        {id(item) for item in operands(call.args[1:2], {})}
+        if call.kind.name in ("__getitem__", "__setitem__")
+        else set()
     )
-    return [one for one in given if one.device.type != "cpu" or ((one.dim() > 0 or numbers) and id(one) not in indices)]
+    return [
+        item for item in given if item.device.type != "cpu" or ((item.dim() > 0 or numbers) and id(item) not in indices)
+    ]
 
 
 def origin_of(call: Call, tensor: Tensor) -> Origin:
@@ -110,7 +114,7 @@ def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) 
         if origin.op.startswith("nn.")
         else f"{origin.op} makes its tensor"
     )
-    run.book.add(
+    run.collector.add(
         "default-device",
         f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.words} {where} fails: "
         f"the rest is on {device_id(run.device)}.",
@@ -169,7 +173,7 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
 
 def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:
     """The first of each origin and device, at most four."""
-    return list({(origins[id(one)], one.device): one for one in reversed(tensors)}.values())[::-1][:4]
+    return list({(origins[id(item)], item.device): item for item in reversed(tensors)}.values())[::-1][:4]
 
 
 def _listed(said: list[str]) -> str:

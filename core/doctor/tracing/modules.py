@@ -50,19 +50,19 @@ class Modules:
     def _enter(self, module: nn.Module, args: Any) -> None:
         run = self._run
         if threading.get_ident() != self._thread:
-            run.book.not_checked(
+            run.collector.not_checked(
                 "what other threads run",
                 "The model runs modules on threads of its own; the calling one alone was watched.",
             )
             return
         path = run.sources.paths.get(id(module))
-        self._stack.append((id(module), run.book.path if path is None else path))
+        self._stack.append((id(module), run.collector.path if path is None else path))
         self.running = len(self._stack)
-        run.book.path = self._stack[-1][1]
+        run.collector.path = self._stack[-1][1]
         if type(module).__module__.startswith("torch.jit") and hasattr(
             module, "_c"
         ):  # asking a model of the user's runs its `__getattr__`
-            run.book.not_checked(
+            run.collector.not_checked(
                 path or type(module).__name__,
                 "It was compiled by TorchScript, which runs without Python: nobody can watch its operations.",
             )
@@ -78,7 +78,7 @@ class Modules:
         sources = self._run.sources
         if path in (
             "",
-            self._run.book.path,
+            self._run.collector.path,
         ):  # the model's own output is nobody's operand; what forward made goes by its parent's name
             return
         for tensor in tensors(_values(output)):
@@ -94,7 +94,7 @@ class Modules:
             if identity == id(module):
                 break
         self.running = len(self._stack)
-        self._run.book.path = self._stack[-1][1] if self._stack else ""
+        self._run.collector.path = self._stack[-1][1] if self._stack else ""
         return path
 
 

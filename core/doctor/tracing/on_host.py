@@ -30,7 +30,7 @@ class OnHost:
         brought = {id(tensor): tensor.cpu() for tensor in call.operands if tensor.device.type == KIND}
         args = exchanged(call.args, lambda tensor: brought.get(id(tensor), tensor))
         self.args: Any = tuple(
-            CPU if call.kind.copies and isinstance(one, (str, torch.device)) else one for one in args
+            CPU if call.kind.copies and isinstance(item, (str, torch.device)) else item for item in args
         )
         self.kwargs: Any = {
             name: CPU
@@ -51,7 +51,7 @@ class OnHost:
         call = self._call
         what = f"{' and '.join(self._kinds)} tensors"
         why = f"{call.kind.sentence} was computed on the CPU: virtual GPUs hold dense tensors only."
-        call.run.book.not_checked(what, why, call.place)
+        call.run.collector.not_checked(what, why, call.place)
 
 
 def on_host(call: Call) -> OnHost | None:
@@ -59,7 +59,7 @@ def on_host(call: Call) -> OnHost | None:
     if call.run.device.type != KIND:
         return None
     given = call.operands
-    kinds = ["nested" if one.is_nested else "sparse" for one in given if is_irregular(one)]
+    kinds = ["nested" if item.is_nested else "sparse" for item in given if is_irregular(item)]
     if not kinds and (found := _MAKES.search(call.kind.name)) is not None:
         kinds = [found[0]]
     if not kinds or (call.kind.writes and isinstance(call.args[0], Tensor) and call.args[0].device.type == KIND):

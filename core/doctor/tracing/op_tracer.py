@@ -55,7 +55,7 @@ class OpTracer(TorchFunctionMode):
         self,
         model: nn.Module,
         device: torch.device | str,
-        book: FindingCollector,
+        collector: FindingCollector,
         origins: Origins | None,
         inputs: Sequence[Tensor],
         gradients: Histories | None = None,
@@ -66,7 +66,7 @@ class OpTracer(TorchFunctionMode):
         self._gradients = gradients
         self.operations = 0
         """Calls that were watched."""
-        self._run = Run(_numbered(torch.device(device), model), book, Sources(model, origins, inputs))
+        self._run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
         self._modules = Modules(self._run, self._returned)
         self._run.irregular = self._run.device.type == KIND and any(map(is_irregular, _held(model)))
         self._rules: tuple[tuple[str, Rule], ...] = (
@@ -98,7 +98,7 @@ class OpTracer(TorchFunctionMode):
 
     def __enter__(self) -> OpTracer:
         self._run.until = _outside(sys._getframe(1))
-        self._run.book.path = ""
+        self._run.collector.path = ""
         with contextlib.ExitStack() as undo:  # carried out here only when something raises
             undo.callback(self._over)
             self._modules.attach()
@@ -119,7 +119,7 @@ class OpTracer(TorchFunctionMode):
 
     def _over(self) -> None:
         self._run.until = None
-        self._run.book.path = ""
+        self._run.collector.path = ""
         self._run.sources.forget()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -228,8 +228,8 @@ class OpTracer(TorchFunctionMode):
 
     def _gave_up(self, name: str, error: Exception) -> None:
         self._broken.add(name)
-        at = f" in '{self._run.book.path}'" if self._run.book.path else ""
-        self._run.book.not_checked(
+        at = f" in '{self._run.collector.path}'" if self._run.collector.path else ""
+        self._run.collector.not_checked(
             name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({first_line(error)})."
         )
 
@@ -274,7 +274,7 @@ class _Again(TorchFunctionMode):
 def _held(model: nn.Module) -> Iterator[Tensor]:
     """Its parameters and buffers; unlike torch's own walk, this one asks no module for a hash."""
     for _, module in named_modules(model):
-        yield from (one for one in (*module._parameters.values(), *module._buffers.values()) if one is not None)
+        yield from (item for item in (*module._parameters.values(), *module._buffers.values()) if item is not None)
 
 
 def _numbered(device: torch.device, model: nn.Module) -> torch.device:

@@ -125,11 +125,11 @@ def _unregistered(module: nn.Module, known: RegisteredIds) -> list[tuple[str, Te
     found: list[tuple[str, Tensor | nn.Module, bool]] = []
     try:
         for attribute in hidden(module, known):
-            for one in attribute.things:
-                if isinstance(one.thing, (Tensor, nn.Module)):
-                    rest = one.path.removeprefix(attribute.name)
-                    name = one.path if rest.startswith((".", "[")) else attribute.name
-                    found.append((name, one.thing, attribute.hook is not None))
+            for item in attribute.things:
+                if isinstance(item.thing, (Tensor, nn.Module)):
+                    rest = item.path.removeprefix(attribute.name)
+                    name = item.path if rest.startswith((".", "[")) else attribute.name
+                    found.append((name, item.thing, attribute.hook is not None))
     except Exception:  # code of the user's, which says so itself when it runs
         pass
     return found

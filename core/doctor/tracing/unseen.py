@@ -62,7 +62,7 @@ def _body(code: CodeType) -> ast.AST | None:
         node
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        and min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) == code.co_firstlineno
+        and min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))]) == code.co_firstlineno
     ]
     return inside[-1] if inside else None
 
@@ -86,7 +86,7 @@ def _made(body: ast.AST, name: str, before: SourceLocation) -> tuple[str, Source
         if (
             isinstance(node, ast.Assign)
             and node.lineno < before.line
-            and any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
+            and any(isinstance(item, ast.Name) and item.id == name for item in node.targets)
         ):
             op = next((op for op in map(_made_by, ast.walk(node.value)) if op is not None), None)
             if op is not None and (found is None or node.lineno > found[1].line):

@@ -22,13 +22,13 @@ CARDS = 2
 
 
 @pytest.fixture
-def book(virtual):
+def collector(virtual):
     return FindingCollector()
 
 
 @pytest.fixture
-def cuda(book):
-    with CudaEmulation(book, CARDS, virtual=True) as stand_in:
+def cuda(collector):
+    with CudaEmulation(collector, CARDS, virtual=True) as stand_in:
         yield stand_in
 
 
@@ -69,10 +69,10 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_questions_about_cuda_are_answered_for_the_virtual_cards(cuda, book, name):
+def test_questions_about_cuda_are_answered_for_the_virtual_cards(cuda, collector, name):
     ask, answer = ANSWERS[name]
     assert ask() == answer
-    assert not book.unchecked()
+    assert not collector.unchecked()
 
 
 def map_location(where):
@@ -128,7 +128,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, book, name):
+def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, collector, name):
     make, index = MADE[name]
     made = make(torch.ones(2, 3))
     assert made.device == cuda_device(index)
@@ -138,7 +138,7 @@ def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, book, na
     assert made.get_device() == index
     assert made.type().startswith("torch.cuda.")
     assert torch.Tensor.device.__get__(made) == torch.device("vgpu", index)
-    assert not book.unchecked()
+    assert not collector.unchecked()
 
 
 def test_a_tensor_on_the_cpu_is_no_cuda_tensor(cuda):
@@ -186,7 +186,7 @@ def test_the_default_device_can_be_cuda(cuda):
     assert torch.zeros(1).device.type == "cpu"
 
 
-def test_streams_and_events_keep_the_simulated_clock(cuda, book, virtual):
+def test_streams_and_events_keep_the_simulated_clock(cuda, collector, virtual):
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     stream = torch.cuda.Stream(device=1)
     with torch.cuda.stream(stream):
@@ -205,7 +205,7 @@ def test_streams_and_events_keep_the_simulated_clock(cuda, book, virtual):
     assert torch.cuda.current_device() == 0
     with pytest.raises(ValueError, match="enable_timing"):
         torch.cuda.Event().elapsed_time(end)
-    assert not book.unchecked()
+    assert not collector.unchecked()
 
 
 def test_a_seed_of_cuda_s_gives_the_same_values_again(cuda):
@@ -222,7 +222,7 @@ def test_a_seed_of_cuda_s_gives_the_same_values_again(cuda):
 
 
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}])
-def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, book, options):
+def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, collector, options):
     model = nn.Linear(4, 2).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), 0.1, **options)
     scaler = torch.amp.GradScaler("cuda")
@@ -243,7 +243,7 @@ def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, book, optio
     assert not torch.is_autocast_enabled("cuda")
     assert scaler.get_scale() > 1
     assert not torch.equal(before, model.weight)
-    assert not book.unchecked()
+    assert not collector.unchecked()
 
 
 def test_the_older_names_of_mixed_precision_work(cuda):
@@ -357,10 +357,10 @@ NOT_CHECKED = {
 
 
 @pytest.mark.parametrize("name", NOT_CHECKED)
-def test_what_virtual_gpus_cannot_do_is_not_checked(cuda, book, name):
+def test_what_virtual_gpus_cannot_do_is_not_checked(cuda, collector, name):
     with pytest.raises(NotImplementedError, match="virtual GPUs"):
         NOT_CHECKED[name]()
-    (unchecked,) = book.unchecked()
+    (unchecked,) = collector.unchecked()
     assert unchecked.what == name
     assert unchecked.file == __file__
     assert unchecked.reason.endswith(".")
@@ -385,21 +385,21 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_the_code_can_do_without_is_not_checked_and_goes_on(cuda, book, name):
+def test_what_the_code_can_do_without_is_not_checked_and_goes_on(cuda, collector, name):
     HARMLESS[name]()
-    assert [unchecked.what for unchecked in book.unchecked()] == [name]
+    assert [unchecked.what for unchecked in collector.unchecked()] == [name]
 
 
-def test_a_profiler_of_the_cpu_is_no_trouble(cuda, book):
+def test_a_profiler_of_the_cpu_is_no_trouble(cuda, collector):
     profiled()
-    assert not book.unchecked()
+    assert not collector.unchecked()
 
 
-def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(book, monkeypatch):
+def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(collector, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with CudaEmulation(book, CARDS, virtual=True):
+    with CudaEmulation(collector, CARDS, virtual=True):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [unchecked.what for unchecked in book.unchecked()] == ["CUDA_VISIBLE_DEVICES"]
+    assert [unchecked.what for unchecked in collector.unchecked()] == ["CUDA_VISIBLE_DEVICES"]
 
 
 # --- nothing stays changed
@@ -424,14 +424,14 @@ def everything_of_torch():
     return attributes | {(kind.__name__, key): id(value) for kind in classes for key, value in vars(kind).items()}
 
 
-def test_everything_of_torch_is_as_it_was(book):
+def test_everything_of_torch_is_as_it_was(collector):
     torch.zeros(1, device="vgpu").sum()  # what torch imports at the first operation
     with CudaEmulation(FindingCollector(), CARDS, virtual=True):
         torch.randn(1, device="cuda")
     before, modes = everything_of_torch(), len(_get_current_function_mode_stack())
 
     def fail():
-        with CudaEmulation(book, CARDS, virtual=True):
+        with CudaEmulation(collector, CARDS, virtual=True):
             assert everything_of_torch() != before
             torch.set_default_device("cuda")
             raise ZeroDivisionError
@@ -445,9 +445,9 @@ def test_everything_of_torch_is_as_it_was(book):
     assert not torch.cuda.is_available() or torch.version.cuda
 
 
-def test_what_was_set_around_it_stays_and_what_code_left_goes(book):
+def test_what_was_set_around_it_stays_and_what_code_left_goes(collector):
     with torch.device("meta"):
-        with CudaEmulation(book, CARDS, virtual=True):
+        with CudaEmulation(collector, CARDS, virtual=True):
             torch.device("cuda:1").__enter__()
             assert torch.zeros(1).device == cuda_device(1)
         assert torch.zeros(1).is_meta
@@ -455,15 +455,15 @@ def test_what_was_set_around_it_stays_and_what_code_left_goes(book):
     assert not _get_current_function_mode_stack()
 
 
-def test_functions_that_code_kept_are_torch_s_own_afterwards(book):
+def test_functions_that_code_kept_are_torch_s_own_afterwards(collector):
     real = torch.cuda.device_count()
-    with CudaEmulation(book, CARDS, virtual=True):
+    with CudaEmulation(collector, CARDS, virtual=True):
         kept = torch.cuda.device_count
         assert kept() == CARDS
     assert kept() == real
 
 
-def test_a_thread_that_goes_on_afterwards_is_told_the_truth(book):
+def test_a_thread_that_goes_on_afterwards_is_told_the_truth(collector):
     go_on, real, found = threading.Event(), torch.cuda.is_available(), []
 
     def work():
@@ -472,7 +472,7 @@ def test_a_thread_that_goes_on_afterwards_is_told_the_truth(book):
         found.append(torch.cuda.is_available())
         found.append(torch.zeros(1).device.type)
 
-    with CudaEmulation(book, CARDS, virtual=True):
+    with CudaEmulation(collector, CARDS, virtual=True):
         thread = threading.Thread(target=work)
         thread.start()
     go_on.set()
@@ -482,9 +482,9 @@ def test_a_thread_that_goes_on_afterwards_is_told_the_truth(book):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 @pytest.mark.parametrize("virtual_gpus", [False, True])
-def test_without_any_card_nothing_is_imitated(book, virtual_gpus):
-    with CudaEmulation(book, 0, virtual=virtual_gpus):
+def test_without_any_card_nothing_is_imitated(collector, virtual_gpus):
+    with CudaEmulation(collector, 0, virtual=virtual_gpus):
         assert not torch.cuda.is_available()
         with pytest.raises((AssertionError, RuntimeError)):
             torch.zeros(1).cuda()
-    assert [finding.rule for finding in book.findings()] == ["hard-coded-device"]
+    assert [finding.rule for finding in collector.findings()] == ["hard-coded-device"]

@@ -53,13 +53,13 @@ def found(tmp_path, virtual):
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         made.append(name)
-        book = FindingCollector()
-        with CudaEmulation(book, cards, virtual=imitate), contextlib.suppress(RuntimeError, AssertionError):
+        collector = FindingCollector()
+        with CudaEmulation(collector, cards, virtual=imitate), contextlib.suppress(RuntimeError, AssertionError):
             spec.loader.exec_module(module)
             model = module.Net()
             there = torch.device("vgpu" if imitate else "cpu", 0)
             model.to(there)(torch.ones(2, 4).to(there))
-        return [one for one in book.findings() if one.file == str(file)], marked(file)
+        return [one for one in collector.findings() if one.file == str(file)], marked(file)
 
     yield carry_out
     for name in made:
@@ -387,11 +387,11 @@ def test_a_card_that_is_not_there_fails_as_on_cuda_and_is_found(found, virtual):
 
 
 def test_the_doctor_s_own_moves_are_no_findings(found, virtual):
-    book = FindingCollector()
-    with CudaEmulation(book, 2, virtual=True) as stand_in:
+    collector = FindingCollector()
+    with CudaEmulation(collector, 2, virtual=True) as stand_in:
         assert stand_in.name_of("vgpu:1") == "cuda:1"
         torch.nn.Linear(2, 2).to(stand_in.name_of("vgpu:1"))
-    assert not book.findings()
+    assert not collector.findings()
 
 
 @pytest.mark.parametrize("text", [".cuda()", 'device="cuda"', '"cuda:1"'])
@@ -427,11 +427,11 @@ def test_a_line_of_an_installed_library_is_named_where_the_user_wrote_nothing(fo
 
 
 def test_code_without_a_file_is_no_trouble(virtual):
-    book = FindingCollector()
-    with CudaEmulation(book, 2, virtual=True):
+    collector = FindingCollector()
+    with CudaEmulation(collector, 2, virtual=True):
         made = eval("torch.zeros(2, device='cuda')", {"torch": torch})
         assert made.is_cuda
-    assert not book.findings()
+    assert not collector.findings()
 
 
 def test_a_file_that_cannot_be_read_has_no_source(tmp_path):

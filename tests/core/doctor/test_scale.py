@@ -75,11 +75,11 @@ def looked_at(make: Callable[[int], nn.Module], count: int) -> int:
     origins = Origins()
     with origins.recording():
         model = make(count)
-    survey = StaticChecks(model, origins, FindingCollector())
-    calls = calls_of(survey.before)
+    checks = StaticChecks(model, origins, FindingCollector())
+    calls = calls_of(checks.before)
     with swapping():
         model.to(DEVICE)
-    calls += calls_of(lambda: survey.moved(DEVICE)) + calls_of(lambda: survey.ran(train=False))
+    calls += calls_of(lambda: checks.moved(DEVICE)) + calls_of(lambda: checks.ran(train=False))
     origins.close()
     return calls
 

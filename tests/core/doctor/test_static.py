@@ -49,30 +49,30 @@ def examined(
     again: bool = False,
 ) -> FindingCollector:
     """Everything that the static rules say; forward runs where there are inputs."""
-    book, origins = FindingCollector(), Origins()
+    collector, origins = FindingCollector(), Origins()
     if recorded:
         with origins.recording():
             model = make()
     else:
         model = make()
-    survey = StaticChecks(model, origins, book)
-    survey.before()
+    checks = StaticChecks(model, origins, collector)
+    checks.before()
     moved(model, device)
-    survey.moved(device)
+    checks.moved(device)
     if inputs:
         output = model.train(train)(*[one.to(device) for one in inputs])
         if train:
             output.sum().backward()
-        survey.ran(train, {id(module) for module in model.modules()})
+        checks.ran(train, {id(module) for module in model.modules()})
     if again:
-        survey.compare(make())
+        checks.compare(make())
     origins.close()
-    return book
+    return collector
 
 
-def only(book: FindingCollector, rule: str) -> Finding:
+def only(collector: FindingCollector, rule: str) -> Finding:
     """The one finding, which is of this rule."""
-    findings = book.findings()
+    findings = collector.findings()
     assert [one.rule for one in findings] == [rule], [one.message for one in findings]
     return findings[0]
 
@@ -844,9 +844,9 @@ def test_what_is_too_large_to_be_searched_is_not_called_clean() -> None:
             self.loop: list[Any] = [1, "two"]
             self.loop.append(self.loop)
 
-    book = examined(Large)
-    assert not book.findings()
-    assert [one.what for one in book.unchecked()] == ["the rest of self.many"]
+    collector = examined(Large)
+    assert not collector.findings()
+    assert [one.what for one in collector.unchecked()] == ["the rest of self.many"]
     assert not examined(Round).unchecked()
 
 
@@ -882,21 +882,21 @@ def test_torchs_own_ways_to_hold_tensors_are_no_findings() -> None:
 
 
 def test_a_move_that_failed_leaves_what_is_known_without_it() -> None:
-    book, origins = FindingCollector(), Origins()
-    survey = StaticChecks(InList(), origins, book)
-    survey.before()
-    survey.moved(None)
-    assert only(book, "unregistered-module").path == "heads"
+    collector, origins = FindingCollector(), Origins()
+    checks = StaticChecks(InList(), origins, collector)
+    checks.before()
+    checks.moved(None)
+    assert only(collector, "unregistered-module").path == "heads"
 
 
 def test_the_survey_leaves_the_model_as_it_was() -> None:
     model = DataAlias()
     before = {name: (tensor.device, tensor.clone()) for name, tensor in model.state_dict().items()}
     attributes = set(vars(model))
-    survey = StaticChecks(model, Origins(), FindingCollector())
-    survey.before()
-    survey.moved("cpu")
-    survey.ran(train=False)
+    checks = StaticChecks(model, Origins(), FindingCollector())
+    checks.before()
+    checks.moved("cpu")
+    checks.ran(train=False)
     assert set(vars(model)) == attributes
     assert all(torch.equal(tensor, before[name][1]) for name, tensor in model.state_dict().items())
 
@@ -919,15 +919,15 @@ def test_models_of_transformers_are_clean(device: str) -> None:
             transformers.GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2)
         ),
     ):
-        book, origins = FindingCollector(), Origins()
+        collector, origins = FindingCollector(), Origins()
         with origins.recording():
             model = make()
-        survey = StaticChecks(model, origins, book)
-        survey.before()
+        checks = StaticChecks(model, origins, collector)
+        checks.before()
         moved(model, device)
-        survey.moved(device)
+        checks.moved(device)
         model(ids.to(device)).last_hidden_state.sum().backward()
-        survey.ran(True, {id(module) for module in model.modules()})
-        survey.compare(make())
-        assert not book.findings()
-        assert not book.unchecked()
+        checks.ran(True, {id(module) for module in model.modules()})
+        checks.compare(make())
+        assert not collector.findings()
+        assert not collector.unchecked()

@@ -57,18 +57,18 @@ def watched(
     make: Callable[[], nn.Module], *inputs: Tensor, device: str = "vgpu:0", dtype: torch.dtype | None = None
 ) -> FindingCollector:
     """Forward, and backward where there is something to go back to, of a model that was moved as its user would."""
-    origins, book = Origins(), FindingCollector()
+    origins, collector = Origins(), FindingCollector()
     with origins.recording():
         model = make()
     with swapping() if device != "cpu" else nullcontext():
         model.to(device, dtype)
     given = [one.to(device) for one in inputs or (torch.rand(3, 4).to(dtype),)]
-    with OpTracer(model, device, book, origins, given):
+    with OpTracer(model, device, collector, origins, given):
         out = model(*given)
         if isinstance(out, Tensor) and out.requires_grad:
             out.sum().backward()
     origins.close()
-    return book
+    return collector
 
 
 def found(
@@ -190,8 +190,8 @@ class Hidden(nn.Module):
 
 
 def test_modules_in_a_plain_list_have_a_path_and_the_rest_is_examined_too() -> None:
-    book = watched(Hidden)
-    (finding,) = book.findings()
+    collector = watched(Hidden)
+    (finding,) = collector.findings()
     assert (finding.rule, finding.path, finding.count) == ("mixed-devices", "layers[0]", 2)
     assert "layers[0].weight" in finding.message
     assert "nn.ModuleList" in finding.fix
@@ -221,13 +221,13 @@ def of_other_shape(module: Any, y: Tensor) -> Tensor:
 
 
 def test_where_the_operation_would_fail_on_one_device_too_its_own_error_is_raised_and_the_devices_are_told() -> None:
-    book = FindingCollector()
+    collector = FindingCollector()
     model = Forward(of_other_shape)
     model.to("vgpu:0")
     x = torch.rand(3, 4).to("vgpu:0")
-    with pytest.raises(RuntimeError, match="same device"), OpTracer(model, "vgpu:0", book, None, [x]):
+    with pytest.raises(RuntimeError, match="same device"), OpTracer(model, "vgpu:0", collector, None, [x]):
         model(x)
-    assert rules(book.findings()) == ["default-device"]
+    assert rules(collector.findings()) == ["default-device"]
 
 
 # --- waiting for the device
@@ -444,10 +444,10 @@ class Lazy(nn.Module):
 
 
 def test_parts_that_move_in_forward_can_move() -> None:
-    model, book = Lazy(), FindingCollector()
+    model, collector = Lazy(), FindingCollector()
     model.second.to("vgpu:0")
     x = torch.rand(2, 3).to("vgpu:0")
-    with OpTracer(model, "vgpu:0", book, None, [x]):
+    with OpTracer(model, "vgpu:0", collector, None, [x]):
         assert model(x).device.type == "vgpu"
 
 
@@ -481,10 +481,10 @@ class Odd(Tensor):
 
 
 def test_a_tensor_that_cannot_be_looked_at_ends_the_rule_and_not_the_model() -> None:
-    book = watched(lambda: Forward(lambda module, y: y.as_subclass(Odd) * 2), device="cpu")
-    assert book.findings() == ()
-    assert book.unchecked()
-    assert "(guess)" in book.unchecked()[0].reason
+    collector = watched(lambda: Forward(lambda module, y: y.as_subclass(Odd) * 2), device="cpu")
+    assert collector.findings() == ()
+    assert collector.unchecked()
+    assert "(guess)" in collector.unchecked()[0].reason
 
 
 class Seen(TorchFunctionMode):
@@ -571,11 +571,11 @@ def test_watching_asks_nothing_of_the_model_that_runs_its_code() -> None:
     model = Asked()
     with swapping():
         model.to("vgpu:0")
-    x, book = torch.rand(3, 4).to("vgpu:0"), FindingCollector()
+    x, collector = torch.rand(3, 4).to("vgpu:0"), FindingCollector()
     model.names.clear()
-    with OpTracer(model, "vgpu:0", book, Origins(), [x]):
+    with OpTracer(model, "vgpu:0", collector, Origins(), [x]):
         model(x)
-    assert rules(book.findings()) == ["default-device"]
+    assert rules(collector.findings()) == ["default-device"]
     assert model.names == []
 
 

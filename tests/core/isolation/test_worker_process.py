@@ -16,7 +16,7 @@ import pytest
 from devexplorer.core.base.errors import BadInput, Cancelled, Unavailable
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor
 from devexplorer.core.isolation import parent
-from devexplorer.core.isolation.parent import run_apart
+from devexplorer.core.isolation.parent import run_in_subprocess
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -63,7 +63,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
         lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
         (tmp_path / "child_of_a_test.py").write_text(f"{HEAD}{lines}\n{TAIL}")
         request = Request(text, folder or str(tmp_path))
-        return run_apart(
+        return run_in_subprocess(
             "child_of_a_test", request, Result, title="the work", seconds=seconds, progress=progress, lacking="no text"
         )
 
@@ -146,7 +146,7 @@ def test_everything_that_is_wrong_comes_back_apart_and_with_what_would_help(run:
 
 def test_a_module_that_is_not_there_gives_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadInput, match="ended its process itself with exit code 1"):
-        run_apart("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)
+        run_in_subprocess("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)
     assert "no_such_module" in capfd.readouterr().err
 
 
@@ -183,7 +183,7 @@ def test_where_none_of_the_users_lines_is_run_the_step_is_named_and_no_line_of_a
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(library), os.environ.get("PYTHONPATH")))))
     with pytest.raises(BadInput) as refused:
-        run_apart(
+        run_in_subprocess(
             "child_of_a_test",
             Request("", "/no/such"),
             Result,
@@ -279,4 +279,4 @@ def test_its_standard_input_is_empty(run: Apart) -> None:
 def test_where_there_are_no_process_groups_it_says_so(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parent.os, "name", "nt")
     with pytest.raises(Unavailable, match="a process group of its own"):
-        run_apart("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)
+        run_in_subprocess("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)

@@ -28,7 +28,7 @@ def test_a_block_is_rounded_up():
 
 def test_a_linear_layer_in_inference():
     """Weight, bias and input are there, and the output is made: no more."""
-    ran = replayed(nn.Linear(100, 30), (1, 100), way=StepConfig(), batch=64)
+    ran = replayed(nn.Linear(100, 30), (1, 100), config=StepConfig(), batch=64)
     weight, bias, given, output = block(30, 100), block(30), block(64, 100), block(64, 30)
     assert (weight, bias, given, output) == (12288, 512, 25600, 7680)
     assert ran.parts == {
@@ -54,7 +54,7 @@ def test_two_layers_in_training_with_sgd():
     tensor while the one it reads is still there.
     """
     batch = 640
-    ran = replayed(two_layers(), (1, 100), way=StepConfig(train=True, optimizer="sgd"), batch=batch)
+    ran = replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer="sgd"), batch=batch)
     parameters = [block(200, 100), block(200), block(30, 200), block(30)]
     given, hidden = block(batch, 100), block(batch, 200)
     second = [block(30, 200), block(30)]
@@ -76,7 +76,7 @@ def test_two_layers_in_training_with_sgd():
 def test_two_layers_in_training_with_adam():
     """With a small batch most is there in the optimizer's step: two moments per parameter, and a denominator for all of
     them at a time."""
-    ran = replayed(two_layers(), (1, 100), way=StepConfig(train=True, optimizer="adam"), batch=1)
+    ran = replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer="adam"), batch=1)
     parameters = sum([block(200, 100), block(200), block(30, 200), block(30)])
     given, denominators = block(1, 100), parameters
     assert ran.parts == {
@@ -92,14 +92,14 @@ def test_two_layers_in_training_with_adam():
 def test_momentum_keeps_one_tensor_per_parameter_and_sgd_none():
     parameters = sum([block(200, 100), block(200), block(30, 200), block(30)])
     plain, momentum = (
-        replayed(two_layers(), (1, 100), way=StepConfig(train=True, optimizer=optimizer), batch=1).parts["optimizer"]
+        replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer=optimizer), batch=1).parts["optimizer"]
         for optimizer in ("sgd", "momentum")
     )
     assert (plain, momentum) == (0, parameters)
 
 
 def test_buffers_are_no_parameters():
-    ran = replayed(nn.Sequential(nn.Linear(100, 300), nn.BatchNorm1d(300)), (2, 100), way=StepConfig(), batch=2)
+    ran = replayed(nn.Sequential(nn.Linear(100, 300), nn.BatchNorm1d(300)), (2, 100), config=StepConfig(), batch=2)
     assert ran.parts["buffers"] == 2 * block(300) + block(1, item=8)  # running mean and variance; the number of batches
     assert ran.parts["parameters"] == block(300, 100) + 3 * block(300)
 
@@ -107,7 +107,7 @@ def test_buffers_are_no_parameters():
 def test_what_is_tied_counts_once():
     first, second = nn.Linear(100, 100), nn.Linear(100, 100)
     second.weight = first.weight
-    ran = replayed(nn.Sequential(first, second), (1, 100), way=StepConfig(train=True, optimizer="adamw"), batch=1)
+    ran = replayed(nn.Sequential(first, second), (1, 100), config=StepConfig(train=True, optimizer="adamw"), batch=1)
     once = block(100, 100) + 2 * block(100)
     assert {kind: ran.parts[kind] for kind in ("parameters", "gradients", "optimizer")} == {
         "parameters": once,
@@ -119,14 +119,14 @@ def test_what_is_tied_counts_once():
 def test_a_frozen_parameter_has_neither_gradient_nor_state():
     model = two_layers()
     model[0].requires_grad_(False)
-    ran = replayed(model, (1, 100), way=StepConfig(train=True, optimizer="adamw"), batch=1)
+    ran = replayed(model, (1, 100), config=StepConfig(train=True, optimizer="adamw"), batch=1)
     trained = block(30, 200) + block(30)
     assert ran.parts["optimizer"] == 2 * trained
 
 
 def test_a_cast_halves_parameters_and_activations():
     whole, half = (
-        replayed(nn.Linear(512, 512), (1, 512), way=StepConfig(dtype=dtype), batch=16)
+        replayed(nn.Linear(512, 512), (1, 512), config=StepConfig(dtype=dtype), batch=16)
         for dtype in (None, torch.bfloat16)
     )
     assert half.peak * 2 == whole.peak
@@ -135,7 +135,7 @@ def test_a_cast_halves_parameters_and_activations():
 def test_autocast_keeps_the_cast_of_a_weight_until_it_ends():
     """As on CUDA: both weights have a cast beside them until the end, one each, although the first layer runs twice."""
     first, second = (nn.Linear(128, 128, bias=False) for _ in range(2))
-    ran = replayed(nn.Sequential(first, second, first), (1, 128), way=StepConfig(autocast=torch.bfloat16), batch=4)
+    ran = replayed(nn.Sequential(first, second, first), (1, 128), config=StepConfig(autocast=torch.bfloat16), batch=4)
     weight, cast = block(128, 128), block(128, 128, item=2)
     given, hidden = block(4, 128), block(4, 128, item=2)
     assert ran.parts["parameters"] == 2 * weight
@@ -144,9 +144,9 @@ def test_autocast_keeps_the_cast_of_a_weight_until_it_ends():
     )
 
 
-def least(model, *shapes, way, batch):
+def least(model, *shapes, config, batch):
     """The most that is requested at one time: what the allocator's blocks have left over is left out."""
-    return traced(model, *shapes, way=way, batch=batch).least
+    return traced(model, *shapes, config=config, batch=batch).least
 
 
 def test_three_layers_with_gelu():
@@ -156,10 +156,10 @@ def test_three_layers_with_gelu():
     batch = 5000
     parameters = sum(block(*one.shape) for one in model.parameters())
     last = block(50, 300) + block(50)
-    assert least(model, (1, 100), way=StepConfig(train=True, optimizer="sgd"), batch=batch) == (
+    assert least(model, (1, 100), config=StepConfig(train=True, optimizer="sgd"), batch=batch) == (
         parameters + block(batch, 100) + 5 * block(batch, 300) + last + 2 * block(1)
     )
-    assert least(model, (1, 100), way=StepConfig(), batch=batch) == parameters + block(batch, 100) + 2 * block(
+    assert least(model, (1, 100), config=StepConfig(), batch=batch) == parameters + block(batch, 100) + 2 * block(
         batch, 300
     ), "freed as it goes"
 
@@ -175,7 +175,7 @@ def test_convolutions_with_batch_normalisation_and_relu_in_place():
     held = sum(block(*one.shape) for one in model.parameters()) + 4 * block(32) + 2 * block(1, item=8)
     hidden = block(batch, 32, size, size)
     expected = held + block(batch, 3, size, size) + 5 * hidden + 4 * block(32) + 2 * block(32) + 2 * block(1)
-    assert least(model, (1, 3, size, size), way=StepConfig(train=True, optimizer="sgd"), batch=batch) == expected
+    assert least(model, (1, 3, size, size), config=StepConfig(train=True, optimizer="sgd"), batch=batch) == expected
 
 
 def test_autocast_in_training():
@@ -185,8 +185,8 @@ def test_autocast_in_training():
     batch = 4096
     weights = 2 * (block(512, 512) + block(512, 512, item=2))
     wide, narrow = block(batch, 512), block(batch, 512, item=2)
-    way = StepConfig(train=True, optimizer="sgd", autocast=torch.bfloat16)
-    assert least(model, (1, 512), way=way, batch=batch) == weights + 2 * wide + 3 * narrow + block(1)
+    config = StepConfig(train=True, optimizer="sgd", autocast=torch.bfloat16)
+    assert least(model, (1, 512), config=config, batch=batch) == weights + 2 * wide + 3 * narrow + block(1)
 
 
 class Pairs(nn.Module):
@@ -208,9 +208,9 @@ def test_checkpoints_around_blocks_of_two_layers():
     """The last block but one, computed again: inputs of five, its two results, two gradients, and those of the last
     block's weights."""
     batch, layer = 8192, block(256, 256) + block(256)
-    way = StepConfig(train=True, optimizer="sgd", checkpointing=True)
+    config = StepConfig(train=True, optimizer="sgd", checkpointing=True)
     expected = 12 * layer + 9 * block(batch, 256) + 2 * layer + 2 * block(1)
-    assert least(Pairs(), (1, 256), way=way, batch=batch) == expected
+    assert least(Pairs(), (1, 256), config=config, batch=batch) == expected
 
 
 class Twice(nn.Module):
@@ -233,7 +233,7 @@ def test_where_two_gradients_meet_the_second_is_added_into_the_first(keeps, tens
     """As autograd does where nobody else has it: the weight and two gradients. Whoever keeps the sum has it beside that
     of the weight."""
     model, weight = Twice(keeps), block(512, 512)
-    ran = least(model, (1, 512), way=StepConfig(train=True, optimizer="sgd"), batch=1)
+    ran = least(model, (1, 512), config=StepConfig(train=True, optimizer="sgd"), batch=1)
     assert tensors * weight <= ran < (tensors + 1) * weight
 
 
@@ -266,8 +266,8 @@ def test_a_transformer_block_keeps_what_was_published(fused):
     float32 each."""
     width, length, batch, heads = 64, 128, 2, 4
     two, three = (nn.Sequential(*(Block(width, fused) for _ in range(number))) for number in (2, 3))
-    way = StepConfig(train=True, optimizer="sgd", dtype=torch.bfloat16)
-    runs = [least(model, (1, length, width), way=way, batch=batch) for model in (two, three)]
+    config = StepConfig(train=True, optimizer="sgd", dtype=torch.bfloat16)
+    runs = [least(model, (1, length, width), config=config, batch=batch) for model in (two, three)]
     weights = sum(block(*one.shape, item=2) for one in three[0].parameters())
     published = length * batch * width * 34 + (0 if fused else 5 * heads * length * length * batch)
     statistics = 4 * block(batch, length) + (block(batch, heads, length) if fused else 0)

@@ -15,7 +15,7 @@ from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
 from devexplorer.core.planner import subject
 from devexplorer.core.planner.eight_bit import state_sizes
-from devexplorer.core.planner.imitation import SAID
+from devexplorer.core.planner.imitation import NOTE
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace_cache import WITH_VALUES
@@ -130,7 +130,7 @@ def test_an_8_bit_optimizer_is_computed_to_the_byte():
     model = nn.Linear(64, 128)
     sizes = state_sizes(model, ONE)
     assert sizes == [[1024, 1024, 8192, 8192, 128, 128, 512, 512]]
-    plain = traced(model, (1, 64), way=StepConfig(train=True, optimizer="sgd"), batch=1)
+    plain = traced(model, (1, 64), config=StepConfig(train=True, optimizer="sgd"), batch=1)
     eight = plain.with_state(sizes[0]).without_end
     assert eight.parts["optimizer"] == 2 * 1024 + 2 * 8192 + 2 * 512 + 2 * 512
     assert eight.peak == plain.without_end.peak + eight.parts["optimizer"]
@@ -275,7 +275,7 @@ def test_code_that_asks_for_cuda_is_told_of_the_cards(tmp_path, where):
     held = report.fits[0].bytes
     assert held.parameters == held.gradients == round_up(4 * 8 * 8) + round_up(4 * 8)
     assert held.buffers == round_up(4 * 8)
-    assert SAID in report.assumptions
+    assert NOTE in report.assumptions
     assert WITH_VALUES not in report.assumptions
 
 

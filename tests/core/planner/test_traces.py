@@ -14,7 +14,7 @@ from devexplorer.core.models.clones import twin
 from devexplorer.core.planner.largest import by_bisection, fit_in, from_above
 from devexplorer.core.planner.run import OPTIMIZERS, DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import subject_of
-from devexplorer.core.planner.trace import law
+from devexplorer.core.planner.trace import fit_scaling
 from devexplorer.core.virtual.backend import install, meta_empty
 from devexplorer.core.virtual.device.memory import CachingAllocator
 
@@ -34,9 +34,9 @@ ZOO = {
 @pytest.mark.parametrize("name", ZOO)
 def test_the_peak_of_training_is_what_a_virtual_gpu_counts(name, optimizer):
     inputs, batch = ZOO[name]
-    way = StepConfig(train=True, optimizer=optimizer)
-    trace = run_step(subject_of(name, "", inputs), way, batch, ONE)[0]
-    assert trace.without_end.peak == counted(name, way, batch, inputs)
+    config = StepConfig(train=True, optimizer=optimizer)
+    trace = run_step(subject_of(name, "", inputs), config, batch, ONE)[0]
+    assert trace.without_end.peak == counted(name, config, batch, inputs)
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "transformer"])
@@ -70,7 +70,9 @@ class Blocks(nn.Module):
 
 def test_checkpointing_takes_less_memory_and_more_work():
     plain, checkpointed = (
-        traced(Blocks(), (1, 256), way=StepConfig(train=True, optimizer="sgd", checkpointing=checkpointing), batch=4096)
+        traced(
+            Blocks(), (1, 256), config=StepConfig(train=True, optimizer="sgd", checkpointing=checkpointing), batch=4096
+        )
         for checkpointing in (False, True)
     )
     assert checkpointed.without_end.peak < plain.without_end.peak
@@ -99,7 +101,7 @@ def reserved_and_fits(batch, capacity):
 
 def test_a_replay_ends_as_a_run_on_a_card_of_that_size():
     """On either side of the edge, and where segments have to be given back: the replay is the run."""
-    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=20000)
+    trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=20000)
     without_end = trace.without_end
     assert without_end.fits
     fits = []
@@ -118,7 +120,7 @@ def test_a_replay_ends_as_a_run_on_a_card_of_that_size():
 
 def test_without_room_to_spare_segments_are_given_back():
     """What a smaller card reserves is less than what a larger one does."""
-    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=20000)
+    trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=20000)
     most = trace.without_end.reserved
     least = next(capacity for capacity in range(trace.least, most + 1, 1 << 20) if trace.replay(capacity).fits)
     assert least < most
@@ -141,23 +143,23 @@ def test_what_is_imported_in_the_midst_of_a_run_changes_nothing(tmp_path, monkey
     (tmp_path / "holding_frames.py").write_text("import sys\ndef hold():\n    frame = sys._getframe()\nhold()\n")
     monkeypatch.syspath_prepend(tmp_path)
     try:
-        first, second = (traced(Importing(), (1, 8), way=StepConfig(), batch=4) for _ in range(2))
+        first, second = (traced(Importing(), (1, 8), config=StepConfig(), batch=4) for _ in range(2))
     finally:
         sys.modules.pop("holding_frames", None)
     assert first.events.tolist() == second.events.tolist()
 
 
 def test_blocks_grow_evenly_with_the_batch():
-    way, model = StepConfig(train=True), subject_of("lenet", "", "")
-    runs = {batch: run_step(model, way, batch, ONE)[0] for batch in (2, 3, 5)}
-    found = law(runs)
+    config, model = StepConfig(train=True), subject_of("lenet", "", "")
+    runs = {batch: run_step(model, config, batch, ONE)[0] for batch in (2, 3, 5)}
+    found = fit_scaling(runs)
     assert found is not None
-    ran = run_step(model, way, 77, ONE)[0]
+    ran = run_step(model, config, 77, ONE)[0]
     assert found.at(77).least == ran.least
     assert found.at(77).without_end == ran.without_end
     other = run_step(model, StepConfig(train=True, optimizer="sgd"), 5, ONE)[0]
-    assert law({2: runs[2], 3: runs[3], 5: other}) is None
-    assert law({2: runs[2], 3: runs[3]}) is None, "two runs say nothing about a third"
+    assert fit_scaling({2: runs[2], 3: runs[3], 5: other}) is None
+    assert fit_scaling({2: runs[2], 3: runs[3]}) is None, "two runs say nothing about a third"
 
 
 def test_no_law_where_a_block_grows_otherwise():
@@ -166,7 +168,7 @@ def test_no_law_where_a_block_grows_otherwise():
             return (x @ x.T).sum()
 
     runs = {batch: run_step(subject(Pairs(), (1, 64)), StepConfig(), batch, ONE)[0] for batch in (20, 30, 50)}
-    assert law(runs) is None
+    assert fit_scaling(runs) is None
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 100, 4097, 65535, 65536])
@@ -199,7 +201,7 @@ def test_the_step_is_slower_on_a_slower_card_and_copies_count(virtual):
     from devexplorer.core.planner.trace import step_seconds
 
     h200 = parse_virtual("H200")[0]
-    trace = traced(Blocks(), (1, 256), way=StepConfig(train=True), batch=4096)
+    trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=4096)
     assert step_seconds([trace], [h200]) < step_seconds([trace], [T4])
 
     class Halves(nn.Module):
@@ -212,7 +214,7 @@ def test_the_step_is_slower_on_a_slower_card_and_copies_count(virtual):
         def forward(self, x):
             return self.layer(x) + torch.ones(4096, 256).to(x.device)
 
-    copied = traced(Halves(), (1, 256), way=StepConfig(), batch=4096).copies
+    copied = traced(Halves(), (1, 256), config=StepConfig(), batch=4096).copies
     assert [(one.nbytes, one.peer) for one in copied] == [(4096 * 256 * 4, None)]
 
 
@@ -221,5 +223,5 @@ def test_the_peak_does_not_depend_on_which_card_it_is(virtual):
 
     other = DeviceMap((parse_virtual("H200")[0],))
     model = subject_of("lenet", "", "")
-    one, two = (run_step(model, StepConfig(train=True), 4, placing)[0] for placing in (ONE, other))
+    one, two = (run_step(model, StepConfig(train=True), 4, device_map)[0] for device_map in (ONE, other))
     assert (one.without_end, one.events.tolist()) == (two.without_end, two.events.tolist())
