@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.timelines.export import PlotExport
 
 FIRST_PAINT_MS = 20
-"""The window is painted and answers before anything else is loaded."""
+"""The window is painted and answers before anything else is loaded. Counted from when events are handled: what came
+before that can take longer than this."""
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
@@ -314,7 +315,7 @@ def _run(app: App, virtual_spec: str | None, guide: Tour | None, replay: Path | 
 
     app.qt.aboutToQuit.connect(app.stop)
     app.show()
-    QTimer.singleShot(FIRST_PAINT_MS, begin)
+    QTimer.singleShot(0, lambda: QTimer.singleShot(FIRST_PAINT_MS, begin))
     code = app.qt.exec()
     qInstallMessageHandler(None)
     for undo in restore:

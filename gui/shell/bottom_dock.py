@@ -17,7 +17,8 @@ from devexplorer.gui.widgets.reading_order import chain
 from devexplorer.gui.widgets.theme import Theme
 
 AFTER_FIRST_PAINT_MS = 20
-"""The window is painted and answers before its first page is loaded."""
+"""The window is painted and answers before its first page is loaded. Counted from when events are handled: what came
+before that can take longer than this."""
 
 POINTS_S = 0.2
 """Least time between two redraws for points that runs measured."""
@@ -60,6 +61,9 @@ class BottomDock(BottomTabs):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
+        QTimer.singleShot(0, self, self._make_soon)
+
+    def _make_soon(self) -> None:
         QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._make_current)
 
     # --- what the window calls

@@ -10,10 +10,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QWidget
 
 from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
-from devexplorer.core.benchmark.kinds import devices_of, kind_name, kind_of
 from devexplorer.core.session.jobs import Job, Run
 from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark.runs import time_left
 from devexplorer.gui.widgets.panel import ShrinkingLabel
 from devexplorer.gui.widgets.theme import Role, Theme
 
@@ -129,6 +127,10 @@ class StatusBar(QFrame):
     def _show_runs(self, runs: list[Run]) -> None:
         """Benchmarks have their curve and their tab for progress: here only where they run and how long they still
         take."""
+        # Loaded with the first run: start-up does not wait for the kinds of benchmarks.
+        from devexplorer.core.benchmark.kinds import devices_of, kind_name, kind_of
+        from devexplorer.gui.benchmark.runs import time_left
+
         devices = {name for run in runs for name in devices_of(run.spec)}
         where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
         titles = {kind_of(run.spec).running or kind_name(run.spec) for run in runs}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base.formats import number_text
-from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.records.benchmark import MatmulSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.history import THROUGHPUT, History
-from devexplorer.gui.benchmark.runs import tflops_of
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets.panel import EmptyState
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 
 DATASHEET_REACH = 4.0
 """A datasheet figure up to so many times the measured one is in range; a farther one would press the curve flat."""
@@ -84,8 +86,9 @@ class ThroughputPlot(DevicePlot):
     def _entry(self, device: Device) -> Entry:
         run, factor = self._runs[device.info.id], self._scale.unit.factor
         if run.ended:
-            rate = tflops_of(run.result)
-            value = "" if rate is None else f"{kind_of(run.spec).rate_name} {number_text(rate / factor)}"
+            spread = None if run.result is None else _kind(run).throughput(run.result)
+            rate = None if spread is None else spread.median
+            value = "" if rate is None else f"{_kind(run).rate_name} {number_text(rate / factor)}"
         else:
             rate = self._history(device).latest(THROUGHPUT.id)
             value = "warming up" if math.isnan(rate) else number_text(rate / factor)
@@ -94,7 +97,7 @@ class ThroughputPlot(DevicePlot):
     def _subtitles(self) -> list[str]:
         runs = [run for run in self._runs.values() if not run.ended] or list(self._runs.values())
         unit = self._scale.unit.name
-        texts = {kind_of(run.spec).curve_texts(run.spec) for run in runs}
+        texts = {_kind(run).curve_texts(run.spec) for run in runs}
         if len(texts) != 1:  # several at once: the table of the benchmark panel has them all
             return [unit]
         return [*(f"{unit}  {text}" for text in texts.pop()), unit]
@@ -108,6 +111,12 @@ class ThroughputPlot(DevicePlot):
         self.start_requested.emit((spec,))
 
 
+def _kind(run: Run) -> BenchmarkKind[Any, Any]:
+    from devexplorer.core.benchmark.kinds import kind_of  # loaded with the first run: start-up does not wait for them
+
+    return kind_of(run.spec)
+
+
 def _latest(runs: Iterable[Run]) -> dict[str, Run]:
     """The last run of each device that measured its throughput; runs that still warm up have the device's name already.
 
@@ -116,7 +125,7 @@ def _latest(runs: Iterable[Run]) -> dict[str, Run]:
     """
     found: dict[str, Run] = {}
     for run in runs:
-        if kind_of(run.spec).measures_throughput:
+        if _kind(run).measures_throughput:
             if run.points or not run.ended or run.result:
                 found[run.spec.device] = run
         elif run.rated:
