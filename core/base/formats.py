@@ -30,7 +30,7 @@ def parse_bytes(text: str) -> int:
     """`1.5 GiB` -> `1610612736`; a number alone is in bytes. `BadInput` with what would be right."""
     found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
     if found is None:
-        raise BadInput(f"'{text.strip()}' is no number of bytes; write for example 512 MiB or 1.5 GiB")
+        raise BadInput(f"'{text.strip()}' is not a size; enter for example 512 MiB or 1.5 GiB")
     return round(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
 
 
@@ -87,7 +87,7 @@ def parse_seconds(text: str | float, what: str = "") -> float:
     except ValueError:
         raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
     if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either
-        raise BadInput(f"{name}{text} seconds are no duration; write a number above 0, {LONGEST_SECONDS:.0f} at most")
+        raise BadInput(f"{name}{text} seconds is not a duration; enter a number above 0, {LONGEST_SECONDS:.0f} at most")
     return seconds
 
 

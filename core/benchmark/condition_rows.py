@@ -72,7 +72,7 @@ _CONDITIONS = (
     _Condition("power cap", lambda c: None if c.power_cap_w is None else f"{number_text(c.power_cap_w)} W"),
     _Condition("temperature", *_reading("temperature_c", "°C"), 0.05),
     _Condition(
-        "clocks held down by",
+        "clocks limited by",
         lambda c: None if c.throttle_reasons is None else ", ".join(c.throttle_reasons) or "nothing",
     ),
     _Condition(

@@ -1,5 +1,5 @@
-"""What a new CUDA_VISIBLE_DEVICES did, in words: which card has which number now, what is hidden, what did not come
-back. No thread."""
+"""Messages about a new CUDA_VISIBLE_DEVICES: which card has which number, what is hidden, what was not restored. No
+thread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number,
 from devexplorer.core.records.devices import DeviceInfo
 from devexplorer.core.records.messages import AddVirtual, Answer, Fact, Offer, Rebuilt
 
-ONCE = (
-    "A running process notices no change of this variable: CUDA reads it once, when the process first uses CUDA. "
-    "Therefore the engine was started again with it."
-)
+ONCE = "CUDA reads this variable only once per process, so the engine was restarted with it."
 
 
 def cards_to_choose(devices: Sequence[DeviceInfo]) -> list[DeviceInfo]:
@@ -75,20 +72,20 @@ def visibility_answer(
         Fact("now", value_text(now_is)),
         *(Fact(info.id, f"{_card_text(info)}{', simulated' if info.simulated else ''}") for info in visible),
         *(Fact(info.id, f"{_card_text(info)}, not visible") for info in cards if not info.usable),
-        Fact("back", ", ".join(rebuilt.restored) or "nothing"),
-        Fact("not back", "; ".join(rebuilt.lost) or "nothing"),
+        Fact("restored", ", ".join(rebuilt.restored) or "nothing"),
+        Fact("not restored", "; ".join(rebuilt.lost) or "nothing"),
     ]
     words = [ONCE]
     offers: tuple[Offer, ...] = ()
     if not cards:
-        words.append(f"{VARIABLE} chooses among NVIDIA cards, and there is none here. Virtual GPUs obey it as well.")
+        words.append(f"{VARIABLE} selects NVIDIA cards, and this machine has none. Virtual GPUs follow it too.")
         offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
     else:
         if (note := visibility_note(now_is, devices)) is not None:
             words.append(note)
         words.append(_counted(visible, hidden=sum(not info.usable and info.parent is None for info in cards)))
     if rebuilt.lost:
-        words.append("What was on a device that is no longer there, or needed it, is named below.")
+        words.append("Objects that were on a missing device, or depended on one, are listed below.")
     return Answer(
         title=f"{VARIABLE} is {value_text(now_is)}",
         words=" ".join(words),
@@ -118,7 +115,7 @@ def _counted(visible: Sequence[DeviceInfo], hidden: int) -> str:
     words += f" and not the other {hidden}" if hidden else ""
     moved = number is not None and not first.id.endswith(f":{number}")
     which = "" if number is None else f" {number}"
-    return f"{words}; they are counted anew, from 0" + (f": {first.id} is the card{which} now." if moved else ".")
+    return f"{words}; they are numbered from 0" + (f": {first.id} is the card{which} now." if moved else ".")
 
 
 def _code(value: str | None) -> str:

@@ -50,7 +50,7 @@ def release_cache(workspace: Workspace, command: ReleaseCache, progress: Progres
     """Give memory that the allocator keeps for later back to the device."""
     device = workspace.fleet.choose(command.device)
     if device == "cpu":
-        raise BadInput("the CPU has no cache to release: torch gives memory there back as soon as a tensor is gone")
+        raise BadInput("the CPU has no cache to release: torch frees its memory as soon as a tensor is deleted")
     before = _figures(workspace, device)
     if before is None:
         raise BadInput(f"this engine has nothing on {device}, so nothing is cached there")
@@ -59,20 +59,18 @@ def release_cache(workspace: Workspace, command: ReleaseCache, progress: Progres
     given = before.reserved - after.reserved
     kept = after.reserved - after.allocated
     words = (
-        f"{bytes_text(given)} that torch kept for the next tensors are free again."
-        if given
-        else "No segment was wholly free."
+        f"{bytes_text(given)} of cached memory went back to the device." if given else "No segment was completely free."
     )
     if kept:
         words += (
-            f" {bytes_text(kept)} stay cached: they lie in segments in which tensors live, and a segment goes back only"
-            " as a whole."
+            f" {bytes_text(kept)} stay cached: their segments still hold tensors, and only a whole "
+            "segment can be released."
         )
     if not before.reserved - before.allocated:
         words = "Nothing was cached: every byte that torch has reserved is in use."
-    words += " What tensors hold is as it was."
+    words += " Tensors are unaffected."
     pairs = (
-        ("used by everybody", before.used, after.used),
+        ("used by all processes", before.used, after.used),
         ("reserved by torch", before.reserved, after.reserved),
         ("allocated", before.allocated, after.allocated),
         ("largest free block", before.largest_free, after.largest_free),
@@ -83,7 +81,7 @@ def release_cache(workspace: Workspace, command: ReleaseCache, progress: Progres
         if was is not None and now is not None
     )
     kind = device.partition(":")[0]
-    heading = f"{device} gave back {bytes_text(given)}" if given else f"{device} had nothing to give back"
+    heading = f"{device} gave back {bytes_text(given)}" if given else f"{device} had nothing to release"
     return CommandResult(
         Answer(
             title=heading,
@@ -100,21 +98,21 @@ def record_allocator(workspace: Workspace, command: RecordAllocator, progress: P
     able = workspace.fleet.record(on)
     if on and not able:
         raise BadInput(
-            "there is no allocator that could record: torch's CPU allocator keeps no list of blocks, and there is no"
-            " CUDA device here",
+            "no allocator here can record: torch's CPU allocator keeps no list of blocks, and there is no CUDA device",
             virtual_helps=True,
         )
     where = ", ".join(able) if len(able) <= 4 else f"{able[0]} to {able[-1]}"
     if not on:
-        words = "What was recorded stays in the snapshots until the tensors are gone."
+        words = "Snapshots keep what was recorded until the tensors are deleted."
         code = "torch.cuda.memory._record_memory_history(None)"
         return CommandResult(Answer(title="Allocations are no longer recorded", words=words, code=code))
     words = (
-        f"From now on the allocators of {where} note where in the code each block is asked for: a snapshot shows the"
-        " lines that hold most memory. Blocks from before have no line. It costs some microseconds an allocation."
+        f"The allocators of {where} now record which line of code requests each block, so that a "
+        "snapshot shows which lines hold the most memory. Earlier blocks have no line. Each "
+        "allocation takes a few microseconds longer."
     )
     if any(device.startswith("cuda") for device in able):
-        words += " On a CUDA device that nothing has touched yet it begins a moment after the first tensor."
+        words += " On a CUDA device without a context, recording starts shortly after the first tensor."
     code = 'torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=100_000)'
     return CommandResult(Answer(title="Allocations are being recorded", words=words, code=code))
 
@@ -129,19 +127,19 @@ def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: Progres
     ]
     counted = _counted(counts, sum(map(len, taken.get("device_traces", ()))))
     words = (
-        f"{path} has {bytes_text(size)}: {counted}. It is in PyTorch's own format, which pytorch.org/memory_viz and"
-        " torch.cuda._memory_viz read, and so does this window."
+        f"Wrote {bytes_text(size)} to {path}: {counted}. Open it here, at pytorch.org/memory_viz or "
+        "with torch.cuda._memory_viz."
     )
     if workspace.fleet.info(device).simulated:
-        words += " The file says that the device is simulated."
+        words += " The file is marked as simulated."
     code = f"torch.cuda.memory._dump_snapshot({quoted(path)})  # of every CUDA device"
-    return CommandResult(Answer(title=f"The snapshot of {device} is saved", words=words, code=code))
+    return CommandResult(Answer(title=f"Snapshot of {device} saved", words=words, code=code))
 
 
 def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: ProgressMonitor) -> CommandResult:
     """Read the snapshot of a device's allocator, or one of a file."""
     if (command.path is None) == (command.device is None):
-        raise BadInput("a snapshot is of a device or of a file; name one of the two")
+        raise BadInput("choose either a device or a file")
     if command.path is not None:
         source = os.path.basename(command.path)
         read = snapshot_file.load(command.path, _reader(progress, source))
@@ -158,7 +156,7 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
     if found.cut:
         words += f" {count_text(found.cut, 'block')} are not shown: only the largest are."
     if not found.stacks:
-        words += " No line of code is known: recording was off when the blocks were asked for."
+        words += " No line of code is known: recording was off when the blocks were allocated."
     answer = Answer(title=f"The allocator snapshot of {source}", words=words, code=_viewer(command.path))
     return CommandResult(answer, events=(SnapshotOpened(snapshot=found),))
 

@@ -95,11 +95,11 @@ class Recording:
             places = count_text(len(self.skipped), "place")
             found.append(f"{bytes_text(sum(self.skipped))} in {places} of the file are damaged and were skipped.")
         if self.refused:
-            found.append(f"{count_text(self.refused, 'record')} could not be understood and were left out.")
+            found.append(f"{count_text(self.refused, 'record')} could not be read and were left out.")
         if not self.ended:
             until = datetime.fromtimestamp(self.last_unix_s).strftime("%H:%M:%S")
             tail = f"; its last {bytes_text(self.cut_bytes)} are an unfinished part" if self.cut_bytes else ""
-            found.append(f"The recording was not ended properly, or is still going on: it reaches until {until}{tail}.")
+            found.append(f"The recording was not closed properly or is still running; it ends at {until}{tail}.")
         return tuple(found)
 
     def readings(self, frame: Frame) -> list[Entry]:

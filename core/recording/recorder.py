@@ -1,8 +1,8 @@
-"""Writes a recording while everything goes on. Two threads: `recorder` writes, `recorder-sync` makes the disk keep it.
+"""Writes a recording in the background. Two threads: `recorder` writes, `recorder-sync` calls fsync.
 
-What was put reaches the system within half a second, so that a process that is killed loses less than the last second,
-and the disk within a second more. Nobody who puts ever waits for a disk: what waits is bounded. When the disk is full
-or the file is gone the recording ends with one sentence, and what was written until then can be read.
+Records reach the operating system within half a second, so a killed process loses less than the last second, and the
+disk a second later. `put` never waits for a disk; the queue is bounded. When the disk is full or the file is deleted,
+the recording ends with one sentence, and what was written until then can be read.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.messages import Event, Log
 
 FLUSH_S = 0.4
-"""What was put stays in this process for so long at most."""
+"""Longest time that records stay in this process."""
 SYNC_S = 1.0
-"""Between two times that the disk is asked to keep what was written."""
+"""Between two calls of fsync."""
 MOST_WAITING = 100_000
-"""Records that wait for a disk that does not answer; two minutes of 8 devices. What comes then is counted and left
-out."""
+"""Most records that wait for the disk: two minutes of 8 devices. Further ones are dropped and counted."""
 MOST_IN_A_FRAME = 2_000
 _RECORDED = frozenset(get_args(Recorded))
 
@@ -51,8 +50,8 @@ Write = Callable[[int, memoryview], int]
 class Recorder:
     """Records what is `put` (any thread, never waits) into the file at `path` until `close`.
 
-    Raises `BadInput` with one line when the file cannot be made, and when it exists and `overwrite` was not asked for.
-    `on_problem` is called once, on a thread of the recorder, with the sentence that `problem` then has.
+    Raises `BadInput` if the file cannot be created, or exists and `overwrite` is False. `on_problem` is called at most
+    once, on a thread of the recorder, with the text of `problem`.
     """
 
     def __init__(
@@ -100,16 +99,16 @@ class Recorder:
         return not self._writer.is_alive() and not self._syncer.is_alive()
 
     def put(self, event: Event) -> None:
-        """Record an event soon, if it is of a kind that is recorded."""
+        """Queue an event, if its kind is recorded."""
         if type(event) in _RECORDED and not (isinstance(event, Log) and event.level not in ("warning", "error")):
             self._put(cast("Recorded", event))
 
     def put_devices(self, devices: Sequence[DeviceInfo], problems: Sequence[Problem] = ()) -> None:
-        """Record that these are the devices from now on."""
+        """Queue the list of devices that holds from now on."""
         self._put(DeviceList(tuple(devices), tuple(problems)))
 
     def close(self, deadline_s: float = 1.0) -> bool:
-        """Write what waits and end the file; False when the disk had not taken everything by then."""
+        """Write the queue and the end of the file; False if the disk has not taken everything in time."""
         until = time.monotonic() + deadline_s
         self._closing.set()
         self._wake.set()
@@ -148,7 +147,7 @@ class Recorder:
             self._over.set()
 
     def _frames(self) -> Iterator[bytes]:
-        """Everything that waits now, readings and events apart."""
+        """The queue as frames, readings and events separately."""
         readings: list[tuple[int, Recorded]] = []
         events: list[tuple[int, Recorded]] = []
         while self._waiting:
@@ -191,21 +190,20 @@ class Recorder:
         self._written += len(data)
 
     def _cut_back(self) -> None:
-        """Take a frame that was begun and not finished out of the file."""
+        """Remove an unfinished frame from the file."""
         try:
             os.ftruncate(self._file, self._written)
         except OSError:  # whoever reads it finds the end as well
             pass
 
     def _keep_on_disk(self) -> None:
-        """Ask the disk once a second to keep what was written. A thread of its own: a busy disk can take many seconds
-        for that."""
+        """Call fsync once a second, on its own thread: it can take many seconds on a busy disk."""
         try:
             _sync_folder(self.path.parent)
             while not self._over.wait(SYNC_S):
                 _sync(self._file)
                 if os.name == "posix" and os.fstat(self._file).st_nlink == 0:
-                    self._fail("the file was deleted")
+                    self._fail("the file was deleted", kept=False)
             _sync(self._file)
         except OSError as error:
             self._fail(_why(error))
@@ -213,13 +211,13 @@ class Recorder:
             self._over.wait()  # until nobody writes any more
             os.close(self._file)
 
-    def _fail(self, why: str) -> None:
-        """The recording is over; says so once."""
+    def _fail(self, why: str, *, kept: bool = True) -> None:
+        """End the recording and report it once; `kept`: whether the file is still there."""
         with self._failed:
             if self.problem is not None:
                 return
-            kept = "" if why == "the file was deleted" else " What was recorded until then can be opened."
-            self.problem = f"The recording {self.path.name} stopped: {why}.{kept}"
+            hint = " What was recorded until then can be opened." if kept else ""
+            self.problem = f"The recording {self.path.name} stopped: {why}.{hint}"
         self._waiting.clear()
         self._wake.set()
         self._on_problem(self.problem)

@@ -1,9 +1,8 @@
-"""Between everybody who puts events and the mailbox: what is recorded is taken here, also what the mailbox will drop.
-No Qt, no torch.
+"""Passes events to the mailbox and copies them to the recorder, including those that the mailbox drops. No Qt, no
+torch.
 
-Readings are taken where they are put, on any thread. Everything else is taken as the window sees it, on the main
-thread. What stays true until something else is said is remembered, so that a recording that begins later can be told it
-first.
+Readings are copied when they are put, on any thread; everything else when the window sees it, on the main thread.
+Events that remain valid until replaced are retained, so that a recording that starts later begins with them.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchS
 
 
 class RetainedEvents:
-    """The newest of everything that holds until further notice: the engine, details, topology, runs that have not
-    ended."""
+    """The latest events that are still valid: engine, details, topology, unfinished runs."""
 
     def __init__(self) -> None:
         self._events: dict[tuple[str, object], Event] = {}
 
     def see(self, event: Event) -> None:
-        """Remember, or forget."""
+        """Retain an event, or drop those that it ends."""
         match event:
             case DeviceDetails(device=device):
                 self._events["details", device] = event
@@ -49,26 +47,26 @@ class RetainedEvents:
             self._events.pop(key, None)
 
     def events(self) -> list[Event]:
-        """What a newcomer has to be told."""
+        """What a new recording starts with."""
         return list(self._events.values())
 
 
 class RecordingTee:
-    """`put` passes everything on to the mailbox; `start` and `stop` say when it is recorded as well."""
+    """`put` passes everything to the mailbox; between `start` and `stop` it is also recorded."""
 
     def __init__(
         self, put: Callable[[Event], None], completed: Callable[[DeviceSample], DeviceSample] = lambda sample: sample
     ) -> None:
-        """`completed` adds to a sample what the window will add to it; any thread."""
+        """`completed` adds the fields to a sample that the window adds; any thread."""
         self._pass_on, self._completed = put, completed
-        self._standing = RetainedEvents()
+        self._retained = RetainedEvents()
         self._catalog = Catalog()
         self._recorder: Recorder | None = None
         self._ending: list[Recorder] = []
 
     @property
     def recorder(self) -> Recorder | None:
-        """What records now; None: nothing is recorded, or it had to stop."""
+        """The current recorder; None if nothing is recorded or recording has failed."""
         return self._recorder if self._recorder is not None and self._recorder.problem is None else None
 
     def put(self, event: Event) -> None:
@@ -79,37 +77,37 @@ class RecordingTee:
         self._pass_on(event)
 
     def seen(self, events: Sequence[Event], catalog: Catalog | None) -> None:
-        """What the window gets with this beat. Main thread."""
+        """The events of this heartbeat. Main thread."""
         if catalog is not None:
             self._catalog = catalog
             if self._recorder is not None:
                 self._recorder.put_devices(catalog.devices, catalog.problems)
         for event in events:
             if not isinstance(event, Reading):
-                self._standing.see(event)
+                self._retained.see(event)
                 if self._recorder is not None:
                     self._recorder.put(event)
 
     def start(self, path: Path, on_problem: Callable[[str], None], *, overwrite: bool) -> Recorder:
-        """Record from now on; what was recorded elsewhere ends. Raises `BadInput` when the file cannot be made."""
+        """Start recording; a running recording ends. Raises `BadInput` if the file cannot be created."""
         recorder = Recorder(
             path, self._catalog.devices, problems=self._catalog.problems, on_problem=on_problem, overwrite=overwrite
         )
         self.stop()
-        for event in self._standing.events():
+        for event in self._retained.events():
             recorder.put(event)
         self._recorder = recorder
         return recorder
 
     def stop(self) -> None:
-        """Record no more; the end of the file is written soon, and nobody waits for it."""
+        """Stop recording without waiting for the end of the file to be written."""
         if self._recorder is not None:
             self._recorder.close(0.0)
             self._ending = [*(recorder for recorder in self._ending if not recorder.closed), self._recorder]
             self._recorder = None
 
     def close(self, deadline_s: float) -> bool:
-        """Record no more, and wait until every file has its end; False when a disk took too long."""
+        """Stop recording and wait until every file is complete; False if a disk took too long."""
         self.stop()
         in_time = True
         for recorder in self._ending:

@@ -1,31 +1,30 @@
-"""What a replay says: about the recording, and to whoever wants to change it. Pure functions, any thread."""
+"""Messages of a replay: what the recording is, and that it cannot be changed. Pure functions, any thread."""
 
 from __future__ import annotations
 
-from devexplorer.core.base.formats import bytes_text
+from devexplorer.core.base.formats import bytes_text, sentence
 from devexplorer.core.base.times import elapsed_text, moment_text
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.records.messages import Answer, Fact
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import Rule
 
-REFUSED = "this is a recording, and nothing in it can be changed; “Back to live” shows this machine again"
+REFUSED = "a recording cannot be changed; choose “Back to live” to return to this machine"
 
 
 def refusal(time_unix_s: float) -> Answer:
-    """To a command."""
-    return Answer(title="A recording cannot be changed", words=f"T{REFUSED[1:]}.", failed=True, time_unix_s=time_unix_s)
+    """The answer to a command."""
+    return Answer(title="A recording cannot be changed", words=sentence(REFUSED), failed=True, time_unix_s=time_unix_s)
 
 
 def initial_state(recording: Recording, rules: tuple[Rule, ...]) -> State:
-    """The state before anything of the recording was read: it says what is on show."""
+    """The state before any of the recording is read; its answer describes the recording."""
     state = State()
     state.alerts.set_rules(rules)
     header = recording.header
     state.recording = f"recording of {header.host}"
     words = [
-        f"This is what DevExplorer saw on {header.host}. Nothing in it can be changed; “Back to live” shows this"
-        " machine again."
+        f"Recorded on {header.host}. A recording cannot be changed; choose “Back to live” to return to this machine."
     ]
     state.answer = Answer(
         title=f"Recording of {header.host}", words=" ".join([*words, *recording.findings]), facts=_facts(recording)

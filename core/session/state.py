@@ -418,8 +418,8 @@ class State(QueryResults):
 
     def _rebuilt(self, event: Rebuilt) -> Change:
         facts: Sequence[Fact] = [
-            Fact("back", ", ".join(event.restored) or "nothing"),
-            Fact("not back", "; ".join(event.lost) or "nothing"),
+            Fact("restored", ", ".join(event.restored) or "nothing"),
+            Fact("not restored", "; ".join(event.lost) or "nothing"),
         ]
         words = (
             "The engine runs again. Sample models and tensors were made again from their recipes and moved to where"

@@ -75,22 +75,22 @@ _SPECIAL = (
         "Temperature",
         "celsius",
         "Of the chip.",
-        auto="3 °C below the temperature at which the card lowers its clocks, or 85 °C where it does not tell",
+        auto="3 °C below the temperature at which the card lowers its clocks, or 85 °C where it is not reported",
     ),
     Quantity(
         "memory_temperature_c",
         "Memory temperature",
         "celsius",
         "Of the memory, where the card tells.",
-        auto="3 °C below the highest temperature that the card allows its memory, or 95 °C where it does not tell",
+        auto="3 °C below the highest temperature that the card allows its memory, or 95 °C where it is not reported",
     ),
-    Quantity(MEMORY_PERCENT, "Memory in use", "percent", "Share of the total that is in use, by everybody."),
+    Quantity(MEMORY_PERCENT, "Memory in use", "percent", "Share of the total memory that all processes use."),
     Quantity(
         NEW_ECC_ERRORS,
         "New ECC errors, not corrected",
         "count",
-        "Memory errors beyond repair since this window watches. The alert stays until you dismiss it or the driver"
-        " counts from 0 again.",
+        "Uncorrectable memory errors since this window was opened. The alert stays until you dismiss "
+        "it or the driver's counter restarts.",
     ),
     Quantity(
         THROTTLED,

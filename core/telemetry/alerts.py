@@ -371,7 +371,7 @@ def alert_message(alert: Alert) -> str:
     if alert.metric == NEW_ECC_ERRORS:
         return f"{device}: {count_text(int(alert.worst), 'new memory error')} that ECC could not correct"
     if alert.detail:
-        return f"{device}: clocks are held down: {alert.detail}"
+        return f"{device}: clocks are limited: {alert.detail}"
     label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
     return (
         f"{device}: {label} {figure}, raised at"

@@ -102,7 +102,10 @@ def _memory(w: Writer) -> list[Row | None]:
         w.row("used", "memory_used_bytes", size, shared, core=True),
         w.row("free", "memory_free_bytes", size),
         w.row(
-            "reserved", "memory_reserved_bytes", size, "Kept by the driver and the firmware; in neither used nor free."
+            "reserved",
+            "memory_reserved_bytes",
+            size,
+            "Kept by the driver and the firmware; counted as neither used nor free.",
         ),
         w.row("total", "memory_total_bytes", size, shared, core=True),
         w.row("bus width", "memory_bus_bits", in_unit("bit")),
@@ -163,7 +166,7 @@ def _activity(w: Writer) -> list[Row | None]:
         w.row("decoder", "decoder_percent", PERCENT),
         w.row("performance state", "performance_state", meaning="P0 is the fastest, P15 the slowest."),
         w.row(
-            "clocks held down by",
+            "clocks limited by",
             "throttle_reasons",
             _reasons,
             "Why clocks are lower than they could be.",

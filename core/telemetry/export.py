@@ -118,7 +118,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]
         raise Unavailable(
-            f"{path} could not be written ({reason}); nothing was left there. Choose another folder or make room."
+            f"{path} could not be written ({reason}). Choose another folder or free some space."
         ) from error
 
 

@@ -12,7 +12,7 @@ from devexplorer.core.base.formats import MISSING, bytes_text, number_text
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample, Problem
 
 NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
-NOT_TOLD = "the driver does not tell"
+NOT_TOLD = "not reported by the driver"
 NO_READING = "no reading yet"
 NOT_CUDA = "torch counts CUDA devices only"
 _CARDS = ("cuda", "nvml", "virtual")

@@ -25,7 +25,7 @@ class MemoryParts(NamedTuple):
     other_processes: int | None
     free: int | None
     driver: int | None = None
-    """Kept by driver and firmware, in neither used nor free (NVML's `reserved`); None where nobody says so."""
+    """Kept by driver and firmware, counted as neither used nor free (NVML's `reserved`); None where nobody says so."""
 
     @property
     def used(self) -> int | None:
@@ -53,46 +53,44 @@ PART_TEXTS = {
     "workspace": PartText(
         "workspace",
         "tensors of this workspace",
-        "memory that the named objects hold; what two objects share counts once",
+        "memory held by named objects; shared memory counts once",
         "Remove or move the object.",
     ),
     "other_allocated": PartText(
         "other allocations",
         "other live tensors",
-        "no object holds them: benchmark operands, activations, what Undo keeps, and what the allocator rounds each"
-        " tensor up to",
-        "It goes when nothing holds them any more.",
+        "held by no object: benchmark operands, activations, tensors kept for Undo, and allocator rounding",
+        "Freed when the last reference is dropped.",
     ),
     "cached": PartText(
         "cached",
         "cached by the allocator",
-        "reserved by torch's caching allocator for the next tensors, used by none now",
-        "“Release cache” gives back the segments in which no tensor lives.",
+        "reserved by torch's caching allocator for new tensors and not in use now",
+        "“Release cache” returns the segments that hold no tensor.",
     ),
     "context": PartText(
         "context",
         "CUDA context and libraries",
-        "what the driver, torch's kernels and libraries such as cuBLAS take for this process as soon as it touches the"
-        " card",
-        "It goes only when the engine ends: “Restart engine”.",
+        "memory that the driver, torch's kernels and libraries such as cuBLAS need once this process uses the card",
+        "Freed when the engine ends: “Restart engine”.",
     ),
     "other_processes": PartText(
-        "other processes", "other processes", "everybody else on this card", "It is theirs to give back."
+        "other processes", "other processes", "all other processes on this card", "Only those processes can free it."
     ),
     "unsplit": PartText(
         "context and other processes",
         "context and other processes",
-        "CUDA context of the engine and everybody else: the driver does not tell one from the other here",
+        "CUDA context of the engine and all other processes; the driver does not report them separately here",
         "",
     ),
-    "used": PartText("used", "used", "in use by all processes together; nothing finer is known here", ""),
+    "used": PartText("used", "used", "in use by all processes; no breakdown is available here", ""),
     "driver": PartText(
         "driver",
         "kept by the driver",
         "reserved by driver and firmware; nvidia-smi counts it as neither used nor free",
         "",
     ),
-    "free": PartText("free", "free", "in use by nobody", ""),
+    "free": PartText("free", "free", "not in use", ""),
 }
 """Each part in words, by its name in `MemoryParts`, in the order of the bar. `unsplit` stands for `other_processes`
 where the context is not known, `used` where only the sum is."""

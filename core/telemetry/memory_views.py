@@ -41,7 +41,7 @@ def memory_views(
         card, process = "nvidia-smi, of a real card", "nvidia-smi, this process on a real card"
         ask_card, ask_process = (
             f'torch.vgpu.mem_get_info("{info.id}")',
-            "reserved and context together: nobody else is on a virtual GPU",
+            "reserved plus context: a virtual GPU has no other processes",
         )
     elif kind in ("cuda", "nvml"):
         card, process = "nvidia-smi, the whole card", "nvidia-smi, this process"
@@ -52,7 +52,7 @@ def memory_views(
         ask_process = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
     else:
         card, process = "the whole device", "this process"
-        ask_card, ask_process = f"torch.accelerator.get_memory_info({where})", "not told by this driver"
+        ask_card, ask_process = f"torch.accelerator.get_memory_info({where})", "not reported by this driver"
     return (
         View(card, ask_card, used),
         View(process, ask_process, engine_bytes),
@@ -77,22 +77,19 @@ def memory_views(
 def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> str:
     """What lies between the widest and the narrowest count, with its bytes and with what gives it back."""
     if info.kind == "cpu":
-        return (
-            "The CPU has no context and no caching allocator: torch gives memory there back as soon as a tensor is"
-            " gone. What is in use is that of every process on this machine."
-        )
+        return "The CPU has no context and no caching allocator: torch frees memory as soon as a tensor is "
+        "deleted. The figure covers all processes on this machine."
     if parts.workspace is None or used is None:
         return (
-            f"Nothing of this engine is on {info.id} yet, so torch has no figures: what is in use there belongs to"
-            " others."
+            f"This session uses no memory on {info.id}; all of it belongs to other processes."
             if used
-            else f"Nothing is on {info.id} yet. The first tensor there brings a context of some hundred MiB along."
+            else f"{info.id} is not in use yet. The first tensor also creates a context of a few hundred MiB."
         )
     between = [
         f"{bytes_text(size)} {words}"
         for size, words in (
-            (parts.context, "of CUDA context and libraries (only ending the engine gives them back)"),
-            (parts.cached, "that torch keeps for the next tensors"),
+            (parts.context, "of CUDA context and libraries (freed when the engine ends)"),
+            (parts.cached, "cached by torch"),
             (parts.other_allocated, "in live tensors that no object holds (rounding included)"),
             (
                 parts.other_processes,
@@ -108,12 +105,12 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
         if info.kind != "cuda"
         else "nvidia-smi says"
     )
-    opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace have {bytes_text(parts.workspace)}."
+    opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace use {bytes_text(parts.workspace)}."
     if not between:
-        return f"{opening} Nothing lies between the two."
+        return f"{opening} There is no difference."
     listed = (
         ", ".join(between[:-1]) + f"{',' if len(between) > 2 else ''} and {between[-1]}"
         if len(between) > 1
         else between[0]
     )
-    return f"{opening} Between the two: {listed}."
+    return f"{opening} The difference: {listed}."

@@ -75,9 +75,9 @@ def code_text(link: PeerLink | None) -> str:
 def pair_text(a: str, b: str, link: PeerLink | None) -> str:
     """Everything about a pair, a line each: `a` and `b` in the order of the reader."""
     if link is None:
-        return f"{a} and {b}: not known how they are joined"
+        return f"{a} and {b}: connection unknown"
     own = is_nvlink(link) and not link.simulated
-    meaning = MEANINGS.get(meaning_key(link.code) or "", "not known how they are joined")
+    meaning = MEANINGS.get(meaning_key(link.code) or "", "connection unknown")
     way = meaning.partition(",")[0] if own else link.level or meaning
     lines = [
         f"{a} and {b}: {way}" + (f" ({link.code})" if link.code else "") + (", simulated" if link.simulated else "")

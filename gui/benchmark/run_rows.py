@@ -120,7 +120,7 @@ def _remarks(run: Run, result: MatmulResult | None, seen: Seen | None) -> list[s
     drift = result.drift if result is not None else None
     return [
         *([] if drift is None else [f"drift {100 * drift:+.1f} %".replace("-", "−")]),
-        *([f"clocks held down by {', '.join(held)}"] if held else []),
+        *([f"clocks limited by {', '.join(held)}"] if held else []),
     ]
 
 

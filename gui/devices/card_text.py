@@ -124,7 +124,7 @@ def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Seq
         lines.append(f"memory: {bytes_text(device.used_bytes)} of {bytes_text(device.total_bytes)}{shared}")
     held = held_down(device.sample.throttle_reasons) if device.sample is not None else ()
     if held:
-        lines.append(f"clocks are held down by: {', '.join(held)}")
+        lines.append(f"clocks are limited by: {', '.join(held)}")
     if info.parent is not None:
         lines.append(f"MIG instance of {info.parent}")
     for problem in problems:

@@ -38,13 +38,13 @@ class DetailsPanel(QWidget):
         self.filter = QLineEdit()
         self.filter.setPlaceholderText("filter: clock, ecc, …")
         self.filter.setAccessibleName("filter details")
-        self.filter.setToolTip("Words that group, label or value must hold, for instance: memory mhz")
+        self.filter.setToolTip("Show rows that contain these words, for example: memory mhz")
         self.filter.setClearButtonEnabled(True)
         self.filter.setFixedWidth(200)
         self.filter.textChanged.connect(self._show)
         self.copy_button = QPushButton("Copy all as text")
         self.copy_button.setProperty("look", "quiet")
-        self.copy_button.setToolTip("Everything about this device, with the reasons for what is not known")
+        self.copy_button.setToolTip("All details of this device, with the reasons for missing values")
         self.copy_button.clicked.connect(self.copy_text)
         self.sheet = FactsSheet(theme)
         self.nothing = label("", words="dim")
@@ -148,11 +148,7 @@ class DetailsPanel(QWidget):
             (name for name, device in devices.items() if device.info.kind != "cpu"), next(iter(devices), None)
         )
         gone = self._device is not None
-        words = (
-            f"{self._device} is not here any more."
-            if gone
-            else "Click a device on the left to see everything that is known of it."
-        )
+        words = f"{self._device} is no longer available." if gone else "Click a device on the left to see its details."
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
         self.empty.button.setVisible(self._offered is not None)

@@ -114,7 +114,7 @@ class DeviceItem(QWidget):
         self.setToolTip(tip(card_tooltip(device, problems, alerts)))
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
-        held = f" Clocks are held down by: {texts.held}." if texts.held else ""
+        held = f" Clocks are limited by: {texts.held}." if texts.held else ""
         alarm = f"Alarm: {texts.alarm}. " if texts.alarm else ""
         self.setAccessibleDescription(
             alarm + (texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held)

@@ -19,7 +19,7 @@ ALWAYS_FULL = 2
 FULL_CARDS = 4
 """At most so many devices get a full card; the rest are compact rows, and others too where there is no room."""
 
-ADD_TIP = "Add GPUs that this machine does not have: real values, counted memory, modelled time"
+ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
 ROW_GAP_PX = 4
 INDENT_PX = 14
 """How far the MIG instances of a card stand to the right of it."""
@@ -219,12 +219,12 @@ class DevicesPanel(Panel):
                 item.refresh(device, state.problems, alerts)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
         only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
-        why = sentence(reasons[0]) if reasons else "Neither NVML nor torch knows one."
+        why = sentence(reasons[0]) if reasons else "Neither NVML nor torch reports one."
         unavailable = state.engine.virtual_unavailable if state.engine is not None else None
-        then = "Two virtual GPUs make everything work, simulated."
+        then = "Add two virtual GPUs to try everything, simulated."
         if unavailable is not None:
-            then = sentence(f"Virtual GPUs cannot work here either: {unavailable}")
-        _set_text(self.offer_words, f"No GPU here. {why} {then}")
+            then = sentence(f"Virtual GPUs are not available either: {unavailable}")
+        _set_text(self.offer_words, f"No GPU found. {why} {then}")
         self.offer_button.setVisible(unavailable is None)
         live = state.recording is None
         self.offer.setVisible(only_cpu and live)

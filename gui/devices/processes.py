@@ -19,7 +19,7 @@ from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Theme, device_colour
 
 NOT_VISIBLE = "not visible from here"
-WHY_NOT = "the driver does not tell; in containers and under WSL the processes of others are hidden"
+WHY_NOT = "not reported by the driver; containers and WSL hide other processes"
 THIS_ENGINE = "this engine"
 HIDDEN_BYTES = 1 << 30
 """So much memory in use, and no process to be seen: somebody is there."""
@@ -109,7 +109,7 @@ class ProcessesPanel(QWidget):
         self.nothing.setText(
             "No process uses a GPU now."
             if watched
-            else "No GPU is here that other processes could use; a virtual GPU belongs to this window's engine alone."
+            else "There is no GPU that other processes could use; virtual GPUs belong to this window's engine only."
         )
         self._stack.setCurrentWidget(self.table if rows else self.nothing)
 
@@ -167,10 +167,7 @@ class ProcessesPanel(QWidget):
         if processes is None:
             words = f"{NOT_VISIBLE}: {self._why(device, 'processes')}"
         elif not processes and used is not None and used >= HIDDEN_BYTES:
-            words = (
-                f"{NOT_VISIBLE}: {bytes_text(used)} are in use; in containers and under WSL the processes of others are"
-                " hidden"
-            )
+            words = f"{NOT_VISIBLE}: {bytes_text(used)} are in use; containers and WSL hide other processes"
         else:
             return []
         unknown = Cell(MISSING, self._theme.dim, words)
@@ -183,7 +180,7 @@ class ProcessesPanel(QWidget):
     def _text(self, text: str | None) -> Cell:
         """Somebody else's process can hide its name, user and command line."""
         if not text:
-            return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: the process has ended, or belongs to somebody else")
+            return Cell(MISSING, self._theme.dim, f"{NOT_VISIBLE}: the process has ended, or belongs to another user")
         return Cell(text, tip=tip(text))
 
     def _missing(self, device: Device, field: str) -> Cell:

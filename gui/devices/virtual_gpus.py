@@ -61,7 +61,7 @@ def profile_facts(profile: Profile) -> tuple[Fact, ...]:
             unit = "TOP/s" if dtype == "int8" else "TFLOP/s"
             facts.append(Fact(dtype, marked(f"{profile.tflops[dtype]:g} {unit}", column)))
         else:
-            facts.append(Fact(dtype, "no unit for it on this chip"))
+            facts.append(Fact(dtype, "not supported by this chip"))
     facts.append(Fact("to the host", marked(f"{profile.host_gb_s:g} GB/s", "host_gb_s")))
     facts.append(Fact("to another card", marked(f"{profile.link_gb_s:g} GB/s, {profile.link}", "link_gb_s")))
     if profile.tdp_w is not None:
@@ -101,8 +101,8 @@ class VirtualGpusDialog(QDialog):
         give_room(self.count)
         self.line = QLineEdit()
         self.line.setAccessibleName("virtual GPUs to add")
-        self.more_button = QPushButton("Add to the line")
-        self.more_button.setToolTip("Keep what the line says and add these to it: different cards side by side")
+        self.more_button = QPushButton("Add to list")
+        self.more_button.setToolTip("Append these to the list, to combine different cards")
         self.more_button.setAutoDefault(False)
         self.message = label(wrap=True)
         self._sign = QLabel()

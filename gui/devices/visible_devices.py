@@ -46,14 +46,14 @@ from devexplorer.gui.widgets.table import Padded
 from devexplorer.gui.widgets.theme import Role, Theme, font
 
 INTRO = (
-    "The engine sees the checked cards only and counts them from 0, in this order. A running process notices no change:"
-    " CUDA reads the variable once. So the engine is started again, and the workspace rebuilt; what was on a card that"
-    " is gone is named."
+    "The engine sees only the checked cards and numbers them from 0 in this order. CUDA reads "
+    "the variable once per process, so the engine restarts and rebuilds the workspace; objects "
+    "from a hidden card are listed."
 )
 ORDER = (
-    "Numbers are counted in CUDA's order: the fastest card first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set."
-    " nvidia-smi always counts by bus. A UUID means the same card in both. A MIG instance is named by its UUID, and a"
-    " process gets one."
+    "Numbers follow CUDA's order: the fastest card first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is "
+    "set. nvidia-smi always counts by bus. A UUID names the same card in both. Each process can "
+    "use one MIG instance, named by its UUID."
 )
 UUIDS, NUMBERS = "UUIDs (recommended)", "numbers"
 _COLUMNS = ("card", "in the engine", "nvidia-smi", "memory", "UUID")
@@ -210,7 +210,7 @@ class VisibleDevicesDialog(QDialog):
     def _preview(self, value: str) -> str:
         """Which card will have which number."""
         if not self._cards:
-            return "There is no card here to choose among. Virtual GPUs obey the variable as well: add some first."
+            return "There is no card to choose. Virtual GPUs follow the variable too: add some first."
         found = selected_cards(value, self._cards)
         if not found:
             return "No card will be visible: torch will have the CPU only."

@@ -232,13 +232,13 @@ class MemoryPanel(QWidget):
             None if cards else "Only allocators of CUDA devices and virtual GPUs can record; there are none here."
         )
         for button, reason, tip in (
-            (self.release, no_allocator or nothing, "Give the segments that no tensor uses back to the device."),
+            (self.release, no_allocator or nothing, "Return unused segments to the device."),
             (
                 self.restart,
                 None,
-                "End the engine, which gives everything back, and rebuild the workspace in a new one.",
+                "Restart the engine, which frees all its memory, and rebuild the workspace.",
             ),
-            (self.record, no_recording, "Let allocators keep the line of code that asks for each block."),
+            (self.record, no_recording, "Record which line of code requests each block."),
             (self.browse, no_blocks, "Show the segments and blocks of this device's allocator as they are now."),
             (self.save, no_blocks, "Write them to a file in PyTorch's own format."),
             (self.open, ready, "Read a file that PyTorch or this window has written."),

@@ -62,7 +62,7 @@ def children(device: Device, key: str, engine_pid: int | None) -> list[Child]:
     parts = device.parts
     if key == "workspace" and device.allocator is not None:
         found = [Child(use.name, use.name, use.bytes, "") for use in device.allocator.objects]
-        return _with_rest(found, parts.workspace, "more objects", "only the largest are told one by one")
+        return _with_rest(found, parts.workspace, "more objects", "only the largest are listed")
     if (
         key not in ("other_processes", "unsplit", "used")
         or device.sample is None
@@ -79,7 +79,7 @@ def children(device: Device, key: str, engine_pid: int | None) -> list[Child]:
     if not found:
         return []
     return _with_rest(
-        found, parts.other_processes, "not told by process", "the list of processes is read every few seconds"
+        found, parts.other_processes, "not attributed to a process", "the list of processes is read every few seconds"
     )
 
 
@@ -112,7 +112,7 @@ def _definition(device: Device, key: str) -> str:
     if device.info.simulated and key == "context":
         words = f"assumed for virtual GPUs, from the first tensor on: {words}"
     if device.info.simulated and key == "other_processes":
-        words = "nobody else can be on a virtual GPU"
+        words = "a virtual GPU has no other processes"
     return words
 
 

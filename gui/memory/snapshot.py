@@ -36,8 +36,8 @@ from devexplorer.gui.widgets.table import RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 NO_STACKS = (
-    "No line of code is known: recording was off when these blocks were asked for. Turn on “Record stacks”, make the"
-    " tensors again, and take another snapshot."
+    "No lines of code: recording was off when these blocks were allocated. Turn on “Record "
+    "stacks”, create the tensors again, and take another snapshot."
 )
 
 

@@ -30,18 +30,18 @@ BLOCK_COLUMNS = (
     Column("size", is_number=True),
     Column("requested", is_number=True, tip="Before the allocator rounded it up."),
     Column("state"),
-    Column("asked for at"),
+    Column("allocated at"),
 )
 STACK_COLUMNS = (
     Column("size", is_number=True),
     Column("share", is_number=True, tip="Of all blocks in use whose line is known."),
     Column("blocks", is_number=True),
-    Column("asked for at"),
+    Column("allocated at"),
 )
 STATES = {
     "active_allocated": "in use",
-    "active_awaiting_free": "waits for a stream",
-    "active_pending_free": "waits for a stream",
+    "active_awaiting_free": "waiting for a stream",
+    "active_pending_free": "waiting for a stream",
     "inactive": "free",
 }
 
@@ -132,7 +132,7 @@ def _place(snapshot: AllocatorSnapshot, block: BlockRow, theme: Theme) -> tuple[
     if block.state == "inactive":
         return "", "", ""
     if not 0 <= block.frame < len(snapshot.stacks):
-        return "not recorded", theme.dim, "Recording was off when this block was asked for."
+        return "not recorded", theme.dim, "Recording was off when this block was allocated."
     frames = snapshot.stacks[block.frame].frames
     return (frames[0] if frames else MISSING), "", tip("\n".join(frames))
 

@@ -94,7 +94,7 @@ class ExportDialog(QDialog):
         widest = max(bins, default=0.0)
         words = f"Lowest, mean and highest of every {widest:g} seconds." if widest else "Every reading."
         if widest:
-            words += " So far back single readings are not kept."
+            words += " Single readings are not kept that far back."
         self.note.setText(reason or words)
         self.save_button.setEnabled(not reason)
         self.save_button.setToolTip(reason)

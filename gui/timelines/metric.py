@@ -67,7 +67,7 @@ class MetricPlot(DevicePlot):
         if is_empty != self.is_empty:
             self.show_empty(is_empty)
         if is_empty:
-            self.empty.sentence.setText(f"No device here tells: {self._metric.label}.")
+            self.empty.sentence.setText(f"No device reports: {self._metric.label}.")
         super().refresh(now_unix_s)
 
     def _tellers(self) -> list[Device]:

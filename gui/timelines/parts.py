@@ -61,7 +61,7 @@ class PartsPlot(TimelinePlot):
         self.scale_button = scale_button()
         self.scale_button.toggled.connect(self.set_to_capacity)
         self.add_to_header(self.scale_button)
-        self.empty = EmptyState("This device is not here any more.", "Show memory used")
+        self.empty = EmptyState("This device is no longer available.", "Show memory used")
         self.empty.chosen.connect(self.first_requested)
         self.set_empty_state(self.empty)
         self.set_theme(DARK)

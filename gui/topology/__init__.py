@@ -1,1 +1,1 @@
-"""How the devices are joined: picture and matrix. Main thread only."""
+"""How the devices are connected: picture and matrix. Main thread only."""

@@ -1,4 +1,4 @@
-"""How the devices are joined: a picture, and the matrix of every pair. Main thread; only reads the state."""
+"""How the devices are connected: a picture, and the matrix of every pair. Main thread; only reads the state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from devexplorer.gui.widgets.table import ROW_PX, RowsTable
 from devexplorer.gui.widgets.theme import Role, Theme, device_colour, font
 
 SHOWN = {
-    "link": "How the two are joined",
+    "link": "How the two are connected",
     "peer read": "Whether one can read the other's memory directly",
     "peer write": "Whether one can write the other's memory directly",
     "peer atomics": "Whether one can do atomic operations in the other's memory",
@@ -58,7 +58,7 @@ class TopologyPanel(QWidget):
         self._affinity_px = NODE_PX + CPUS_PX
         """Width of the columns of NUMA node and CPUs; without a real device there is none."""
         self.picture = TopologyPicture(theme)
-        self.picture.setAccessibleName("How the devices are joined")
+        self.picture.setAccessibleName("How the devices are connected")
         self.area = QScrollArea()
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setWidgetResizable(True)
@@ -208,22 +208,24 @@ class TopologyPanel(QWidget):
     def _why_no_affinity(self, device: str) -> str:
         found = self._state.devices.get(device)
         if found is None or found.info.simulated:
-            return "not modelled: a virtual GPU is near no CPU"
+            return "not modelled for virtual GPUs"
         missing = found.details.missing if found.details is not None else {}
-        return missing.get("numa_node") or missing.get("cpus") or "the driver does not tell"
+        return missing.get("numa_node") or missing.get("cpus") or "not reported by the driver"
 
     def _explain(self, names: list[str]) -> None:
         """The empty state: why there is nothing to draw."""
         reason = next((problem.reason for problem in self._state.problems if problem.field == "topology"), None)
         if not names:
-            words = "No GPU is here, so there are no links between devices to show."
+            words = "There is no GPU, so there are no links between devices to show."
         elif len(names) == 1:
             words = f"{names[0]} is the only GPU here, so there are no links between devices to show."
             node, cpus = self._pairs.numa_node(names[0]), self._pairs.cpus(names[0])
             words += f" CPUs near it: {cpus}." if cpus else ""
             words += f" NUMA node: {node}." if node is not None else ""
         else:
-            words = f"How {len(names)} devices are joined is not known. " + sentence(reason or "nothing here tells")
+            words = f"The links between {len(names)} devices are unknown. " + sentence(
+                reason or "no source reports them"
+            )
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
         unavailable = self._state.engine.virtual_unavailable if self._state.engine is not None else None

@@ -235,7 +235,7 @@ class TopologyPicture(QWidget):
 
     def _wire_words(self, wire: Wire) -> str:
         if wire.kind == "system":
-            return "From CPU to CPU: the slowest way between two devices (SYS)"
+            return "CPU to CPU: the slowest path between two devices (SYS)"
         if wire.kind == "pcie":
             return f"PCIe: {', '.join(wire.devices)}" + (", simulated" if wire.simulated else "")
         first = wire.links[0]

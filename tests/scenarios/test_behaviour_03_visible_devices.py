@@ -132,8 +132,8 @@ def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(
     assert "CUDA reads it once" in answer.words, "why a running process notices nothing"
     assert "CUDA_VISIBLE_DEVICES" in answer.code
 
-    assert "mlp" in facts["back"]
-    assert f"moving mlp to {second}: There is no device '{second}' here" in facts["not back"]
+    assert "mlp" in facts["restored"]
+    assert f"moving mlp to {second}: There is no device '{second}' here" in facts["not restored"]
     models = [event.snapshot for event in window.seen if isinstance(event, ObjectChanged)]
     assert set(models[-1].bytes_by_device) == {"cpu"}, "made again, and not where it was"
     if kind == "vgpu":

@@ -13,7 +13,7 @@ from devexplorer.core.cli.bench.run import Finished
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.records.benchmark import Conditions
 
-READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "clocks held down by", "other processes")
+READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "clocks limited by", "other processes")
 """Conditions that are printed with a result, where they are known; `--json` has all."""
 
 

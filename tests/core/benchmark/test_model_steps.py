@@ -404,7 +404,7 @@ def test_everything_that_is_wrong_is_said_at_once(fleet: DeviceRegistry) -> None
         "a batch of 0 cannot be measured; it is from 1 to 16777216",
         "there is no optimizer 'lion' here; there are sgd, adam, adamw",
         "autocast computes in float16 or bfloat16, not in float32",
-        "0 seconds are no duration; write a number above 0, 100000000 at most",
+        "0 seconds is not a duration; enter a number above 0, 100000000 at most",
     )
     with pytest.raises(BadInput, match=r"torch.compile makes code for a chip, and behind vgpu:0 there is none"):
         check_model(ModelSpec(target="mlp", device="vgpu", compiled=True), fleet)

@@ -160,7 +160,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     whole = path.read_text(encoding="utf-8")
     assert whole == report_html(RUNS, now_unix_s=BEGAN)
     assert "node7" in whole
-    with full_disk(4096), pytest.raises(Unavailable, match="nothing was left there"):
+    with full_disk(4096), pytest.raises(Unavailable, match="Choose another folder or free some space"):
         write_report(path, RUNS)
     assert path.read_text(encoding="utf-8") == whole
     write_report(path, RUNS, names=False)

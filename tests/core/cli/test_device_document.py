@@ -68,7 +68,7 @@ def test_a_lost_card_has_one_reason_and_no_figure_of_before() -> None:
     made = device_document(found.devices[-1], DeviceSample(device="nvml:0", time_unix_s=1.0), details, found.problems)
     assert made["memory_used_bytes"] is None
     assert without_reason(made) == set()
-    assert "the driver does not tell" not in made["details"]["missing"].values()
+    assert "not reported by the driver" not in made["details"]["missing"].values()
     assert {why for field, why in made["details"]["missing"].items() if field in made["sample"]} == {card.broken}
     nvml.close()
 

@@ -227,7 +227,7 @@ def test_the_answer_says_which_card_has_which_number_now() -> None:
     assert (facts["before"], facts["now"]) == ("unset", "1")
     assert facts["cuda:0"] == "A10, nvidia-smi 1, GPU-1"
     assert facts["nvml:0"] == "A10, nvidia-smi 0, GPU-0, not visible"
-    assert (facts["back"], facts["not back"]) == ("mlp", "move x to cuda:1: gone")
+    assert (facts["restored"], facts["not restored"]) == ("mlp", "move x to cuda:1: gone")
     assert not answer.failed
     assert not answer.offers
     compile(answer.code, "code", "exec")
@@ -240,7 +240,7 @@ def test_the_code_is_python_whatever_was_inherited(value: str | None) -> None:
 
 def test_without_any_card_it_is_explained_and_virtual_gpus_are_offered() -> None:
     answer = visibility_answer(None, "0", [CPU], NOTHING_LOST, now=0.0)
-    assert "there is none here" in answer.words
+    assert "this machine has none" in answer.words
     assert [offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]
 
 

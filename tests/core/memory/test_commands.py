@@ -58,17 +58,17 @@ def test_releasing_the_cache_tells_what_it_gave_back_and_what_stays(local: Local
     assert said.title == "vgpu:0 gave back 40.00 MiB"
     facts = {fact.label: fact.value for fact in said.facts}
     assert facts == {
-        "used by everybody": "442.00 MiB → 402.00 MiB",
+        "used by all processes": "442.00 MiB → 402.00 MiB",
         "reserved by torch": "42.00 MiB → 2.00 MiB",
         "allocated": "1.00 MiB → 1.00 MiB",
         "largest free block": "40.00 MiB → 1.00 MiB",
     }
-    assert "1.00 MiB stay cached: they lie in segments in which tensors live" in said.words
+    assert "1.00 MiB stay cached: their segments still hold tensors" in said.words
     assert said.code.startswith("torch.vgpu.empty_cache()")
     assert install().gpu(0).memory.reserved_bytes == 2 * MIB
     again = answer(local, ReleaseCache(device="vgpu:0"))
-    assert again.title == "vgpu:0 had nothing to give back"
-    assert "No segment was wholly free." in again.words
+    assert again.title == "vgpu:0 had nothing to release"
+    assert "No segment was completely free." in again.words
 
 
 def test_a_cache_in_which_nothing_is_free_is_said_so(local: LocalEngine) -> None:
@@ -107,7 +107,7 @@ def test_without_a_card_recording_is_refused_and_virtual_gpus_offered() -> None:
     with LocalEngine() as local:
         said = answer(local, RecordAllocator(on=True))
     assert said.failed
-    assert "no allocator that could record" in said.words
+    assert "allocator here can record" in said.words
     assert any(isinstance(offer.command, AddVirtual) for offer in said.offers)
 
 
@@ -132,8 +132,8 @@ def test_what_cannot_be_saved_or_opened_is_told_in_one_line(local: LocalEngine, 
         (SaveSnapshot(device="vgpu:0", path=str(tmp_path)), "is a folder"),
         (OpenSnapshot(path=str(damaged)), "asks for os.system"),
         (OpenSnapshot(path=str(tmp_path / "absent")), "could not be read"),
-        (OpenSnapshot(), "name one of the two"),
-        (OpenSnapshot(device="vgpu:0", path=str(damaged)), "name one of the two"),
+        (OpenSnapshot(), "either a device or a file"),
+        (OpenSnapshot(device="vgpu:0", path=str(damaged)), "either a device or a file"),
     ):
         events = local.run(command)
         said = next(event for event in events if isinstance(event, Answer))

@@ -77,7 +77,7 @@ def test_a_file_that_ends_anywhere_is_read_up_to_there_and_says_so(tmp_path: Pat
             assert len(found) >= before, "a longer file has no less in it"
             before = len(found)
             assert not recording.ended
-            assert "not ended properly" in recording.findings[-1]
+            assert "not closed properly" in recording.findings[-1]
     assert before == len(complete)
 
 

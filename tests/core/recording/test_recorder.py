@@ -264,7 +264,7 @@ def test_a_process_that_is_killed_loses_less_than_its_last_second(tmp_path: Path
     assert kept == put[: len(kept)]
     assert put[-1] - kept[-1] < 1.0
     with opened(path) as recording:
-        assert "not ended properly" in recording.findings[-1]
+        assert "not closed properly" in recording.findings[-1]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are POSIX")

@@ -196,17 +196,14 @@ def test_nothing_in_it_can_be_changed(stage: Stage) -> None:
     answer = stage.state.answer
     assert isinstance(answer, Answer)
     assert answer.failed
-    assert (
-        answer.words
-        == "This is a recording, and nothing in it can be changed; “Back to live” shows this machine again."
-    )
+    assert answer.words == "A recording cannot be changed; choose “Back to live” to return to this machine."
     for ask in (stage.session.restart_engine, stage.session.start_engine_again):
         stage.seek(5)
         ask()
         stage.beat()
         assert stage.state.answer is not None
         assert stage.state.answer.title == "A recording cannot be changed"
-    with pytest.raises(BadInput, match="nothing in it can be changed"):
+    with pytest.raises(BadInput, match="cannot be changed"):
         stage.session.set_visible_devices("0")
     stage.session.put(Log(level="error", text="of the window's own", time_unix_s=1.0))
     stage.beat()
@@ -234,7 +231,7 @@ def test_one_that_broke_off_is_shown_and_says_so(tmp_path: Path) -> None:
     stage.session.start()
     stage.ready()
     [finding] = stage.session.view.findings
-    assert "not ended properly" in finding
+    assert "not closed properly" in finding
     assert stage.state.answer is not None
     assert finding in stage.state.answer.words
     stage.session.close(DEADLINE_S)

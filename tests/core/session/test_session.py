@@ -282,7 +282,7 @@ def test_the_explanation_comes_when_everything_is_back_and_names_what_is_not(sta
     rebuilt = next(event for event in events if isinstance(event, Rebuilt))
     assert rebuilt == Rebuilt(restored=("mlp",), lost=("moving mlp to vgpu:1: There is no device 'vgpu:1' here.",))
     (answer,) = answers(events)
-    assert {fact.label: fact.value for fact in answer.facts}["not back"] == rebuilt.lost[0]
+    assert {fact.label: fact.value for fact in answer.facts}["not restored"] == rebuilt.lost[0]
 
 
 def test_what_is_no_list_is_refused_and_the_engine_runs_on(stage: Stage) -> None:

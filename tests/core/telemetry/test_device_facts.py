@@ -91,7 +91,7 @@ def test_the_most_exact_reason_is_given() -> None:
     groups = facts(CARD, sample, details, problems)
     assert row(groups, "Power and heat", "fan").why == "its fan is on strike"
     assert row(groups, "Memory errors", "retirement pending").why == "this card replaces rows instead"
-    assert row(groups, "Identity", "serial").why == "the driver does not tell"
+    assert row(groups, "Identity", "serial").why == "not reported by the driver"
     assert row(facts(CARD), "Activity", "encoder").why == "no reading yet"
     lost = facts(CARD, problems=(Problem("the card was lost", device="cuda:0"),))
     assert row(lost, "Power and heat", "temperature").why == "the card was lost"
@@ -109,7 +109,7 @@ def test_half_of_a_pair_is_said_and_the_other_half_explained() -> None:
     found = row(facts(CARD, SAMPLE, details), "Clocks", "SM")
     assert (found.value, found.why) == ("1,755 MHz", "this card keeps it to itself")
     found = row(facts(CARD, msgspec.structs.replace(SAMPLE, sm_clock_mhz=None), DETAILS), "Clocks", "SM")
-    assert (found.value, found.why) == ("— of 1,980 MHz", "the driver does not tell")
+    assert (found.value, found.why) == ("— of 1,980 MHz", "not reported by the driver")
 
 
 def test_what_a_virtual_gpu_does_not_model_is_named_so_and_the_rest_is_marked() -> None:
@@ -160,7 +160,7 @@ def test_what_needs_a_look_is_marked() -> None:
     details = server_details(0, remapping_failed=True)
     marked = {row.label for group in facts(CARD, broken, details) for row in group.rows if row.warning}
     assert marked == {"not corrected", "remapping failed"}
-    assert row(facts(CARD, SAMPLE, DETAILS), "Activity", "clocks held down by").warning
+    assert row(facts(CARD, SAMPLE, DETAILS), "Activity", "clocks limited by").warning
 
 
 def test_each_nvlink_has_its_row() -> None:

@@ -102,7 +102,7 @@ def written(path: Path) -> str:
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"out.{ending}"
     path.write_text("what was there")
-    with full_disk(4096), pytest.raises(Unavailable, match="nothing was left there") as failed:
+    with full_disk(4096), pytest.raises(Unavailable, match="Choose another folder or free some space") as failed:
         written(path)
     assert "\n" not in str(failed.value)
     assert path.read_text() == "what was there"

@@ -152,7 +152,7 @@ def test_a_context_that_is_not_known_is_not_0_and_stays_with_the_other_processes
     parts = memory_parts(12 * GIB, 24 * GIB, inside(6 * GIB, 8 * GIB), None)
     assert parts.context is None
     assert parts.other_processes == 4 * GIB
-    assert "driver does not tell" in PART_TEXTS["unsplit"].definition
+    assert "driver does not report" in PART_TEXTS["unsplit"].definition
 
 
 def test_readings_of_different_moments_give_no_negative_part() -> None:
@@ -269,12 +269,12 @@ def test_why_the_counts_differ_names_every_part_with_its_bytes_and_its_remedy() 
     words = why_they_differ(CUDA, parts, parts.used)
     assert (
         words
-        == "nvidia-smi says 1.09 GiB, the tensors of the workspace have 4.00 MiB. Between the two: 400.00 MiB of CUDA"
-        " context and libraries (only ending the engine gives them back), 16.00 MiB that torch keeps for the next"
-        " tensors, 1.00 MiB in live tensors that no object holds (rounding included), and 700.00 MiB of other"
+        == "nvidia-smi says 1.09 GiB, the tensors of the workspace use 4.00 MiB. The difference: 400.00 MiB of CUDA"
+        " context and libraries (freed when the engine ends), 16.00 MiB cached by torch, 1.00 MiB in "
+        "live tensors that no object holds (rounding included), and 700.00 MiB of other"
         " processes."
     )
     unknown = why_they_differ(CUDA, parts._replace(context=None), parts.used)
     assert "700.00 MiB of CUDA context and other processes" in unknown
-    assert why_they_differ(CUDA, MemoryParts(5, 0, 0, 0, 0, 7), 5).endswith("Nothing lies between the two.")
-    assert "belongs to others" in why_they_differ(CUDA, memory_parts(5, 12, None, None), 5)
+    assert why_they_differ(CUDA, MemoryParts(5, 0, 0, 0, 0, 7), 5).endswith("There is no difference.")
+    assert "belongs to other processes" in why_they_differ(CUDA, memory_parts(5, 12, None, None), 5)

@@ -53,7 +53,7 @@ def test_a_pair_is_found_in_either_order_and_described_in_words() -> None:
         "peer write: switched off",
         "peer atomics: not known",
     ]
-    assert pair_text("cuda:0", "cuda:2", None) == "cuda:0 and cuda:2: not known how they are joined"
+    assert pair_text("cuda:0", "cuda:2", None) == "cuda:0 and cuda:2: connection unknown"
     assert code_text(None) == "—"
     assert not is_nvlink(link)
 

@@ -54,7 +54,7 @@ def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
     state.set_catalog(Catalog((CPU,)))
     panel.refresh()
     assert panel.empty.isVisible()
-    assert panel.empty.sentence.text() == "cuda:1 is not here any more."
+    assert panel.empty.sentence.text() == "cuda:1 is no longer available."
     assert panel.empty.button.text() == "Show cpu"
 
 
@@ -182,7 +182,7 @@ def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
 def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str) -> None:
     panel = panel_for(qtbot, server(1))
     panel.set_theme(THEMES[name])
-    box = panel.sheet.box_of("Activity", "clocks held down by")
+    box = panel.sheet.box_of("Activity", "clocks limited by")
     image = panel.sheet.grab(box).toImage()
     assert any(_near(image, x, y, THEMES[name].warning) for x in range(image.width()) for y in range(image.height()))
     other = panel.sheet.grab(panel.sheet.box_of("Activity", "encoder")).toImage()

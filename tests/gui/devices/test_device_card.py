@@ -87,7 +87,7 @@ def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_i
     card = state.devices["cuda:0"]
     sample(state, "cuda:0", GIB, throttle_reasons=("power cap", "hardware slowdown (heat, or a weak supply)"))
     assert card_texts(card).held == "power cap, hardware slowdown"
-    assert "clocks are held down by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
+    assert "clocks are limited by: power cap, hardware slowdown (heat, or a weak supply)" in card_tooltip(card)
     sample(
         state,
         "cuda:0",
@@ -312,7 +312,7 @@ def test_a_card_whose_clocks_are_held_down_has_a_sign_and_keeps_its_size(qtbot: 
     panel.refresh_texts()
     assert item.height() == height
     assert item.grab().toImage() != before
-    assert "Clocks are held down by: power cap." in item.accessibleDescription()
+    assert "Clocks are limited by: power cap." in item.accessibleDescription()
 
 
 def test_mig_instances_are_rows_below_their_card_a_little_to_the_right(qtbot: QtBot):
@@ -341,7 +341,7 @@ def test_a_machine_without_gpu_is_offered_two_virtual_ones(qtbot: QtBot):
     panel = panel_for(qtbot, state_with(CPU, problems=(Problem("No NVIDIA driver is loaded."),)))
     assert panel.offer.isVisible()
     assert panel.offer_words.text() == (
-        "No GPU here. No NVIDIA driver is loaded. Two virtual GPUs make everything work, simulated."
+        "No GPU found. No NVIDIA driver is loaded. Add two virtual GPUs to try everything, simulated."
     )
     with qtbot.waitSignal(panel.virtual_offered):
         qtbot.mouseClick(panel.offer_button, LEFT)

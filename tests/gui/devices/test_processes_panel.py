@@ -157,7 +157,7 @@ def test_a_command_line_with_tags_is_no_markup(qtbot: QtBot, state: State) -> No
 def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> None:
     state.set_catalog(Catalog(devices=(CPU, VGPU)))
     panel = shown_by(qtbot, state)
-    assert "No GPU is here" in panel.nothing.text()
+    assert "There is no GPU" in panel.nothing.text()
     state.set_catalog(Catalog(devices=(server_card(0),)))
     use(state, "cuda:0")
     panel.refresh()

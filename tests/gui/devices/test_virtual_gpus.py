@@ -80,4 +80,4 @@ def test_figures_that_no_source_confirms_are_marked():
     plain = {fact.label: fact.value for fact in profile_facts(profiles["Tesla T4"])}
     assert plain["memory"] == "15.0 GiB"
     assert plain["float16"] == "65 TFLOP/s"
-    assert plain["bfloat16"] == "no unit for it on this chip"
+    assert plain["bfloat16"] == "not supported by this chip"

@@ -187,4 +187,4 @@ def test_a_mig_instance_is_chosen_by_its_uuid_and_one_of_them(opened: Open) -> N
 
 
 def test_where_there_is_no_card_virtual_gpus_are_named(opened: Open) -> None:
-    assert "Virtual GPUs obey the variable as well" in opened().message.text()
+    assert "Virtual GPUs follow the variable too" in opened().message.text()

@@ -117,7 +117,7 @@ def test_each_part_says_what_it_is_in_its_row_and_its_tooltip(qtbot: QtBot, stat
             assert row.cells[0].text in told
             assert f"{row.cells[2].text} bytes" in told
     cached = next(row for row in model.rows if row.key == Key("cached"))
-    assert "“Release cache” gives back" in cached.cells[0].tip
+    assert "“Release cache” returns" in cached.cells[0].tip
 
 
 def test_objects_stand_below_the_workspace_and_processes_below_the_others(qtbot: QtBot, state: State) -> None:
@@ -167,7 +167,7 @@ def test_the_counts_of_nvidia_smi_and_torch_stand_side_by_side_with_the_reason(q
         ["torch, allocated", "1.00 GiB"],
         ["tensors of the workspace", "900.00 MiB"],
     ]
-    assert "400.00 MiB of CUDA context and libraries (only ending the engine gives them back)" in panel.side.why.text()
+    assert "400.00 MiB of CUDA context and libraries (freed when the engine ends)" in panel.side.why.text()
 
 
 def test_what_is_simulated_says_so(qtbot: QtBot, state: State) -> None:

@@ -309,7 +309,7 @@ def test_another_recording_takes_its_place(driver: Driver, forge: Path) -> None:
     driver.ready()
     assert list(driver.state.devices) == ["cpu", "cuda:1"]
     assert driver.bar.incomplete.isVisible()
-    assert "not ended properly" in driver.bar.incomplete.toolTip()
+    assert "not closed properly" in driver.bar.incomplete.toolTip()
     driver.app.replaying.back()
     assert set(driver.state.devices) == here
 

@@ -175,7 +175,7 @@ def test_budgets_are_typed_and_what_is_left_open_is_what_is_free(qtbot: QtBot) -
 def test_a_budget_that_is_no_number_is_said_and_nothing_is_asked(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     qtbot.keyClicks(shown.panel.shares.rows["vgpu:1"].field, "much")
-    assert shown.panel.warning.text() == "Vgpu:1: 'much' is no number of bytes; write for example 512 MiB or 1.5 GiB."
+    assert shown.panel.warning.text() == "Vgpu:1: 'much' is not a size; enter for example 512 MiB or 1.5 GiB."
     shown.click(shown.panel.plan)
     assert shown.asked == []
 

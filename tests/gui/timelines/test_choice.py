@@ -151,7 +151,7 @@ def test_the_choice_of_another_machine_offers_memory_instead(show: Show) -> None
     slot = show(state, "nvlink_tx_bytes_s")
     assert isinstance(slot.plot, MetricPlot)
     assert slot.plot.is_empty
-    assert slot.plot.empty.sentence.text() == "No device here tells: NVLink sent."
+    assert slot.plot.empty.sentence.text() == "No device reports: NVLink sent."
     slot.plot.empty.button.click()
     assert slot.choice == "memory_used_bytes"
     assert not slot.plot.is_empty

@@ -1,4 +1,4 @@
-"""How the devices are joined: picture and matrix."""
+"""How the devices are connected: picture and matrix."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_one_gpu_has_no_links_and_what_is_near_it_is_said(qtbot: QtBot) -> None:
 def test_without_a_gpu_virtual_ones_are_offered_once_there_is_an_engine(qtbot: QtBot) -> None:
     state = state_with(CPU)
     panel = panel_for(qtbot, state)
-    assert panel.empty.sentence.text().startswith("No GPU is here")
+    assert panel.empty.sentence.text().startswith("There is no GPU")
     assert not panel.empty.button.isEnabled()
     state.apply(ENGINE)
     panel.refresh()
@@ -94,7 +94,7 @@ def test_links_that_nobody_told_are_explained(qtbot: QtBot) -> None:
     assert panel.is_empty
     assert (
         panel.empty.sentence.text()
-        == "How 2 devices are joined is not known. This driver cannot tell how cards are joined."
+        == "The links between 2 devices are unknown. This driver cannot tell how cards are joined."
     )
 
 
@@ -173,7 +173,7 @@ def test_real_and_virtual_devices_share_the_matrix_and_are_not_joined(qtbot: QtB
     state.apply(topology(gpus))
     panel = panel_for(qtbot, state)
     assert cells(panel)[0][:4] == ["X", "NV18", "—", "—"]
-    assert "not known how they are joined" in panel.model.rows[0].cells[2].tip
+    assert "connection unknown" in panel.model.rows[0].cells[2].tip
     assert [socket.title for socket in panel.picture.layout_now.sockets] == [
         "NUMA node 0",
         "NUMA node 1",
