@@ -1,5 +1,5 @@
-"""The same memory as nvidia-smi, the driver, torch and the workspace count it, and why they differ, in words. Pure
-functions, any thread.
+"""Memory as counted by nvidia-smi, the driver, torch and the workspace, and why the counts differ. Pure functions, any
+thread.
 
 The questions are those of pytorch/pytorch issues 37250, 40989, 20532 and 60150: why nvidia-smi shows more than the
 tensors have, what the first tensor costs, and why memory does not go back to zero.
@@ -75,10 +75,12 @@ def memory_views(
 
 
 def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> str:
-    """What lies between the widest and the narrowest count, with its bytes and with what gives it back."""
+    """What makes up the difference between the widest and the narrowest count, and how to free it."""
     if info.kind == "cpu":
-        return "The CPU has no context and no caching allocator: torch frees memory as soon as a tensor is "
-        "deleted. The figure covers all processes on this machine."
+        return (
+            "The CPU has no context and no caching allocator: torch frees memory as soon as a tensor is deleted."
+            " The figure covers all processes on this machine."
+        )
     if parts.workspace is None or used is None:
         return (
             f"This session uses no memory on {info.id}; all of it belongs to other processes."
