@@ -91,7 +91,7 @@ def test_on_the_cpu_alone_it_is_explained_and_virtual_gpus_are_offered(open_wind
         pytest.skip("this machine has a GPU")
     window = open_window("cpu")
     answer = window.choose("0")
-    assert "CUDA reads it once" in answer.words
+    assert "CUDA reads this variable only once" in answer.words
     assert "there is none here" in answer.words
     assert [offer.command for offer in answer.offers] == [AddVirtual(spec="2x Tesla T4")]
     assert window.visible() == []
@@ -129,7 +129,7 @@ def test_the_engine_restarts_with_the_list_and_says_which_card_is_which(
     hidden = next(device.info for device in window.state.devices.values() if device.info.uuid == before[first].uuid)
     assert not hidden.usable
     assert "CUDA_VISIBLE_DEVICES=1" in (hidden.reason or "")
-    assert "CUDA reads it once" in answer.words, "why a running process notices nothing"
+    assert "CUDA reads this variable only once" in answer.words, "why a running process notices nothing"
     assert "CUDA_VISIBLE_DEVICES" in answer.code
 
     assert "mlp" in facts["restored"]
