@@ -7,10 +7,11 @@ Events that remain valid until replaced are retained, so that a recording that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import Reading
 from devexplorer.core.recording.recorder import Recorder
@@ -18,29 +19,39 @@ from devexplorer.core.records.devices import DeviceDetails, DeviceSample, Topolo
 from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady, Event
 
 
-class RetainedEvents:
+class RetainedEvents(EventHandlers):
     """The latest events that are still valid: engine, details, topology, unfinished runs."""
 
     def __init__(self) -> None:
         self._events: dict[tuple[str, object], Event] = {}
 
-    def see(self, event: Event) -> None:
-        """Retain an event, or drop those that it ends."""
-        match event:
-            case DeviceDetails(device=device):
-                self._events["details", device] = event
-            case Topology(source=source):
-                self._events["topology", source] = event
-            case EngineReady():
-                self._events["engine", None] = event
-            case BenchPreparing(run=run):
-                self._events["preparing", run] = event
-            case BenchStarted(run=run):
-                self._events["started", run] = event
-            case BenchEnded(run=run):
-                self._forget(("preparing", run), ("started", run))
-            case EngineLost():
-                self._forget(*(key for key in self._events if key[0] in ("engine", "preparing", "started")))
+    @handles(DeviceDetails)
+    def _details(self, event: DeviceDetails) -> None:
+        self._events["details", event.device] = event
+
+    @handles(Topology)
+    def _topology(self, event: Topology) -> None:
+        self._events["topology", event.source] = event
+
+    @handles(EngineReady)
+    def _engine_ready(self, event: EngineReady) -> None:
+        self._events["engine", None] = event
+
+    @handles(BenchPreparing)
+    def _preparing(self, event: BenchPreparing) -> None:
+        self._events["preparing", event.run] = event
+
+    @handles(BenchStarted)
+    def _started(self, event: BenchStarted) -> None:
+        self._events["started", event.run] = event
+
+    @handles(BenchEnded)
+    def _ended(self, event: BenchEnded) -> None:
+        self._forget(("preparing", event.run), ("started", event.run))
+
+    @handles(EngineLost)
+    def _engine_lost(self, event: EngineLost) -> None:
+        self._forget(*(key for key in self._events if key[0] in ("engine", "preparing", "started")))
 
     def _forget(self, *keys: tuple[str, object]) -> None:
         for key in keys:
@@ -76,17 +87,18 @@ class RecordingTee:
             recorder.put(self._completed(event) if isinstance(event, DeviceSample) else cast("Event", event))
         self._pass_on(event)
 
-    def seen(self, events: Sequence[Event], catalog: Catalog | None) -> None:
-        """The events of this heartbeat. Main thread."""
-        if catalog is not None:
-            self._catalog = catalog
+    def set_catalog(self, catalog: Catalog) -> None:
+        """What devices the window has from now on. Main thread."""
+        self._catalog = catalog
+        if self._recorder is not None:
+            self._recorder.put_devices(catalog.devices, catalog.problems)
+
+    def take(self, event: Event) -> None:
+        """What the window gets. Main thread; readings were taken by `put`."""
+        if not isinstance(event, Reading):
+            self._retained.handle(event)
             if self._recorder is not None:
-                self._recorder.put_devices(catalog.devices, catalog.problems)
-        for event in events:
-            if not isinstance(event, Reading):
-                self._retained.see(event)
-                if self._recorder is not None:
-                    self._recorder.put(event)
+                self._recorder.put(event)
 
     def start(self, path: Path, on_problem: Callable[[str], None], *, overwrite: bool) -> Recorder:
         """Start recording; a running recording ends. Raises `BadInput` if the file cannot be created."""

@@ -4,6 +4,7 @@ of the state that the laboratory fills. Lives on the main thread; no Qt, no torc
 
 from __future__ import annotations
 
+from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.records.doctor import Check, Checked, Diagnosis
 from devexplorer.core.records.experiments import CrossoverMeasured, WorkTimed
 from devexplorer.core.records.laboratory import (
@@ -17,13 +18,14 @@ from devexplorer.core.records.laboratory import (
     SplitPlanned,
     ValuesDescribed,
 )
-from devexplorer.core.records.messages import Answer, Event
+from devexplorer.core.records.messages import Answer
 from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.records.planner import FitPlanned, FitReport
+from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
 
 
-class QueryResults:
+class QueryResults(EventHandlers):
     """The latest of each kind; `State` is one, and knows the objects that it is about."""
 
     def __init__(self) -> None:
@@ -56,38 +58,58 @@ class QueryResults:
             target
         )
 
-    def find(self, event: Event) -> bool:
-        """Take over an event; False: it is about something else."""
-        match event:
-            case ValuesDescribed(values=values):
-                self.values[values.target] = event
-                self._described_in[values.target] = self.objects.get(values.target.partition(":")[0])
-            case CheckpointCompared(comparison=comparison):
-                self.comparison = comparison
-            case FileListed(contents=contents):
-                self.file = contents
-            case SplitPlanned(plan=plan):
-                self.split_plans[plan.target] = plan
-            case Hopped(target=target, hops=hops):
-                self.hops[target] = hops
-            case CrossoverMeasured():
-                self.crossover = event
-            case WorkTimed():
-                self.work = event
-            case Checked(target=target, diagnosis=diagnosis):
-                self.diagnoses[target], self.checked_as[target] = diagnosis, self.objects.get(target)
-            case FitPlanned(report=report):
-                self.fit = report
-            case _:
-                return False
-        return True
+    @handles(ValuesDescribed)
+    def _values_described(self, event: ValuesDescribed) -> Change:
+        target = event.values.target
+        self.values[target] = event
+        self._described_in[target] = self.objects.get(target.partition(":")[0])
+        return Change.LABORATORY
 
-    def ended(self, done: Done) -> None:
-        """A command is over. A check that somebody ended says nothing about the model, and leaves what was known of
-        it."""
-        if not isinstance(done.command, Check) or done.answer is None or done.cancelled:
+    @handles(CheckpointCompared)
+    def _checkpoint_compared(self, event: CheckpointCompared) -> Change:
+        self.comparison = event.comparison
+        return Change.LABORATORY
+
+    @handles(FileListed)
+    def _file_listed(self, event: FileListed) -> Change:
+        self.file = event.contents
+        return Change.LABORATORY
+
+    @handles(SplitPlanned)
+    def _split_planned(self, event: SplitPlanned) -> Change:
+        self.split_plans[event.plan.target] = event.plan
+        return Change.LABORATORY
+
+    @handles(Hopped)
+    def _hopped(self, event: Hopped) -> Change:
+        self.hops[event.target] = event.hops
+        return Change.LABORATORY
+
+    @handles(CrossoverMeasured)
+    def _crossover_measured(self, event: CrossoverMeasured) -> Change:
+        self.crossover = event
+        return Change.LABORATORY
+
+    @handles(WorkTimed)
+    def _work_timed(self, event: WorkTimed) -> Change:
+        self.work = event
+        return Change.LABORATORY
+
+    @handles(Checked)
+    def _checked(self, event: Checked) -> Change:
+        self.diagnoses[event.target], self.checked_as[event.target] = event.diagnosis, self.objects.get(event.target)
+        return Change.LABORATORY
+
+    @handles(FitPlanned)
+    def _fit_planned(self, event: FitPlanned) -> Change:
+        self.fit = event.report
+        return Change.LABORATORY
+
+    def check_ended(self, command: Check, done: Done) -> None:
+        """A check is over. One that was cancelled says nothing about the model, and leaves what was known of it."""
+        if done.answer is None or done.cancelled:
             return
-        name = done.command.target.partition(":")[0]
+        name = command.target.partition(":")[0]
         self.check_failures.pop(name, None)
         if done.failed and name in self.objects:
             self.check_failures[name] = done.answer

@@ -48,8 +48,9 @@ class Rebuild:
         return request in self._sent
 
     def refused(self, request: int, words: str) -> None:
-        """The engine's words about a request that failed."""
-        self._words[request] = words
+        """The engine's words about a request that failed, where it is one of its own."""
+        if request in self._sent:
+            self._words[request] = words
 
     def ended(self, request: int, *, ok: bool, created: Sequence[str]) -> None:
         """A request of its own is over; `created` are the objects that it made or changed."""

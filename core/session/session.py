@@ -11,12 +11,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from devexplorer.core.base.errors import BadInput
+from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
@@ -93,7 +95,20 @@ class PollResult(NamedTuple):
     """What is known from now on, instead of everything before: a recording was wound to another moment."""
 
 
-class Session:
+@dataclass(slots=True)
+class _Sent:
+    """A command on its way, and what the engine has said about it so far."""
+
+    command: Command
+    created: list[str] = field(default_factory=list)
+    """Objects that it made or changed."""
+    effects: tuple[str, ...] = ()
+    answer: Answer | None = None
+    unchanged: bool = False
+    """It moved things to where they were already."""
+
+
+class Session(EventHandlers):
     """`start`, then `send` commands and `drain` events; `close` at the end."""
 
     def __init__(
@@ -124,12 +139,8 @@ class Session:
         self._drm_cards: tuple[DrmCard, ...] = ()
         self._datasheets = datasheets()
         self._journal = Journal()
-        self._pending: dict[int, Command] = {}
-        self._created: dict[int, list[str]] = {}
-        self._effects: dict[int, tuple[str, ...]] = {}
-        self._answers: dict[int, Answer] = {}
-        self._unchanged: set[int] = set()
-        """Requests of moves to where things were already."""
+        self._sent: dict[int, _Sent] = {}
+        """Commands that have not ended, by their numbers."""
         self._rebuild = Rebuild(self._journal, self._send_again)
         self._rebuild_due = False
         self._ended_because: str | None = None
@@ -175,7 +186,7 @@ class Session:
                 Answer(title="That cannot be sent", words=str(error), failed=True, time_unix_s=self._clock())
             )
             return self._requests
-        self._pending[self._requests] = numbered
+        self._sent[self._requests] = _Sent(numbered)
         return self._requests
 
     @property
@@ -248,12 +259,14 @@ class Session:
                     self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()
                 )
             )
-        self._tap.seen(events, catalog)
-        if self.keeper is not None:
-            if catalog is not None:
+        if catalog is not None:
+            self._tap.set_catalog(catalog)
+            if self.keeper is not None:
                 self.keeper.set_devices(catalog.devices)
-            for event in events:
-                self.keeper.see(event)
+        for event in events:
+            self._tap.take(event)
+            if self.keeper is not None:
+                self.keeper.handle(event)
         return PollResult(events, catalog)
 
     @property
@@ -326,77 +339,95 @@ class Session:
         return catalog
 
     def _take(self, event: Event) -> list[Event]:
-        """Follow one event; returns what the window should see of it."""
-        request = getattr(event, "request", 0)
-        match event:
-            case EngineDevices(devices=devices, problems=problems):
-                self._torch_devices, self._torch_problems = devices, problems
-                self._catalog_due = self._devices_said = True
-            case EngineReady(cuda_visible_devices=visible):
-                self._running_visible = visible
-                self._surroundings = Surroundings(
-                    event.python_version, event.torch_version, self._virtual_spec, self._visible_devices
-                )
-                if self._ended_because is not None:
-                    self._engine.kill()  # asked for while it was starting, when there was no process to end yet
-                elif self._rebuild_due:
-                    self._rebuild_due = False
-                    return [event] if self._rebuild.begin() else [event, self._end_rebuild()]
-            case DeviceSample():
-                return [self._drm.completed(event)]
-            case EngineLost(reason=reason):
-                return [self._after_death(reason)]
-            case ObjectChanged(snapshot=snapshot):
-                self._created.setdefault(request, []).append(snapshot.name)
-            case SideEffects(effects=effects):
-                self._effects[request] = effects
-                return []
-            case Moved(report=report) if report.already_there:
-                self._unchanged.add(request)
-            case Undid(of=of):
-                self._journal.take_back(of)
-            case Redid(command=command) if request in self._pending:
-                self._pending[request] = msgspec.structs.replace(command, request=request)
-            case Answer(failed=False) if request in self._pending:
-                self._answers[request] = event
-            case JobEnded(ok=ok):
-                return self._job_ended(event, request, ok)
-        if self._rebuild.owns(request) and isinstance(
-            event, Answer | Moved | JobStarted | JobProgress | LaboratoryEvent
-        ):
-            if isinstance(event, Answer) and event.failed:
-                self._rebuild.refused(request, event.words)
-            return []  # making things again is no news, piece by piece
+        """Follow one event; returns what the window should see of it. A handler that returns None leaves it as it
+        is."""
+        shown: list[Event] | None = self.handle(event)
+        if shown is not None:
+            return shown
+        if self._rebuild.running and isinstance(event, Answer | Moved | JobStarted | JobProgress | LaboratoryEvent):
+            return [] if self._rebuild.owns(event.request) else [event]  # piece by piece it is no news
         return [event]
 
-    def _job_ended(self, event: JobEnded, request: int, ok: bool) -> list[Event]:
-        created, effects, answer = (
-            self._created.pop(request, []),
-            self._effects.pop(request, ()),
-            self._answers.pop(request, None),
+    @handles(EngineDevices)
+    def _devices_arrived(self, event: EngineDevices) -> None:
+        self._torch_devices, self._torch_problems = event.devices, event.problems
+        self._catalog_due = self._devices_said = True
+
+    @handles(EngineReady)
+    def _engine_ready(self, event: EngineReady) -> list[Event] | None:
+        self._running_visible = event.cuda_visible_devices
+        self._surroundings = Surroundings(
+            event.python_version, event.torch_version, self._virtual_spec, self._visible_devices
         )
-        nothing_happened = request in self._unchanged
-        self._unchanged.discard(request)
-        if self._rebuild.owns(request):
-            self._rebuild.ended(request, ok=ok, created=created)
+        if self._ended_because is not None:
+            self._engine.kill()  # asked for while it was starting, when there was no process to end yet
+        elif self._rebuild_due:
+            self._rebuild_due = False
+            if not self._rebuild.begin():
+                return [event, self._end_rebuild()]
+        return None
+
+    @handles(DeviceSample)
+    def _sampled(self, sample: DeviceSample) -> list[Event]:
+        return [self._drm.completed(sample)]
+
+    @handles(EngineLost)
+    def _engine_lost(self, event: EngineLost) -> list[Event]:
+        return [self._after_death(event.reason)]
+
+    @handles(ObjectChanged)
+    def _object_changed(self, event: ObjectChanged) -> None:
+        if (sent := self._sent.get(event.request)) is not None:
+            sent.created.append(event.snapshot.name)
+
+    @handles(SideEffects)
+    def _side_effects(self, event: SideEffects) -> list[Event]:
+        if (sent := self._sent.get(event.request)) is not None:
+            sent.effects = event.effects
+        return []
+
+    @handles(Moved)
+    def _moved(self, event: Moved) -> None:
+        if event.report.already_there and (sent := self._sent.get(event.request)) is not None:
+            sent.unchanged = True
+
+    @handles(Undid)
+    def _undid(self, event: Undid) -> None:
+        self._journal.take_back(event.of)
+
+    @handles(Redid)
+    def _redid(self, event: Redid) -> None:
+        if (sent := self._sent.get(event.request)) is not None:
+            sent.command = msgspec.structs.replace(event.command, request=event.request)
+
+    @handles(Answer)
+    def _answered(self, answer: Answer) -> None:
+        if answer.failed:
+            self._rebuild.refused(answer.request, answer.words)
+        elif (sent := self._sent.get(answer.request)) is not None:
+            sent.answer = answer
+
+    @handles(JobEnded)
+    def _job_ended(self, event: JobEnded) -> list[Event]:
+        sent = self._sent.pop(event.request, None)
+        if self._rebuild.owns(event.request):
+            self._rebuild.ended(event.request, ok=event.ok, created=() if sent is None else sent.created)
             return [event] if self._rebuild.running else [event, self._end_rebuild()]
-        command_done = self._pending.pop(request, None)
-        if ok and command_done is not None and not nothing_happened:
-            self._journal.add(command_done, created[-1] if created else None, effects, answer)
+        if event.ok and sent is not None and not sent.unchanged:
+            self._journal.add(sent.command, sent.created[-1] if sent.created else None, sent.effects, sent.answer)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------
 
     def _after_death(self, reason: str) -> EngineLost:
         now = self._clock()
-        running = [title_of(command) for command in self._pending.values()]
+        running = [title_of(sent.command) for request, sent in self._sent.items() if not self._rebuild.owns(request)]
         if self._ended_because is not None:
             reason, self._ended_because = self._ended_because, None
             self._rebuild.interrupted()
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
-        for memory in (self._pending, self._created, self._effects, self._answers, self._unchanged):
-            memory.clear()
+        self._sent.clear()
         self._deaths.append(now)
         self._rebuild_due, self._devices_said = True, False
         often = len(self._deaths) > RESTARTS and now - self._deaths[0] < RESTART_WINDOW_S
@@ -427,7 +458,9 @@ class Session:
 
     def _send_again(self, command: Command) -> int:
         self._requests += 1
-        self._engine.send(msgspec.structs.replace(command, request=self._requests))
+        numbered: Command = msgspec.structs.replace(command, request=self._requests)
+        self._engine.send(numbered)
+        self._sent[self._requests] = _Sent(numbered)
         return self._requests
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -14,16 +13,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from devexplorer.core.base.event_handlers import handles
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records.allocator import AllocatorSnapshot
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
+from devexplorer.core.records.doctor import Check
 from devexplorer.core.records.messages import (
     Answer,
     BenchEnded,
     BenchPreparing,
     BenchStarted,
-    EngineDevices,
     EngineLost,
     EngineReady,
     Event,
@@ -36,15 +36,12 @@ from devexplorer.core.records.messages import (
     ObjectChanged,
     ObjectRemoved,
     Rebuilt,
-    Redid,
     RowsChanged,
-    RowsFollow,
-    SideEffects,
     SnapshotOpened,
-    Undid,
     UndoState,
 )
 from devexplorer.core.records.objects import MoveReport
+from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.jobs import Done, Job, Run
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import Outlines
@@ -59,33 +56,6 @@ LEFT_S = 120.0
 it is back sooner."""
 COMMANDS = 1000
 MARKERS = 200
-
-
-class Change(enum.Flag):
-    """Parts of the state that an event changed."""
-
-    NOTHING = 0
-    DEVICES = enum.auto()
-    """The list of devices, or what a device is."""
-    SAMPLES = enum.auto()
-    OBJECTS = enum.auto()
-    ANSWER = enum.auto()
-    RUNS = enum.auto()
-    """A run began, started to measure, or ended."""
-    POINTS = enum.auto()
-    """A run has measured another block."""
-    MARKERS = enum.auto()
-    LOG = enum.auto()
-    ENGINE = enum.auto()
-    UNDO = enum.auto()
-    DETAILS = enum.auto()
-    """What a device says about itself once, and how devices are joined."""
-    ALERTS = enum.auto()
-    SNAPSHOT = enum.auto()
-    """An allocator snapshot that was asked for."""
-    JOBS = enum.auto()
-    LABORATORY = enum.auto()
-    """Something that was asked about values, files, checkpoints or splits."""
 
 
 @dataclass
@@ -217,90 +187,92 @@ class State(QueryResults):
                 del self._known[key]
 
     def apply(self, event: Event) -> Change:
-        """Take over one event; returns what changed."""
-        match event:
-            case DeviceSample(device=name):
-                return self._sample(name, event)
-            case AllocatorSample(device=name):
-                if name in self.devices:
-                    self.devices[name].allocator = event
-                    self.devices[name].context.see_allocator(event)
-                return Change.SAMPLES
-            case DeviceDetails(device=name):
-                if name in self.devices:
-                    self.devices[name].details = event
-                    self.alerts.details(event)
-                return Change.DETAILS
-            case Topology(source=source):
-                self.topologies[source] = event
-                return Change.DETAILS
-            case SnapshotOpened(snapshot=snapshot):
-                self.snapshot = snapshot
-                return Change.SNAPSHOT
-            case BenchPoint():
-                return self._point(event)
-            case ObjectChanged(snapshot=snapshot):
-                self.objects[snapshot.name] = snapshot
-                return Change.OBJECTS
-            case RowsChanged():
-                return self._rows_changed(event)
-            case ObjectRemoved(name=name):
-                self.objects.pop(name, None)
-                self._forget_answers(name, "")
-                self.forget(name)
-                self.outlines.keep(self.objects)
-                return Change.OBJECTS
-            case Answer(request=request):
-                self.answer = event
-                if request in self.jobs:
-                    self.jobs[request].answer = event
-                if event.subject is not None:
-                    self._forget_answers(event.subject, event.part)
-                    self.answers[f"{event.subject}:{event.part}" if event.part else event.subject] = event
-                return Change.ANSWER
-            case Moved(request=request, report=report, time_unix_s=time_s):
-                if request in self.jobs:
-                    self.jobs[request].report = report
-                if report.already_there:
-                    return Change.NOTHING
-                self.markers.append(Marker(time_s, _marker_words(report), report.destination, report.kind))
-                return Change.MARKERS
-            case UndoState():
-                self.undo = event
-                return Change.UNDO
-            case BenchPreparing(run=number, spec=spec):
-                self.runs[number] = Run(number, spec, event.simulated, event.datasheet_tflops)
-                return Change.RUNS
-            case BenchStarted(run=number):
-                return self._bench_started(number, event.time_unix_s)
-            case BenchEnded(run=number):
-                return self._bench_ended(event)
-            case JobStarted(request=request, title=title, time_unix_s=time_s):
-                self.jobs[request] = Job(request, title, time_s, command=event.command)
-                return Change.JOBS
-            case JobProgress(request=request, done=done, text=text):
-                if request in self.jobs:
-                    self.jobs[request].done, self.jobs[request].text = done, text
-                return Change.JOBS
-            case JobEnded(request=request):
-                return self._job_ended(request, event.ok)
-            case Log():
-                self.log.append(event)
-                return Change.LOG
-            case EngineReady():
-                self.engine = event
-                self.engine_words = "engine ready"
-                return Change.ENGINE | self._welcome()
-            case EngineLost():
-                return self._lost(event)
-            case Rebuilt():
-                return self._rebuilt(event)
-            case EngineDevices() | SideEffects() | Undid() | Redid() | RowsFollow():
-                return (
-                    Change.NOTHING
-                )  # the session's business: it joins the one with NVML's knowledge, and journals the other
-            case _:
-                return Change.LABORATORY if self.find(event) else Change.NOTHING
+        """Take over one event; returns what changed. Some are the session's business alone."""
+        return self.handle(event) or Change.NOTHING
+
+    @handles(AllocatorSample)
+    def _allocator(self, sample: AllocatorSample) -> Change:
+        if sample.device in self.devices:
+            self.devices[sample.device].allocator = sample
+            self.devices[sample.device].context.see_allocator(sample)
+        return Change.SAMPLES
+
+    @handles(DeviceDetails)
+    def _details(self, details: DeviceDetails) -> Change:
+        if details.device in self.devices:
+            self.devices[details.device].details = details
+            self.alerts.details(details)
+        return Change.DETAILS
+
+    @handles(Topology)
+    def _topology(self, topology: Topology) -> Change:
+        self.topologies[topology.source] = topology
+        return Change.DETAILS
+
+    @handles(SnapshotOpened)
+    def _snapshot_opened(self, event: SnapshotOpened) -> Change:
+        self.snapshot = event.snapshot
+        return Change.SNAPSHOT
+
+    @handles(ObjectChanged)
+    def _object_changed(self, event: ObjectChanged) -> Change:
+        self.objects[event.snapshot.name] = event.snapshot
+        return Change.OBJECTS
+
+    @handles(ObjectRemoved)
+    def _object_removed(self, event: ObjectRemoved) -> Change:
+        self.objects.pop(event.name, None)
+        self._forget_answers(event.name, "")
+        self.forget(event.name)
+        self.outlines.keep(self.objects)
+        return Change.OBJECTS
+
+    @handles(Answer)
+    def _answered(self, answer: Answer) -> Change:
+        self.answer = answer
+        if answer.request in self.jobs:
+            self.jobs[answer.request].answer = answer
+        if answer.subject is not None:
+            self._forget_answers(answer.subject, answer.part)
+            self.answers[f"{answer.subject}:{answer.part}" if answer.part else answer.subject] = answer
+        return Change.ANSWER
+
+    @handles(Moved)
+    def _moved(self, event: Moved) -> Change:
+        report = event.report
+        if event.request in self.jobs:
+            self.jobs[event.request].report = report
+        if report.already_there:
+            return Change.NOTHING
+        self.markers.append(Marker(event.time_unix_s, _marker_text(report), report.destination, report.kind))
+        return Change.MARKERS
+
+    @handles(UndoState)
+    def _undo_state(self, event: UndoState) -> Change:
+        self.undo = event
+        return Change.UNDO
+
+    @handles(JobStarted)
+    def _job_started(self, event: JobStarted) -> Change:
+        self.jobs[event.request] = Job(event.request, event.title, event.time_unix_s, command=event.command)
+        return Change.JOBS
+
+    @handles(JobProgress)
+    def _job_progress(self, event: JobProgress) -> Change:
+        if (job := self.jobs.get(event.request)) is not None:
+            job.done, job.text = event.done, event.text
+        return Change.JOBS
+
+    @handles(Log)
+    def _logged(self, line: Log) -> Change:
+        self.log.append(line)
+        return Change.LOG
+
+    @handles(EngineReady)
+    def _engine_ready(self, event: EngineReady) -> Change:
+        self.engine = event
+        self.engine_words = "engine ready"
+        return Change.ENGINE | self._welcome()
 
     def _forget_answers(self, name: str, part: str) -> None:
         """Those that an answer about this replaces: of the same, and of what is in it."""
@@ -312,15 +284,18 @@ class State(QueryResults):
         """The newest answer about `name` or `name:path`, about what that is in, or about a part of it."""
         return next((answer for answer in reversed(self.answers.values()) if is_about(answer, target)), None)
 
-    def _job_ended(self, request: int, ok: bool) -> Change:
-        job = self.jobs.pop(request, None)
+    @handles(JobEnded)
+    def _job_ended(self, event: JobEnded) -> Change:
+        job = self.jobs.pop(event.request, None)
         if job is not None and job.command is not None:
-            done = Done(job.command, ok, job.answer, job.report)
+            done = Done(job.command, event.ok, job.answer, job.report)
             self.done.append(done)
             self.done_count += 1
-            self.ended(done)
+            if isinstance(job.command, Check):
+                self.check_ended(job.command, done)
         return Change.JOBS
 
+    @handles(RowsChanged)
     def _rows_changed(self, event: RowsChanged) -> Change:
         known, places = self.objects.get(event.name), event.places
         if known is None or len(places) != len(event.rows):
@@ -343,8 +318,9 @@ class State(QueryResults):
         )
         return Change.ANSWER
 
-    def _sample(self, name: str, sample: DeviceSample) -> Change:
-        device = self.devices.get(name)
+    @handles(DeviceSample)
+    def _sample(self, sample: DeviceSample) -> Change:
+        device = self.devices.get(sample.device)
         if device is None:
             return Change.NOTHING
         device.sample = sample
@@ -354,6 +330,7 @@ class State(QueryResults):
         device.history.append(sample.time_unix_s, device_row(sample, device.parts, device.allocator))
         return Change.SAMPLES | (Change.ALERTS if self.alerts.feed(sample) else Change.NOTHING)
 
+    @handles(BenchPoint)
     def _point(self, point: BenchPoint) -> Change:
         run = self.runs.get(point.run)
         device = self.devices.get(point.device)
@@ -370,14 +347,23 @@ class State(QueryResults):
             device.throughput.append(point.time_unix_s, (point.tflops,))
         return Change.SAMPLES | Change.POINTS
 
-    def _bench_started(self, number: int, time_unix_s: float) -> Change:
-        run = self.runs.get(number)
+    @handles(BenchPreparing)
+    def _bench_preparing(self, event: BenchPreparing) -> Change:
+        self.runs[event.run] = Run(event.run, event.spec, event.simulated, event.datasheet_tflops)
+        return Change.RUNS
+
+    @handles(BenchStarted)
+    def _bench_started(self, event: BenchStarted) -> Change:
+        run = self.runs.get(event.run)
         if run is None:
             return Change.NOTHING
-        run.started_unix_s = time_unix_s
-        self.markers.append(Marker(time_unix_s, f"{run.spec.__struct_config__.tag} {run.spec.device}", run.spec.device))
+        run.started_unix_s = event.time_unix_s
+        self.markers.append(
+            Marker(event.time_unix_s, f"{run.spec.__struct_config__.tag} {run.spec.device}", run.spec.device)
+        )
         return Change.RUNS | Change.MARKERS
 
+    @handles(BenchEnded)
     def _bench_ended(self, event: BenchEnded) -> Change:
         run = self.runs.get(event.run)
         if run is not None:
@@ -390,6 +376,7 @@ class State(QueryResults):
         if run.spec.device in self.devices:
             self.devices[run.spec.device].throughput.append(time_unix_s, (None,))
 
+    @handles(EngineLost)
     def _lost(self, event: EngineLost) -> Change:
         self.engine = None
         self.engine_words = "engine restarting" if event.will_restart else "engine stopped"
@@ -416,6 +403,7 @@ class State(QueryResults):
         )
         return ~Change.NOTHING
 
+    @handles(Rebuilt)
     def _rebuilt(self, event: Rebuilt) -> Change:
         facts: Sequence[Fact] = [
             Fact("restored", ", ".join(event.restored) or "nothing"),
@@ -439,7 +427,7 @@ def is_about(answer: Answer, target: str) -> bool:
     return not shorter or longer == shorter or longer.startswith(f"{shorter}.")
 
 
-def _marker_words(report: MoveReport) -> str:
+def _marker_text(report: MoveReport) -> str:
     """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
     names = report.objects[0] if len(report.objects) == 1 else f"{len(report.objects)} objects"
     if report.kind == "cast":

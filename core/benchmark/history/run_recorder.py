@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from devexplorer.core.base.event_handlers import EventHandlers, handles
 from devexplorer.core.benchmark.conditions import ConditionsWatch, HostInfo, here
 from devexplorer.core.records.benchmark import BenchResult, BenchSpec, Conditions
 from devexplorer.core.records.devices import DeviceDetails, DeviceInfo, DeviceSample
-from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady, Event
+from devexplorer.core.records.messages import BenchEnded, BenchPreparing, BenchStarted, EngineLost, EngineReady
 
 
-class RunRecorder:
-    """`see` every event and `set_devices` every list; `keep` is called with what is to be kept."""
+class RunRecorder(EventHandlers):
+    """`handle` every event and `set_devices` every list; `keep` is called with what is to be kept."""
 
     def __init__(
         self,
@@ -47,29 +48,41 @@ class RunRecorder:
         """What there is from now on."""
         self._infos = {info.id: info for info in devices}
 
-    def see(self, event: Event) -> None:
-        """Follow one event."""
-        match event:
-            case DeviceSample():
-                for watch in self._watches.values():
-                    watch.see(event)
-            case DeviceDetails(device=device):
-                self._details[device] = event
-            case EngineReady():
-                self._engine = event
-            case EngineLost():
-                self._watches.clear()
-            case BenchPreparing(run=run, spec=spec):
-                self._watches[run] = self._watch(spec)
-            case BenchStarted(run=run, time_unix_s=started) if run in self._watches:
-                self._watches[run].begin(started)
-            case BenchEnded(run=run, result=result, time_unix_s=ended):
-                begun = self._watches.pop(run) if run in self._watches else None
-                if result is not None:
-                    watch = begun or self._watch(result.spec)
-                    self.keep(
-                        result, watch.finish(ended, torch_version=result.torch_version or None, threads=result.threads)
-                    )
+    @handles(DeviceSample)
+    def _sample(self, sample: DeviceSample) -> None:
+        for watch in self._watches.values():
+            watch.see(sample)
+
+    @handles(DeviceDetails)
+    def _device_details(self, details: DeviceDetails) -> None:
+        self._details[details.device] = details
+
+    @handles(EngineReady)
+    def _engine_ready(self, event: EngineReady) -> None:
+        self._engine = event
+
+    @handles(EngineLost)
+    def _engine_lost(self, event: EngineLost) -> None:
+        self._watches.clear()
+
+    @handles(BenchPreparing)
+    def _preparing(self, event: BenchPreparing) -> None:
+        self._watches[event.run] = self._watch(event.spec)
+
+    @handles(BenchStarted)
+    def _started(self, event: BenchStarted) -> None:
+        if event.run in self._watches:
+            self._watches[event.run].begin(event.time_unix_s)
+
+    @handles(BenchEnded)
+    def _ended(self, event: BenchEnded) -> None:
+        result, watch = event.result, self._watches.pop(event.run, None)
+        if result is not None:
+            watch = watch or self._watch(result.spec)
+            conditions = watch.finish(
+                event.time_unix_s, torch_version=result.torch_version or None, threads=result.threads
+            )
+            self.keep(result, conditions)
 
     def _watch(self, spec: BenchSpec) -> ConditionsWatch:
         return ConditionsWatch(

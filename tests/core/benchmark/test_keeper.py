@@ -28,7 +28,7 @@ def keeper() -> tuple[RunRecorder, list[tuple[BenchResult, Conditions]]]:
     result.start()
     assert result.join(5.0)
     result.set_devices([DeviceInfo(id="cuda:0", kind="cuda", name="Tesla T4", uuid="GPU-1")])
-    result.see(DeviceDetails(device="cuda:0", time_unix_s=99.0, driver_version="570.1"))
+    result.handle(DeviceDetails(device="cuda:0", time_unix_s=99.0, driver_version="570.1"))
     return result, kept
 
 
@@ -38,12 +38,12 @@ def sample(second: float, clock: int, device: str = "cuda:0") -> DeviceSample:
 
 def test_a_run_is_kept_with_the_readings_of_its_device_and_span() -> None:
     watched, kept = keeper()
-    watched.see(BenchPreparing(run=3, spec=SPEC, simulated=False))
-    watched.see(sample(100.5, 300))  # the warm-up
-    watched.see(BenchStarted(run=3, time_unix_s=101.0))
+    watched.handle(BenchPreparing(run=3, spec=SPEC, simulated=False))
+    watched.handle(sample(100.5, 300))  # the warm-up
+    watched.handle(BenchStarted(run=3, time_unix_s=101.0))
     for event in (sample(101.5, 1500), sample(102.0, 1590), sample(102.2, 9999, "cuda:1"), sample(102.5, 1590)):
-        watched.see(event)
-    watched.see(BenchEnded(run=3, time_unix_s=103.0, result=RESULT))
+        watched.handle(event)
+    watched.handle(BenchEnded(run=3, time_unix_s=103.0, result=RESULT))
     [(result, conditions)] = kept
     assert result is RESULT
     assert conditions.sm_clock_mhz is not None
@@ -59,10 +59,10 @@ def test_a_run_is_kept_with_the_readings_of_its_device_and_span() -> None:
 
 def test_a_run_without_a_result_is_not_kept_and_one_whose_beginning_was_missed_is() -> None:
     watched, kept = keeper()
-    watched.see(BenchPreparing(run=1, spec=SPEC, simulated=False))
-    watched.see(BenchEnded(run=1, time_unix_s=101.0, result=None, reason="out of memory"))
+    watched.handle(BenchPreparing(run=1, spec=SPEC, simulated=False))
+    watched.handle(BenchEnded(run=1, time_unix_s=101.0, result=None, reason="out of memory"))
     assert kept == []
-    watched.see(EngineLost(reason="killed", will_restart=True, time_unix_s=102.0))
-    watched.see(BenchEnded(run=3, time_unix_s=103.0, result=RESULT))
+    watched.handle(EngineLost(reason="killed", will_restart=True, time_unix_s=102.0))
+    watched.handle(BenchEnded(run=3, time_unix_s=103.0, result=RESULT))
     [(_, conditions)] = kept
     assert conditions.sm_clock_mhz is None

@@ -73,13 +73,14 @@ def test_a_recording_that_begins_later_is_told_what_holds(tmp_path: Path) -> Non
     _, started = recordings.happenings()[2]
     _, ended = recordings.happenings()[3]
     catalog = Catalog((recordings.CPU,), (recordings.PROBLEM,))
-    tap.seen([old, READY, topology, new, preparing, started], catalog)  # type: ignore[list-item]
+    tap.set_catalog(catalog)
+    for event in (old, READY, topology, new, preparing, started):
+        tap.take(event)  # type: ignore[arg-type]
     tap.start(tmp_path / "one", silent, overwrite=False)
-    tap.seen([ended], None)  # type: ignore[list-item]
+    tap.take(ended)  # type: ignore[arg-type]
     tap.start(tmp_path / "two", silent, overwrite=False)  # ends the other
-    tap.seen(
-        [EngineLost(reason="gone", will_restart=False, time_unix_s=3.0)], Catalog((recordings.CPU, *recordings.CARDS))
-    )
+    tap.set_catalog(Catalog((recordings.CPU, *recordings.CARDS)))
+    tap.take(EngineLost(reason="gone", will_restart=False, time_unix_s=3.0))
     tap.start(tmp_path / "three", silent, overwrite=False)
     assert tap.close(DEADLINE_S)
     devices = DeviceList((recordings.CPU,), (recordings.PROBLEM,))
